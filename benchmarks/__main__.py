@@ -1,7 +1,8 @@
-"""`python -m benchmarks [--quick] [name...]`: one JSON line a figure, and benchmarks/results/<name>.json.
+"""`python -m benchmarks [--quick] [name...]`: prints one JSON line per figure, writes
+benchmarks/results/<name>.json.
 
-`python -m benchmarks deployments --adapters N`: that one with fewer adapters, or more; no file is written.
-`python -m benchmarks pages --pages usage home`: pages alone whose name begins so; no file is written either.
+`python -m benchmarks deployments --adapters N` runs it with another number of adapters and writes no file.
+`python -m benchmarks pages --pages usage home` only runs pages with these name prefixes and writes no file.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimizati
 
 
 def run(name: str, *, quick: bool = False, adapters: int = 0, pages: Sequence[str] = ()) -> list[Figure]:
-    """Runs one benchmark, prints its figures as they come and writes its result file, unless it was made
-    smaller by `quick`, `adapters` (of deployments; 0 for as many as there are to be) or `pages`."""
+    """Run one benchmark, print its figures as they come and write its result file.
+
+    No file is written if the run is reduced by `quick`, `adapters` (for deployments; 0 for the default) or
+    `pages`.
+    """
     figures: list[Figure] = []
     given: dict[str, Any] = {"quick": quick, "adapters": adapters, "pages": pages}
     options = {option: value for option, value in given.items() if value}

@@ -1,13 +1,13 @@
-"""Throughput over ever more adapters: 5 to 2,000 on the demo model, in this process, through all tiers.
+"""Throughput with 5 to 2,000 adapters on the demo model, in this process, through all memory tiers.
 
-As S-LoRA measures it (Sheng et al., 2023, arXiv:2311.03285, table 3: 5.5% less at 2,000 adapters than at 5):
-rank 8 on q, k, v and o, adapters drawn evenly or by Zipf's law with exponent 1. 64 adapters may be in a
-batch, 500 in host memory, fewer than 700 on disk; the store is a function that writes a demo adapter's bytes
-with one tensor drawn anew, so a load is all that it is in a worker but the network: digest, disk cache,
-checks, scaling, copies.
+The method follows S-LoRA (Sheng et al., 2023, arXiv:2311.03285, table 3: 5.5% less at 2,000 adapters than at
+5): rank 8 on q, k, v and o, adapters drawn uniformly or by Zipf's law with exponent 1. 64 adapters may be in
+a batch, 500 in host memory, fewer than 700 on disk. The store is a function that returns a demo adapter's
+bytes with one tensor randomized. So a load includes everything but the network: digest, disk cache, checks,
+scaling, copies.
 
-Rounds are short and take all scenarios in turn, every other one backwards. Beside tokens per second
-stands the process' CPU time a token: on a machine that others use, only that tells a few percent.
+Each short round runs all scenarios, every other round in reverse order. Besides tokens per second, the
+process's CPU time per token is reported: on a shared machine, only that resolves a few percent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-# As the worker sets it for itself: libgomp reads it when torch loads.
+# As the worker does; libgomp reads it when torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -49,7 +49,7 @@ REQUESTS: Final = 64
 PROMPT_TOKENS: Final = 32
 NEW_TOKENS: Final = 48
 ROUNDS: Final = 4
-"""The median round counts; every round runs all scenarios, so that a busy machine is busy for each."""
+"""The median round counts; every round runs all scenarios, so that background load affects each of them."""
 DEVICE_ADAPTERS: Final = 64
 HOST_ADAPTERS: Final = 500
 SCENARIOS: Final = (
@@ -64,17 +64,17 @@ GOAL: Final = 0.94
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Yields tokens/s at each number of adapters, beside 5 drawn by the same law."""
+    """Yield tokens/s at each number of adapters, compared with 5 drawn by the same law."""
     return iter(asyncio.run(_run(rounds=1 if quick else ROUNDS)))
 
 
 async def _run(rounds: int) -> list[Figure]:
-    sys.setswitchinterval(0.0005)  # as the worker sets it for itself: a load's Python holds up a decode step
+    sys.setswitchinterval(0.0005)  # as the worker does: a load's Python code delays decode steps
     with tempfile.TemporaryDirectory(prefix="graftwork-bench-") as cache:
         bench = _Bench(Path(cache))
         bench.service.start()
         try:
-            # The popular ones are where they are after a while of traffic.
+            # Start with the popular adapters resident, as after a while of traffic.
             await bench.warm(HOST_ADAPTERS)
             bench.identify(max(adapters for _, adapters in SCENARIOS))
             speeds: dict[tuple[str, int], list[float]] = {}
@@ -104,9 +104,9 @@ async def _run(rounds: int) -> list[Figure]:
             )
             for (law, adapters), found in costs.items() if adapters != 5
         ]  # fmt: skip
-        kept = compared("adapters", "memory", memory[-1], "MiB", baseline=memory[0],
+        memory_figure = compared("adapters", "memory", memory[-1], "MiB", baseline=memory[0],
                         note="after the last round, beside the first")  # fmt: skip
-        return [*figures, kept, *bench.tiers()]
+        return [*figures, memory_figure, *bench.tiers()]
 
 
 def _resident_mib() -> float:
@@ -115,7 +115,7 @@ def _resident_mib() -> float:
 
 
 class _Store(AdapterLoader):
-    """The loader, with a store that makes files when they are asked for."""
+    """A loader whose store generates files on request."""
 
     files: _Files
 
@@ -124,7 +124,7 @@ class _Store(AdapterLoader):
 
 
 class _Files:
-    """Adapters by number: one tensor of the source's is drawn anew in the place that it has in the file."""
+    """Adapters by number: one tensor of the source is replaced by random values in place."""
 
     def __init__(self, source: Path) -> None:
         weights = {n: t.to(torch.bfloat16) for n, t in load_file(source / ADAPTER_FILES[1]).items()}
@@ -173,7 +173,7 @@ class _Bench:
                 pass
 
     async def round(self, law: str, adapters: int) -> float:
-        """Tokens per second of `REQUESTS` requests, `STREAMS` at a time."""
+        """Return the tokens per second of `REQUESTS` requests, `STREAMS` at a time."""
         waiting = iter(self.draw(law, adapters))
         start = time.perf_counter()
         counts = await asyncio.gather(*[self._stream(waiting) for _ in range(STREAMS)])
@@ -183,12 +183,12 @@ class _Bench:
         return sum(counts) / took
 
     def identify(self, count: int) -> None:
-        """Works out all digests, which is the control plane's work and no worker's."""
+        """Compute all digests in advance, which in production is the control plane's work."""
         for index in range(count):
             self.ref(index)
 
     def draw(self, law: str, adapters: int) -> list[AdapterRef]:
-        """A round's adapters."""
+        """Return a round's adapters."""
         weights = [1 / (rank + 1) if law == "zipf" else 1.0 for rank in range(adapters)]
         return [self.ref(index) for index in self._draw.choices(range(adapters), weights, k=REQUESTS)]
 
@@ -203,7 +203,7 @@ class _Bench:
         return tokens
 
     def tiers(self) -> Iterator[Figure]:
-        """What the tiers held and how long loads took, over all scenarios."""
+        """Yield the tiers' contents and the sources of loads, over all scenarios."""
         pool, engine = self.service.adapters, self.service.engine
         found = ", ".join(f"{count} in {tier}" for tier, count in pool.found.items())
         yield Figure("adapters", "host_resident", pool.num_resident, "adapters", note=f"found {found}")

@@ -1,8 +1,8 @@
-"""What limits cost a request on the gateway's event loop: every kind on four scopes, beside no limit.
+"""CPU cost of limits per request on the gateway's event loop: all kinds on four scopes, against no limit.
 
-CPU time of the thread, so that other work on the machine does not count. Each round measures both; medians
-are reported. One request is: look the plan up, admit, make the headers, settle. The leases are drawn by a
-real broker from a real server, whose answers arrive between the requests as they do in a gateway.
+Thread CPU time, so that other work on the machine does not count. Each round measures both; medians are
+reported. One request looks up the plan, is admitted, builds the headers and settles. A real broker draws the
+leases from a real server, whose answers arrive between requests as in a gateway.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CALLER: Final = Caller("k", "acme", "p")
 
 
 def run() -> Iterator[Figure]:
-    """Measures and yields the figures."""
+    """Measure and yield the figures."""
     limited, unlimited, calls = asyncio.run(_measure())
     added = limited - unlimited
     yield Figure(
@@ -72,7 +72,7 @@ async def _measure() -> tuple[float, float, float]:
 
 
 async def _round(admission: Admission, table: RouteTable) -> float:
-    """Microseconds of this thread's CPU time per request."""
+    """Return microseconds of this thread's CPU time per request."""
     began = time.thread_time()
     for number in range(REQUESTS):
         plan = admission.plan(table, _CALLER, "base", "base")
@@ -86,7 +86,7 @@ async def _round(admission: Admission, table: RouteTable) -> float:
 
 
 async def _table(client: Redis) -> RouteTable:
-    """Limits that are never reached, with budgets that have a baseline."""
+    """Return limits that are never reached, with budgets that have a baseline."""
     kinds = (
         Limit("requests", 10**9), Limit("tokens", 10**12), Limit("concurrency", 10**4),
         Limit("budget", 10**15),
@@ -114,7 +114,7 @@ async def _server(stack: contextlib.ExitStack, folder: Path) -> Redis:
     client = Redis(port=port, retry=Retry(NoBackoff(), 0), socket_timeout=5)
     for _ in range(200):
         with contextlib.suppress(RedisError):
-            # A life of the data that began long ago: no quarantine.
+            # Backdate the data's epoch, so that limits start without quarantine.
             await client.hset(EPOCH, mapping={"id": "bench", "until": 0})
             return client
         await asyncio.sleep(0.05)

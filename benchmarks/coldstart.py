@@ -1,15 +1,15 @@
-"""How long until a worker serves: cold, from an image with its caches, and forked from a warm template.
+"""Time until a worker serves: cold, from an image with its caches, and forked from a warm template.
 
-Three kinds of start take turns, each with its process, HTTP server and first token, all on the demo model:
+Three kinds of start alternate, each measured to the first token, on the demo model:
 
-- `cold`: a process of its own, nothing of the checkpoint, of Python's packages and of the product's code in
-  the page cache, no compiled loops and no packed weights.
-- `image`: the same, with both caches as an image ships them; still nothing in the page cache.
-- `warm`: a copy beside another one, forked from a template, with everything in the page cache. It takes less
-  than a second, so each round takes several one after the other, and counts the one in their middle.
+- `cold`: a new process; nothing of the checkpoint, Python's packages and the product's code is in the page
+  cache; no compiled loops and no packed weights.
+- `image`: the same, with both caches as an image ships them.
+- `warm`: a copy next to another one, forked from a template, with everything in the page cache. It takes less
+  than a second, so each round takes several, and counts the median.
 
-Phases are the worker's own words (`/health`), the whole is by this process's clock, from the start of the
-process to the first token. Files that other processes have mapped stay in the page cache whatever is asked.
+Phases are the worker's own report (`/health`). The total is by this process's clock, from process start to
+first token. Files mapped by other processes stay in the page cache regardless.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "model
 KINDS: Final = ("cold", "image", "warm")
 ROUNDS: Final = 9
 WARM_STARTS: Final = 15
-"""Of a round."""
+"""Per round."""
 RATIO_GOAL: Final = 0.44
-"""Fully warm over cold: the best published figure of a hosting service, 166 of 379 s, its image cached."""
+"""Warm relative to cold: the best published figure of a hosting service, 166 of 379 s, its image cached."""
 SECONDS_GOAL: Final = 1.5
 PREDICTION_GOAL: Final = 0.15
 _PATIENCE: Final = 300.0
@@ -50,7 +50,7 @@ _PATIENCE: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start: seconds to the first token, and what the worker says of its phases."""
+    """One start: seconds to the first token, and the worker's report of its phases."""
 
     seconds: float
     phases: Mapping[str, float]
@@ -73,8 +73,8 @@ class Copy:
         self._wait(began)
         self.ask(1)
         seconds = time.monotonic() - began
-        told = self._call("GET", "/health")["startup"]
-        self.start = Start(seconds, told["seconds"] | {"first_token": told["first_token"]})
+        report = self._call("GET", "/health")["startup"]
+        self.start = Start(seconds, report["seconds"] | {"first_token": report["first_token"]})
 
     def ask(self, tokens: int) -> None:
         body = {"model": "demo", "prompt": "The sea", "max_tokens": tokens, "ignore_eos": True}
@@ -83,20 +83,20 @@ class Copy:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(60)
-        self._told()
+        self._log_tail()
 
     def _wait(self, began: float) -> None:
-        """Raises RuntimeError with its log when it ends, or serves nothing for minutes."""
+        """Wait until it serves. Raises RuntimeError with its log if it ends or takes too long."""
         while time.monotonic() - began < _PATIENCE and self.process.poll() is None:
             with contextlib.suppress(OSError):
                 if self._call("GET", "/health").get("status") == "ok":
                     return
             time.sleep(0.005)
         self.process.kill()
-        raise RuntimeError(f"the worker did not start: {self._told()}")
+        raise RuntimeError(f"the worker did not start: {self._log_tail()}")
 
-    def _told(self) -> str:
-        """The end of what the process wrote; a few lines, which its pipe holds meanwhile."""
+    def _log_tail(self) -> str:
+        """Return the end of the process's stderr, which is short enough to fit the pipe."""
         return self.process.communicate()[1].decode(errors="replace")[-2000:]
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Copy:
 
 
 def run() -> Iterator[Figure]:
-    """Yields each phase's median by kind of start, the whole beside its goals, and a second copy's memory."""
+    """Yield each phase's median by kind of start, the totals and goals, and a second copy's memory."""
     with tempfile.TemporaryDirectory(prefix="graftwork-start-") as folder:
         caches = Path(folder) / "caches"
         plain = {"GRAFTWORK_WORKER_CACHE_DIR": str(caches), "GRAFTWORK_WORKER_ZYGOTE": ""}
@@ -122,13 +122,13 @@ def run() -> Iterator[Figure]:
 
 
 def _fill(variables: Mapping[str, str]) -> None:
-    """What an image's build makes: compiled loops and packed weights."""
+    """Fill the caches as an image's build does: compiled loops and packed weights."""
     Copy(variables).stop()
 
 
 @contextlib.contextmanager
 def _template(path: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Yields the variables that make a worker a fork of it."""
+    """Yield the variables that make a worker a fork of the template."""
     command = [sys.executable, "-m", "worker_engine.zygote", str(path), "--model", str(MODEL)]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.DEVNULL)
     try:
@@ -144,7 +144,7 @@ def _template(path: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str,
 
 
 def _rounds(folder: Path, plain: Mapping[str, str]) -> dict[str, list[Start]]:
-    """The template runs for its own starts alone: what it maps cannot be dropped from the page cache."""
+    """Run all rounds. The template runs for its own starts only, since its mapped files stay cached."""
     starts: dict[str, list[Start]] = {kind: [] for kind in KINDS}
     for number in range(ROUNDS):
         empty = folder / f"empty-{number}"
@@ -164,14 +164,14 @@ def _rounds(folder: Path, plain: Mapping[str, str]) -> dict[str, list[Start]]:
 
 
 def once(variables: Mapping[str, str], model: Path | None = None) -> Start:
-    """A copy's start; the copy ends behind it."""
+    """Start a copy, stop it, and return its start."""
     copy = Copy(variables, model)
     copy.stop()
     return copy.start
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Of the checkpoint, Python, its packages, the product's code, and of what `folder` holds."""
+    """Drop the checkpoint, Python, its packages, the product's code and `folder` from the page cache."""
     roots = {MODEL, folder, ROOT / "contracts", ROOT / "kernels", ROOT / "worker_engine"}
     roots |= {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
     os.sync()
@@ -213,7 +213,7 @@ def _wholes(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
 
 
 def _predicted(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
-    """Each round's whole, predicted from the phases of those before it: mean and worst error by kind."""
+    """Predict each round's total from the phases of previous rounds; yield mean and worst error by kind."""
     for kind, each in starts.items():
         if len(each) <= FEWEST:
             continue
@@ -228,13 +228,13 @@ def _predicted(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
 
 
 def _row(start: Start) -> dict[str, float]:
-    """By the predictor's phases; what the worker does not tell of the whole came before its process."""
+    """Return a start's predictor phases; time not in the worker's report counts as provisioning."""
     own = of_startup(start.phases)
     return own | {"provision": max(0.0, start.seconds - sum(own.values()))}
 
 
 def _memory(warm: Mapping[str, str]) -> Iterator[Figure]:
-    """A copy's memory alone and beside a second one: shared pages count by halves there."""
+    """Yield a copy's memory alone and with a second one, where shared pages count half."""
     first = Copy(warm)
     try:
         first.ask(32)
@@ -254,7 +254,7 @@ def _memory(warm: Mapping[str, str]) -> Iterator[Figure]:
 
 
 def proportional_mib(port: int) -> float:
-    """PSS of the process that listens on `port`."""
+    """Return the PSS of the process that listens on `port`."""
     inodes = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

@@ -1,9 +1,9 @@
-"""The control plane at 100,000 adapters and 10,000 keys of one tenant, on PostgreSQL.
+"""The control plane with 100,000 adapters and 10,000 keys of one tenant, on PostgreSQL.
 
-A web process under the row policies, a publisher and a gateway as processes. Measured at a client: pages of
-lists, and the time from sending a change to the gateway's having it in force; also while the snapshot is
-rewritten, and after Redis has lost everything. GRAFTWORK_TEST_POSTGRES_URL says where; a database is made
-there and dropped.
+A web process under the row policies, a publisher and a gateway run as processes. A client measures pages of
+lists, and the time from sending a change until the gateway applies it. This is also measured while snapshots
+are written, and after Redis has lost its data. GRAFTWORK_TEST_POSTGRES_URL names the server; a database is
+created there and dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 _FIRST_PORT: Final = 18_400
 _ROLE: Final = f"graftwork_bench_{os.getpid()}"
 _unmoved = itertools.count()
-"""Adapters whose alias is at version 1 still."""
+"""Numbers of adapters whose alias is still at version 1."""
 _SNAPSHOT: Final = """
 import django, time; django.setup()
 from django.conf import settings
@@ -59,7 +59,7 @@ with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
 
 @dataclass(frozen=True)
 class Product:
-    """What runs: a client of the web process with the tenant's key, and the gateway's address."""
+    """The running system: a client of the web process with the tenant's key, and the gateway's address."""
 
     api: httpx.Client
     gateway: str
@@ -67,12 +67,12 @@ class Product:
     environ: dict[str, str]
 
     def version(self) -> int:
-        """Version of the routes that the gateway serves by."""
+        """Return the version of the gateway's current routes."""
         return int(httpx.get(f"{self.gateway}/readyz", trust_env=False).json()["routes_version"] or 0)
 
 
 def run() -> Iterator[Figure]:
-    """Builds, measures, and yields the figures."""
+    """Start the system, measure, and yield the figures."""
     with ExitStack() as stack:
         begun = time.perf_counter()
         product = stack.enter_context(running(adapters=ADAPTERS, keys=KEYS))
@@ -86,7 +86,7 @@ def run() -> Iterator[Figure]:
 
 @contextmanager
 def running(*, adapters: int, keys: int) -> Iterator[Product]:
-    """The processes, over a database of that size."""
+    """Run the processes on a database of the given size."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         web, gateway, valkey = (_FIRST_PORT + number for number in range(3))
@@ -156,7 +156,7 @@ def _changes(product: Product, what: str) -> Iterator[Figure]:
 
 
 def _change(product: Product) -> float:
-    """Seconds from moving an alias to the gateway's serving by that."""
+    """Return the seconds from moving an alias until the gateway applies it."""
     before = product.version()
     begun = time.perf_counter()
     path = f"/adapters/bot-{next(_unmoved):06}/aliases/prod"
@@ -195,13 +195,13 @@ def _figure(metric: str, value: float, unit: str, *, goal: float | None = None, 
 
 
 def _cursor(name: str) -> str:
-    """The list's page that begins behind `name`."""
+    """Return the address of the list's page after `name`."""
     return "/adapters?" + urlencode({"cursor": b64encode(f"p={name}".encode()).decode()})
 
 
 @contextmanager
 def database() -> Iterator[str]:
-    """The URL of an empty database, dropped afterwards."""
+    """Yield the URL of an empty database, which is dropped afterwards."""
     server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
     name = f"graftwork_bench_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
@@ -214,7 +214,7 @@ def database() -> Iterator[str]:
 
 
 def web_role(environ: dict[str, str]) -> str:
-    """The URL of the web process, whose role owns no table: it meets the row policies."""
+    """Return the web process's database URL, whose role owns no table, so that row policies apply."""
     url = urlsplit(environ["GRAFTWORK_DATABASE_URL"])
     web = urlunsplit(url._replace(netloc=f"{_ROLE}:bench@{url.netloc.rpartition('@')[2]}"))
     python_run(environ | {"WEB_DATABASE_URL": web}, "manage.py", "web_role")

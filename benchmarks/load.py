@@ -1,4 +1,4 @@
-"""A closed loop of HTTP requests: `wrk` where it is installed, else a small one of our own."""
+"""A closed loop of HTTP requests: `wrk` if installed, else a small built-in one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a closed loop saw: whole answers a second and the median latency."""
+    """A closed loop's answers per second and median latency."""
 
     per_second: float
     p50_ms: float
@@ -35,7 +35,7 @@ def run(
     seconds: int,
     headers: Mapping[str, str] | None = None,
 ) -> Load:
-    """POSTs `body` to `url` over `connections` kept-alive connections for `seconds`.
+    """POST `body` to `url` over `connections` kept-alive connections for `seconds`.
 
     Raises:
         RuntimeError: an answer was not a 200.

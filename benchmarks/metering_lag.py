@@ -1,9 +1,9 @@
-"""How far the database is behind the gateway while it answers 1,000 requests a second.
+"""Delay of the database behind the gateway at 1,000 requests per second.
 
-The gateway with everything on, one `manage.py ingest_usage` and PostgreSQL as processes. Requests come at
-random times, 1,000 a second; beside them the rows in the database are counted ten times a second. Of each
-count, the lag is the time since the first request ended that is not among them: nothing that ended before it
-is missing, since events go in by the order in which they ended.
+The gateway with every feature on, one `manage.py ingest_usage` and PostgreSQL run as processes. Requests
+arrive at random times; meanwhile the rows in the database are counted ten times per second. At each count,
+the lag is the time since the end of the first request that is not among them. Events are inserted in the
+order in which they ended, so nothing that ended earlier is missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DRAIN_S: Final = 30.0
 
 
 def lag_figure(database: str, environ: Mapping[str, str]) -> Figure:
-    """Measures; `environ` is what the ingester needs besides the address of Redis."""
+    """Measure the lag; `environ` is the ingester's environment except for the address of Redis."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=disk())))
         target = gateway(stack, folder, direct(stack).url)
@@ -47,7 +47,7 @@ def lag_figure(database: str, environ: Mapping[str, str]) -> Figure:
         counts = stack.enter_context(_counting(database))
         latencies, warm, sent = exchanges_at(target.url, RATE)
         deadline = time.monotonic() + _DRAIN_S
-        # Not until nothing changes: an ingester that pauses would look as if it had everything.
+        # Wait for all events, since an ingester that pauses would look as if it had everything.
         while not counts or counts[-1][1] < sent:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"of {sent} requests {counts[-1:]} are in after {_DRAIN_S:g} s")
@@ -64,7 +64,7 @@ def lag_figure(database: str, environ: Mapping[str, str]) -> Figure:
 
 
 def _is_waited_on(client: redis.Redis) -> bool:
-    """Whether an ingester reads the stream: its own start is no lag."""
+    """Return True if an ingester reads the stream; its start time must not count as lag."""
     try:
         return bool(client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP))
     except redis.ResponseError:
@@ -72,28 +72,28 @@ def _is_waited_on(client: redis.Redis) -> bool:
 
 
 def _lags(counts: list[tuple[float, int]], ends: list[float]) -> list[float]:
-    """Of each look at which a request had ended: 0 where all that had are in."""
+    """Return the lag of each count after the first request ended; 0 where all ended requests are inserted."""
     return [
-        max(0.0, at - ends[count]) if count < len(ends) else 0.0
-        for at, count in counts
-        if bisect_right(ends, at)
+        max(0.0, counted_at - ends[count]) if count < len(ends) else 0.0
+        for counted_at, count in counts
+        if bisect_right(ends, counted_at)
     ]
 
 
 @contextlib.contextmanager
 def _counting(database: str) -> Iterator[list[tuple[float, int]]]:
-    """(Unix time, rows) of each look, until the context ends."""
+    """Yield a list that collects (Unix time, rows) counts until the context ends."""
     found: list[tuple[float, int]] = []
     stopped = threading.Event()
 
-    def look() -> None:
+    def count_rows() -> None:
         with psycopg.connect(database, autocommit=True) as connection:
             while not stopped.wait(_PAUSE_S):
-                at = time.time()
+                counted_at = time.time()
                 row = connection.execute("SELECT count(*) FROM metering_usageeventrow").fetchone()
-                found.append((at, int(row[0]) if row else 0))
+                found.append((counted_at, int(row[0]) if row else 0))
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=count_rows)
     thread.start()
     try:
         yield found
@@ -103,7 +103,7 @@ def _counting(database: str) -> Iterator[list[tuple[float, int]]]:
 
 
 def _ends(database: str) -> list[float]:
-    """Unix times at which the requests in the database ended, in order."""
+    """Return the Unix times at which the requests in the database ended, in order."""
     with psycopg.connect(database) as connection:
         rows = connection.execute(
             "SELECT (started_at + duration_ms) / 1000 FROM metering_usageeventrow ORDER BY 1"

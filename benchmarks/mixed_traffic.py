@@ -1,4 +1,4 @@
-"""Whatever the worker's API takes, drawn at random and sent by a few clients that sometimes hang up."""
+"""Random requests of every kind that the worker's API accepts, by a few clients that sometimes hang up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contracts.adapters.reference import AdapterRef
 
 CLIENTS: Final = 6
 STUCK_SECONDS: Final = 120.0
-"""No request of this traffic takes so long: one that does is stuck."""
+"""A request of this traffic that takes this long is stuck."""
 EXPECTED: Final = frozenset({200, 400, 429, 503, 504})
 _WORDS: Final = ("one", "two", "red", "blue", "hello", "why", "ü")
 _SCHEMA: Final = {
@@ -37,12 +37,12 @@ _BAD: Final[Sequence[dict[str, Any]]] = (
 
 @dataclass
 class Watch:
-    """What one run saw.
+    """The observations of one run.
 
     Attributes:
-        statuses: answers by HTTP status; hang-ups of our own apart.
+        statuses: answers by HTTP status; our own hang-ups are counted separately.
         resident: the worker's resident memory over time, MiB.
-        left: what its gauges said once all was over and it had had time.
+        left: the worker's gauges after the traffic ended and some time passed.
         stuck: requests that took longer than `STUCK_SECONDS`.
     """
 
@@ -55,7 +55,7 @@ class Watch:
 
     @property
     def growth(self) -> float:
-        """Median resident memory in the last quarter over that in the second."""
+        """Median resident memory in the last quarter relative to the second quarter."""
         quarter = max(1, len(self.resident) // 4)
         return statistics.median(self.resident[-quarter:]) / statistics.median(
             self.resident[quarter : 2 * quarter] or self.resident
@@ -72,17 +72,17 @@ class Traffic:
         self.watch = Watch()
 
     def body(self) -> tuple[str, dict[str, Any]]:
-        """A path and a body: often plain, sometimes with anything else that the API takes."""
+        """Return a path and a body: often plain, sometimes with other fields that the API accepts."""
         draw = self._draw
         words = [
             draw.choice(("one", "two", "red", "blue", "hello", "why", "ü"))
             for _ in range(draw.randrange(1, 60))
         ]
-        # Half of all prompts begin alike, so that prefixes are found.
+        # Half of all prompts share a prefix, to exercise the prefix cache.
         text = ("You are a helpful assistant. " * 4 if draw.random() < 0.5 else "") + " ".join(words)
         chat = draw.random() < 0.5
-        asked = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
-        body: dict[str, Any] = {"model": "base", "max_tokens": draw.randrange(1, 24), **asked}
+        prompt = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+        body: dict[str, Any] = {"model": "base", "max_tokens": draw.randrange(1, 24), **prompt}
         if self._adapters and draw.random() < 0.6:
             [ref] = draw.choices(self._adapters, self._weights)
             body |= {"model": ref.name, "adapter": ref.to_dict()}
@@ -116,7 +116,7 @@ class Traffic:
         return {}
 
     async def run(self, seconds: float) -> None:
-        """Sends requests from `CLIENTS` clients for `seconds`, with pauses between them."""
+        """Send requests from `CLIENTS` clients for `seconds`, with pauses between them."""
         until = time.monotonic() + seconds
         async with aiohttp.ClientSession() as session:
             await asyncio.gather(*[self._client(session, until) for _ in range(CLIENTS)])

@@ -1,8 +1,7 @@
-"""What metrics and logs cost a request and a streamed event on the gateway's event loop.
+"""CPU cost of metrics and logs per request and per streamed event on the gateway's event loop.
 
-CPU time of the thread, so that other work on the machine does not count; medians of rounds. The baseline is
-prometheus_client in its multiprocess mode, doing as many increments and observations on children that are
-looked up once.
+Thread CPU time, so that other work on the machine does not count; medians of rounds. The baseline is
+prometheus_client in its multiprocess mode, with as many increments and observations on cached children.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _EVENT: Final = UsageEvent(
 
 
 def run() -> Iterator[Figure]:
-    """Measures and yields the figures."""
+    """Measure and yield the figures."""
     with tempfile.TemporaryDirectory() as folder:
         observer = _observer(Path(folder), access_log=False)
         peer_request, peer_event = _peer(Path(folder))
@@ -67,25 +66,25 @@ def _median(measure: Callable[[], float]) -> float:
 
 
 def _requests(observer: Observer) -> float:
-    """Microseconds for all that is done for one request but its events."""
+    """Return microseconds of all observer calls for one request, without its events."""
     began = time.thread_time()
     for _ in range(TIMES):
-        seen = observer.begin(_SCOPE, "r")
-        seen.pause()
-        seen.resume()
-        seen.record_queue_time(0.0)
-        observer.attempt_begins(seen, "base", "c", "worker", 1)
+        trace = observer.begin(_SCOPE, "r")
+        trace.pause()
+        trace.resume()
+        trace.record_queue_time(0.0)
+        observer.attempt_begins(trace, "base", "c", "worker", 1)
         observer.metrics.model("base")
-        seen.pause()
-        seen.resume()
-        observer.attempt(seen, _EVENT, None)
-        seen.pause()
-        observer.end(seen)
+        trace.pause()
+        trace.resume()
+        observer.attempt(trace, _EVENT, None)
+        trace.pause()
+        observer.end(trace)
     return (time.thread_time() - began) / TIMES * 1e6
 
 
 class _Meterless(Attempt):
-    """An attempt without what a meter would give it."""
+    """An attempt without a meter."""
 
     def __init__(self, observer: Observer) -> None:
         self._ttft: float | None = 1.0
@@ -94,13 +93,13 @@ class _Meterless(Attempt):
 
 
 def _events(observer: Observer) -> float:
-    """Microseconds for one event of one token, less what an empty loop costs."""
-    attempt, seen = _Meterless(observer), observer.begin(_SCOPE, "r")
+    """Return microseconds per one-token event, minus the empty loop."""
+    attempt, trace = _Meterless(observer), observer.begin(_SCOPE, "r")
     began = time.thread_time()
     for number in range(1, TIMES + 1):
         now = perf_counter()
         attempt.has(number, now)
-        seen.own += perf_counter() - now
+        trace.own += perf_counter() - now
     spent = time.thread_time() - began
     began = time.thread_time()
     for _ in range(1, TIMES + 1):
@@ -143,7 +142,7 @@ for work in (request, event):
 
 
 def _peer(folder: Path) -> tuple[float, float]:
-    """(a request, an event) by prometheus_client: 11 increments and 4 observations, and one."""
+    """Return (per request, per event) for prometheus_client: 11 increments and 4 observations, and one."""
     (folder / "peer").mkdir()
     environ = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder / "peer")}
     done = subprocess.run(

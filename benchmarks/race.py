@@ -1,4 +1,4 @@
-"""Times several ways to do the same in turn, round by round, so that a busy machine is busy for all."""
+"""Times alternatives in alternating rounds, so that background load affects all of them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 import torch
 
 ROUNDS: Final = 21
-"""The median counts."""
+"""Number of turns per contender; the median counts."""
 SECONDS: Final = 0.002
-"""A contender's turn; short, so that disturbances fall on single rounds."""
+"""Length of a contender's turn; short, so that disturbances affect single rounds."""
 MOST_CALLS: Final = 200
 
 
 def race(
     contenders: Mapping[str, Callable[[], object]], *, reset: Callable[[], object] | None = None
 ) -> dict[str, float]:
-    """Microseconds per call of each contender, the median of `ROUNDS` turns.
+    """Return microseconds per call of each contender, the median of `ROUNDS` turns.
 
     Args:
         reset: called before every turn, outside its time; for contenders that work in place.
@@ -29,17 +29,17 @@ def race(
     with torch.inference_mode():
         for name, contender in contenders.items():
             contender()
-            calls[name] = min(MOST_CALLS, max(1, round(SECONDS / _turn(contender, 3))))
+            calls[name] = min(MOST_CALLS, max(1, round(SECONDS / _seconds_per_call(contender, 3))))
         for _ in range(ROUNDS):
             for name, contender in contenders.items():
                 if reset is not None:
                     reset()
-                turns[name].append(_turn(contender, calls[name]) * 1e6)
+                turns[name].append(_seconds_per_call(contender, calls[name]) * 1e6)
     return {name: statistics.median(each) for name, each in turns.items()}
 
 
-def _turn(contender: Callable[[], object], calls: int) -> float:
-    """Seconds per call."""
+def _seconds_per_call(contender: Callable[[], object], calls: int) -> float:
+    """Return the seconds per call."""
     start = time.perf_counter()
     for _ in range(calls):
         contender()

@@ -1,8 +1,8 @@
-"""What a streamed SageMaker call costs its caller: the gateway's own client beside boto3 and aiobotocore.
+"""Caller's CPU cost of a streamed SageMaker call: the gateway's own client against boto3 and aiobotocore.
 
-All in one run against one canned runtime in its own process, in turns, medians of rounds. CPU time of the
-calling process, so that the runtime's does not count. aiobotocore pins a botocore of its own: it runs where
-GRAFTWORK_BENCH_AIOBOTOCORE names the Python of an environment that has it and uvloop, else it is left out.
+All run against one canned runtime in its own process, in alternating rounds; medians are reported. Only the
+calling process's CPU time counts. aiobotocore pins its own botocore version: it runs if
+GRAFTWORK_BENCH_AIOBOTOCORE names the Python of an environment that has it and uvloop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _URL: Final = "https://runtime.sagemaker.eu-central-1.amazonaws.com/endpoints/e/
 
 
 def run() -> Iterator[Figure]:
-    """CPU time of whole calls, then of a signature and of a frame alone."""
+    """Yield the CPU time of whole calls, then of a signature and of a frame alone."""
     yield from _calls()
     yield from _signatures()
     yield from _frames()
@@ -63,10 +63,10 @@ def _calls() -> Iterator[Figure]:
     finally:
         server.terminate()
         server.wait()
-    own = statistics.median(cpu.pop("gateway"))
+    ours = statistics.median(cpu.pop("gateway"))
     for name, values in cpu.items():
         yield compared(
-            "sagemaker", f"call_beside_{name}", own, "ms CPU", baseline=statistics.median(values),
+            "sagemaker", f"call_beside_{name}", ours, "ms CPU", baseline=statistics.median(values),
             less_is_better=True, note="1 kB request, 64 parts, 8 calls at a time",
         )  # fmt: skip
 
@@ -76,38 +76,40 @@ def _signatures() -> Iterator[Figure]:
     signer, keys = Signer("sagemaker", "eu-central-1"), Credentials("AKID", "secret", "token" * 100)
     auth = SigV4Auth(BotocoreKeys("AKID", "secret", "token" * 100), "sagemaker", "eu-central-1")
 
-    def own() -> Any:
+    def ours() -> Any:
         return signer.headers("POST", _URL, headers, body, keys)
 
-    def theirs() -> Any:
+    def botocores() -> Any:
         auth.add_auth(AWSRequest("POST", _URL, headers, body))
 
-    yield _beside("signature", own, theirs, 1, "1 KiB body, session token")
+    yield _compare("signature", ours, botocores, 1, "1 KiB body, session token")
 
 
 def _frames() -> Iterator[Figure]:
     data = b"".join(frames.part(b'{"token": %d}\n' % number * 8) for number in range(64))
 
-    def own() -> Any:
+    def ours() -> Any:
         return EventStreamParser().feed(data)
 
-    def theirs() -> Any:
+    def botocores() -> Any:
         buffer = EventStreamBuffer()
         buffer.add_data(data)
         return list(buffer)
 
-    yield _beside("frame", own, theirs, 64, "64 parts in one read")
+    yield _compare("frame", ours, botocores, 64, "64 parts in one read")
 
 
-def _beside(metric: str, own: Callable[[], Any], theirs: Callable[[], Any], units: int, note: str) -> Figure:
-    """Medians of alternating rounds."""
-    times: dict[Callable[[], Any], list[float]] = {own: [], theirs: []}
+def _compare(
+    metric: str, ours: Callable[[], Any], botocores: Callable[[], Any], units: int, note: str
+) -> Figure:
+    """Compare two functions; medians of alternating rounds."""
+    times: dict[Callable[[], Any], list[float]] = {ours: [], botocores: []}
     for _ in range(15):
         for work, values in times.items():
             started = time.process_time()
             for _ in range(200):
                 work()
             values.append((time.process_time() - started) / 200 / units * 1e6)
-    mine, other = statistics.median(times[own]), statistics.median(times[theirs])
+    mine, other = statistics.median(times[ours]), statistics.median(times[botocores])
     note = f"beside botocore: {note}"
     return compared("sagemaker", metric, mine, "us CPU", baseline=other, less_is_better=True, note=note)

@@ -1,8 +1,9 @@
-"""A worker under mixed traffic for 20 minutes, watched for what it does not give back.
+"""Runs a worker under mixed traffic for 20 minutes, to find resource leaks.
 
-`python -m benchmarks.soak [--minutes 20]` is about no speed: a few clients send chats, completions, streams,
-hang-ups, adapters by Zipf's law, several choices, logprobs, grammars, tools, deadlines and bad bodies to one
-worker process with one thread. Its memory is read all along, and at the end it must stand idle.
+`python -m benchmarks.soak [--minutes 20]` does not measure speed. A few clients send chats, completions,
+streams, hang-ups, adapters by Zipf's law, several choices, logprobs, grammars, tools, deadlines and bad
+bodies to one worker process with one thread. Its memory is sampled throughout, and at the end it must be
+idle.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from contracts.adapters.reference import AdapterRef
 ADAPTERS: Final = 60
 IDLE: Final = ("requests_running", "requests_waiting", "kv_pages_used", "adapter_pages")
 GROWTH_GOAL: Final = 1.05
-"""Resident memory in the last quarter over that in the second: the first fills caches."""
+"""Resident memory in the last quarter relative to the second quarter; the first fills caches."""
 TOOL_TEMPLATE: Final = """{% for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}
 {% endfor %}Answer, or call a tool in <tool_call></tool_call>.
 assistant:"""
-"""The demo model's own template knows no tools."""
+"""The demo model's own template does not support tools."""
 
 
 async def soak(model: Path, adapters: Sequence[AdapterRef], folder: Path, *, seconds: float) -> Watch:
-    """Starts a worker on `model`, sends traffic for `seconds`, and waits until it is idle again.
+    """Start a worker on `model`, send traffic for `seconds`, and wait until it is idle again.
 
     Raises RuntimeError when the worker does not start, or ends.
     """
@@ -82,7 +83,7 @@ async def _worker(model: Path, folder: Path) -> AsyncIterator[tuple[str, subproc
 
 
 def _start(model: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Every tier is small, so that things leave it all the time."""
+    """Start the worker with small memory tiers, so that evictions happen all the time."""
     command = [
         sys.executable, "-m", "worker_engine", "--model", str(model), "--served-model-name", "base",
         "--port", str(port), "--adapter-cache-dir", str(folder / "cache"), "--num-threads", "1",
@@ -111,7 +112,7 @@ def _resident_mib(pid: int) -> float:
 
 
 def model_with_tools(model: Path, folder: Path) -> Path:
-    """The checkpoint's files, linked, beside a chat template that knows tools."""
+    """Link the checkpoint's files next to a chat template that supports tools."""
     folder.mkdir()
     for path in model.iterdir():
         if path.name not in ("chat_template.jinja", "adapters"):
@@ -121,7 +122,7 @@ def model_with_tools(model: Path, folder: Path) -> Path:
 
 
 def figures(watch: Watch) -> list[Figure]:
-    """What must be nothing, and memory over time."""
+    """Return the figures: leak counts, which must be 0, and memory over time."""
     quarter = max(1, len(watch.resident) // 4)
     answers = ", ".join(f"{count} of {status}" for status, count in sorted(watch.statuses.items()))
     return [
@@ -139,7 +140,7 @@ def figures(watch: Watch) -> list[Figure]:
 
 
 def main() -> int:
-    """Exit status 1 when a goal is missed."""
+    """Run the soak test; return exit status 1 when a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0)
     seconds = parser.parse_args().minutes * 60

@@ -1,4 +1,4 @@
-"""Where a request comes from, and whether that lies in a network. Standard library only."""
+"""Client addresses and the networks that they belong to. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 MOST_HOPS: Final = 16
-"""Proxies of ours that a request may have passed; a longer X-Forwarded-For of them is not believed."""
+"""Most trusted proxies that a request may pass; a longer X-Forwarded-For of them is refused."""
 
 
 def parse_network(text: str) -> Network:
-    """A CIDR, or one address as the network of it alone.
+    """Parse a CIDR, or one address as a network of that address alone.
 
     Raises:
-        ValueError: it is neither; the text says what it takes.
+        ValueError: the text is neither; the message says what is expected.
     """
     try:
         network = ip_network(text)
@@ -45,7 +45,7 @@ def parse_network(text: str) -> Network:
 
 
 class Networks:
-    """Some networks, to be asked whether an address lies in one of them.
+    """A set of networks; `address in networks` is True if any of them holds the address.
 
     Raises:
         ValueError: a CIDR is malformed.
@@ -64,15 +64,15 @@ class Networks:
 
 
 def client_address(peer: str, forwarded: Iterable[str], proxies: Networks) -> Address | None:
-    """The address that a request comes from; None where that cannot be told.
+    """Return the address that a request comes from, or None if it is unknown.
 
-    X-Forwarded-For is read from its end, which the proxy next to us wrote, back to the first address that
-    is no proxy of ours: what stands before that was written by the client itself.
+    X-Forwarded-For is read from its end, which our own proxy wrote, back to the first address that is not a
+    trusted proxy. The client itself may have written everything before that.
 
     Args:
         peer: the other end of the socket.
         forwarded: values of the X-Forwarded-For headers, in order.
-        proxies: whom to believe. Not believed, a peer is the client.
+        proxies: trusted proxies. A peer outside of them is the client.
     """
     address = _parse(peer)
     if not proxies or address not in proxies:
@@ -88,7 +88,7 @@ def client_address(peer: str, forwarded: Iterable[str], proxies: Networks) -> Ad
 
 
 def _parse(text: str) -> Address | None:
-    """An address, with a port behind it or not; one of IPv4 in IPv6's clothes is IPv4."""
+    """Parse an address with or without a port; an IPv4-mapped IPv6 address becomes IPv4."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -19,13 +19,16 @@ PROTECTED_PARAMETERS: Final = frozenset(
         "user", "safety_identifier",
     }
 )  # fmt: skip
-"""Parameters that `BaseRoute.dropped_parameters` must not name: the prompt, how the response is sent, what
-bounds the tokens that are billed and limited, and the user that keeps a caller on one arm of a split."""
+"""Parameters that `BaseRoute.dropped_parameters` must not name.
+
+They are the prompt, the form of the response, the bounds of billed and limited tokens, and the user, who
+keeps a caller on one arm of a split.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SageMakerTarget:
-    """Where on SageMaker a copy stands, and how it is spoken to.
+    """A copy's place on SageMaker, and how to call it.
 
     Attributes:
         component: inference component of the base model; "" for an endpoint without components.
@@ -56,12 +59,12 @@ class CopyRoute:
     """One copy of a base model on compute: where requests for it go.
 
     Attributes:
-        id: deployment copy id, stands as `endpoint` in usage events.
-        kind: backend that speaks to it: `worker`, `openai_http` or `sagemaker`.
-        url: base URL without `/v1`; of `sagemaker` "" means the region's public one.
-        loads_adapters: `openai_http` only: an adapter that it does not know may be loaded by vLLM's
-            `/v1/load_lora_adapter`.
-        sagemaker: of a copy of that kind, else None.
+        id: deployment copy id, `endpoint` in usage events.
+        kind: backend that calls it: `worker`, `openai_http` or `sagemaker`.
+        url: base URL without `/v1`; for `sagemaker`, "" means the region's public endpoint.
+        loads_adapters: `openai_http` only: True if vLLM's `/v1/load_lora_adapter` may load an adapter that
+            the copy lacks.
+        sagemaker: set for a copy of kind `sagemaker`, else None.
     """
 
     id: str
@@ -79,11 +82,11 @@ class CopyRoute:
 
 @dataclass(frozen=True, slots=True)
 class AdapterHomes:
-    """Where one adapter version has been placed, by ids of copies.
+    """The placement of one adapter version, as ids of copies.
 
     Attributes:
-        at: copies that keep it loaded: its requests go there while they have room.
-        away: copies that get its requests only while no other copy takes any.
+        at: copies that keep it loaded; they get its requests while they have capacity.
+        away: copies that get its requests only while no other copy accepts any.
     """
 
     at: tuple[str, ...] = ()
@@ -96,12 +99,12 @@ class AdapterHomes:
 
 @dataclass(frozen=True, slots=True)
 class CanaryRoute:
-    """Copies that a rollout tries on an exact share of a base model's callers.
+    """Copies that a rollout tries with an exact share of a base model's callers.
 
     Attributes:
-        name: of the rollout; with another one other callers come first.
-        percent: of the callers, whose requests go to `copies`; those of the rest go to the others. Where no
-            copy of a side takes any, the other side does.
+        name: the rollout's name; it seeds the order in which callers join the share.
+        percent: share of callers whose requests go to `copies`; the other callers' go to the other copies.
+            Where no copy of one side accepts requests, the other side does.
         copies: their ids.
     """
 
@@ -119,9 +122,9 @@ class BaseRoute:
     """A base model and its copies; `served_name` is what the copies call it.
 
     Attributes:
-        hold_seconds: how long a request that finds no copy may be held while one starts; 0: none will.
-        homes: by engine name, for adapters that have been placed; the others go by hashing and residency.
-        canary: while a rollout gives new copies an exact share; a gateway that does not know it goes by load.
+        hold_seconds: how long to hold a request without a running copy while one starts; 0: none will start.
+        homes: placements by engine name; adapters without one are routed by hashing and residency.
+        canary: set while a rollout gives new copies an exact share; older gateways route by load instead.
         dropped_parameters: parameters that the gateway removes from requests for this base model and its
             adapters before it checks them.
         created: Unix seconds of its registration; 0 in entries of an older control plane.

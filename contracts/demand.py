@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 DEMAND: Final = "graftwork:demand:"
-"""Beginning of Redis hashes, one a base model: by gateway process, `<requests held> <Redis's seconds>`."""
+"""Prefix of Redis hashes, one per base model: by gateway process, `<requests held> <Redis's seconds>`."""
 DEMAND_SECONDS: Final = 3.0
-"""How long what a gateway says there counts."""
+"""How long an entry counts after its time."""
 
 
 def demand_key(base: str) -> str:
-    """The hash that says how many requests are held for base model `base`."""
+    """Return the name of the hash that counts the requests held for base model `base`."""
     return DEMAND + base
 
 
 def read_demand(value: bytes) -> tuple[int, float]:
-    """(requests held, Unix seconds) of a hash's value; nothing of what is malformed."""
+    """Parse a hash value into (requests held, Unix seconds); (0, 0.0) if it is malformed."""
     held, _, at = value.partition(b" ")
     try:
         return int(held), float(at)

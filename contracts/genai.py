@@ -1,7 +1,7 @@
 """OpenTelemetry's semantic conventions for generative AI: the one place that knows their names.
 
-They are in development and change from release to release; these are of version 1.41. Prompts and answers,
-for which the conventions have names too, are never told.
+The conventions are in development and change from release to release; these are version 1.41. They also name
+prompts and answers, which are never recorded.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ _OPERATIONS: Final = {
 
 
 def operation(path: str) -> str:
-    """What a call of an endpoint is called."""
+    """Return the operation name for an endpoint's path."""
     return _OPERATIONS.get(path, "generate_content")
 
 
 def span_name(path: str, model: str) -> str:
-    """`chat llama`, or the operation alone while the model is not known."""
+    """Return `chat llama`, or the operation alone while the model is unknown."""
     return f"{operation(path)} {model}".rstrip()
 
 
 def operation_of(path: str) -> dict[str, str | int | float | bool]:
-    """Attributes of a call whose model is not known yet."""
+    """Return the attributes of a call whose model is not known yet."""
     return {"gen_ai.operation.name": operation(path), "gen_ai.provider.name": PROVIDER}
 
 
 def request(path: str, model: str) -> dict[str, str | int | float | bool]:
-    """Attributes of a call of `model`."""
+    """Return the attributes of a call of `model`."""
     return {**operation_of(path), "gen_ai.request.model": model}
 
 
 def response(model: str) -> dict[str, str | int | float | bool]:
-    """What really answered."""
+    """Return the attribute that names the model that answered."""
     return {"gen_ai.response.model": model}
 
 
 def usage(*, prompt: int, cached: int, completion: int) -> dict[str, str | int | float | bool]:
-    """Tokens; cached ones are among the prompt's."""
+    """Return the token attributes; `cached` tokens are part of `prompt`."""
     return {
         "gen_ai.usage.input_tokens": prompt,
         "gen_ai.usage.cache_read.input_tokens": cached,
@@ -55,10 +55,10 @@ def usage(*, prompt: int, cached: int, completion: int) -> dict[str, str | int |
 
 
 def first_token(seconds: float) -> dict[str, str | int | float | bool]:
-    """From the request to the first token."""
+    """Return the time from the request to the first token."""
     return {"gen_ai.response.time_to_first_chunk": seconds}
 
 
 def failure(kind: str) -> dict[str, str | int | float | bool]:
-    """A word for what went wrong, of a small set."""
+    """Return the error attribute; `kind` must come from a small set."""
     return {"error.type": kind}

@@ -11,12 +11,12 @@ from contracts.known_fields import known_fields
 KEY_PREFIX: Final = "gw"
 """An API key reads `gw_<public id>_<secret>`. Only the public id and SHA-256(secret) are stored."""
 ENDPOINTS: Final = ("chat/completions", "completions", "embeddings", "responses", "models")
-"""What a key may be held to: the paths below `/v1/`; `models` stands for its sub-paths too."""
+"""Endpoints that a key can be restricted to: paths below `/v1/`; `models` includes its sub-paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyScope:
-    """What a key is held to; None in a field is no restriction.
+    """Restrictions of a key; None in a field is no restriction.
 
     Attributes:
         models: names that may be called: `<base>`, `<adapter>` (with all its aliases and versions),
@@ -32,7 +32,7 @@ class KeyScope:
 
 @dataclass(frozen=True, slots=True)
 class OldSecret:
-    """The secret that a rotation replaced: hex SHA-256, right until a Unix time."""
+    """The secret that a rotation replaced: hex SHA-256, accepted until a Unix time."""
 
     sha256: str
     until: float
@@ -43,7 +43,7 @@ class KeyRoute:
     """An API key. `secret_sha256` is hex; `expires_at` is Unix seconds or None for never.
 
     Attributes:
-        old: the secret before the last rotation, where one is right beside the newer.
+        old: the secret before the last rotation, while it is still accepted.
         scope: None for a key that opens everything of its tenant.
     """
 
@@ -56,9 +56,9 @@ class KeyRoute:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self | None:
-        """None for a key with a restriction that is unknown here: it is refused rather than served without.
+        """Return None for a key with a restriction that is unknown here, so that the gateway refuses it.
 
-        So a field that a newer control plane adds must be null where it restricts nothing.
+        A field that a newer control plane adds must therefore be null where it restricts nothing.
         """
         scope, old = value.get("scope"), value.get("old")
         if _has_unknown(cls, value) or (scope is not None and _has_unknown(KeyScope, scope)):

@@ -1,4 +1,4 @@
-"""The part of the route table that says what a scope may use."""
+"""The part of the route table that holds limits, scheduling weights and token rates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LimitKind = Literal["requests", "tokens", "concurrency", "budget", "prepaid"]
 BudgetPeriod = Literal["day", "month"]
 _KINDS: Final = frozenset(("requests", "tokens", "concurrency", "budget", "prepaid"))
 PREPAID: Final = "prepaid"
-"""Stands where a budget's key has its period."""
+"""The period in the Redis key of a prepaid budget; see `budget_key`."""
 MAX_AMOUNT: Final = 9 * 10**15
 """Largest limit: Redis' scripts count in doubles, exact up to 2^53. As a budget, 9 million units."""
 
@@ -23,13 +23,13 @@ class Limit:
     """One limit of a scope.
 
     Attributes:
-        kind: what is counted: requests or tokens in any span of `seconds`, requests under way at once
-            (`concurrency`), or nano-units of the price book's currency: in a UTC `period` (`budget`), or of
-            what is paid in advance and granted as credits (`prepaid`), whose `amount` is MAX_AMOUNT.
-        amount: how much may be; 0 lets nothing through.
+        kind: the counted quantity: requests or tokens in any span of `seconds`, simultaneous requests
+            (`concurrency`), or nano-units of the price book's currency: in a UTC `period` (`budget`), or
+            granted as prepaid credits (`prepaid`), whose `amount` is MAX_AMOUNT.
+        amount: the maximum; 0 lets nothing through.
         seconds: length of the sliding window of `requests` and `tokens`.
-        period: what a `budget` holds for.
-        alert: of a `budget`, the nano-units from which on answers carry a warning; None for never.
+        period: the period of a `budget`.
+        alert: for a `budget`, the nano-units from which answers carry a warning; None for never.
     """
 
     kind: LimitKind
@@ -41,15 +41,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class LimitsRoute:
-    """What a scope may use. Every scope that a request falls under holds at once.
+    """The limits of a scope. All scopes of a request apply at once.
 
     Scope ids: `tenant:<tenant>`, `project:<tenant>/<project>`, `key:<public id>`, and
     `model:<tenant>/<base or adapter>` for one tenant's use of one model.
 
     Attributes:
-        priority: who goes first where requests wait for a place, 0 (first) to 9; a key's stands before
-            its project's, that before its tenant's; None leaves it to those.
-        weight: of a tenant's scope, its share of a busy worker relative to other tenants'; None is 1.
+        priority: queue priority, 0 (first) to 9. A key's takes precedence over its project's, and that over
+            its tenant's; None inherits.
+        weight: for a tenant's scope, its share of a busy worker relative to other tenants'; None is 1.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -65,9 +65,9 @@ class LimitsRoute:
 
 @dataclass(frozen=True, slots=True)
 class RateRoute:
-    """What a token costs today, in nano-units of the price books' currency; for budgets, not for bills.
+    """Today's price of a token, in nano-units of the price books' currency; for budgets, not for bills.
 
-    `request_nano` is what each attempt costs besides.
+    `request_nano` is charged for each attempt in addition.
     """
 
     input_nano: int
@@ -81,7 +81,7 @@ class RateRoute:
 
 
 def budget_period(period: BudgetPeriod, now: dt.datetime) -> tuple[str, dt.datetime]:
-    """Name (`2026-11` or `2026-11-21`) and end of the UTC period that `now` lies in."""
+    """Return the name (`2026-11` or `2026-11-21`) and end of the UTC period that `now` lies in."""
     now = now.astimezone(dt.UTC)
     start = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "day":
@@ -91,10 +91,10 @@ def budget_period(period: BudgetPeriod, now: dt.datetime) -> tuple[str, dt.datet
 
 
 def budget_key(scope: str, period: str) -> str:
-    """Redis hash of a budget's account. The control plane writes `base` and `cut`, gateways the rest.
+    """Return the name of a budget account's Redis hash. The control plane writes `base` and `cut`.
 
-    `base` is what the database holds of the period's usage, at price; `cut` the Unix milliseconds up to
-    which every report of gateways is in it. Under `PREPAID` instead of a period, `base` is MAX_AMOUNT less
-    what is left: so a top-up is a smaller base, and the limit itself stays as it is.
+    Gateways write the other fields. `base` is the price of the period's usage in the database. `cut` is Unix
+    milliseconds; all gateway reports up to then are in `base`. Under `PREPAID` as the period, `base` is
+    MAX_AMOUNT minus the remaining credit, so a top-up lowers `base` and the limit stays the same.
     """
     return f"graftwork:admission:budget:{period}:{scope}"

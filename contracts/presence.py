@@ -1,4 +1,4 @@
-"""What a gateway process says of itself in Redis."""
+"""The status that each gateway process publishes in Redis."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from contracts.known_fields import known_fields
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """One process's newest word.
+    """The latest status of one gateway process.
 
     Attributes:
-        at: Redis's Unix seconds when it was said; started_at: the gateway's own, at its start.
-        id: as it stands in usage events; several processes of a host share it.
+        at: Redis's Unix seconds of the status; started_at: the gateway's own Unix seconds at its start.
+        id: the id in usage events; several processes of a host share it.
         reasons: why requests would be refused; empty where `ready`.
         routes_age: seconds since Redis last confirmed its route table.
-        in_flight: requests at copies now; held: those that wait for a first copy.
-        backlog_bytes: of its usage log, not yet shipped.
-        disk_free, disk_total: of the disk that the log is on.
+        in_flight: requests at copies now; held: requests that wait for a first copy.
+        backlog_bytes: unshipped bytes of its usage log.
+        disk_free, disk_total: bytes of the disk that holds the log.
     """
 
     at: float
@@ -43,7 +43,7 @@ class GatewayStatus:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Fields that are not known here are passed over. Raises ContractError."""
+        """Parse a status; unknown fields are ignored. Raises ContractError."""
         try:
             value = known_fields(cls, json.loads(text))
             return cls(**{**value, "reasons": tuple(str(reason) for reason in value["reasons"])})

@@ -1,4 +1,4 @@
-"""Names of the Redis keys and streams through which the control plane and gateways talk."""
+"""Redis keys and streams that the control plane and the gateways share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ROUTES_DELTAS: Final = "graftwork:routes:deltas"
 ROUTES_VERSION: Final = "graftwork:routes:version"
 """Redis string: version of the newest delta or snapshot published."""
 ROUTES_SEEN: Final = "graftwork:routes:seen"
-"""Redis sorted set, member `version`: the highest version of a gateway that was offered a lower one."""
+"""Redis sorted set, member `version`: the highest version of any gateway that was offered a lower one."""
 USAGE_STREAM: Final = "graftwork:usage"
 """Redis stream, one entry a usage event, field `event` (JSON of a UsageEvent)."""
 USAGE_GROUP: Final = "metering"
 """Consumer group of the control plane on `USAGE_STREAM`."""
 GATEWAYS: Final = "graftwork:gateways"
-"""Redis hash: by usage log slot, what the gateway process that has it says (JSON of a GatewayStatus)."""
+"""Redis hash: by usage log slot, the status of its gateway process (JSON of a GatewayStatus)."""

@@ -10,8 +10,8 @@ one entry, named by a path:
     limits/<scope id>         LimitsRoute
     rates/<base model>[/<tenant>[/<adapter>]]  RateRoute
 
-A reader passes over entries of a kind, and fields, that it does not know: a newer control plane may
-speak to an older gateway. Of keys alone an unknown field that is not null refuses the key.
+A reader ignores kinds of entries, and fields, that it does not know: a newer control plane may talk to an
+older gateway. Keys are the exception: an unknown field that is not null refuses the key.
 """
 
 from __future__ import annotations
@@ -30,8 +30,14 @@ from contracts.limits import LimitsRoute, RateRoute
 
 @dataclass(frozen=True, slots=True)
 class TenantRoute:
-    """A tenant. `cache_salt` is hex and keeps prefix caches apart; `bases` None permits every base; of one
-    that is `suspended` every call is refused. `prompt_key` (X25519, base64) is set while it keeps prompts."""
+    """A tenant.
+
+    Attributes:
+        cache_salt: hex; separates the tenants' prefix caches.
+        bases: base models that the tenant may call; None permits all.
+        suspended: True refuses every call.
+        prompt_key: public key (X25519, base64) that seals logged prompts; "" while prompts are not logged.
+    """
 
     name: str
     cache_salt: str
@@ -49,10 +55,10 @@ class TenantRoute:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRoute:
-    """A tenant's adapter: its ready versions by number, and what its names mean.
+    """A tenant's adapter: its ready versions by number, and the versions behind its names.
 
     Attributes:
-        default: version that the bare name means.
+        default: version behind the bare name.
         aliases: version by alias; of a split alias, the version that stays when the split ends.
         splits: (version, percent) of each arm by alias, for aliases that are split; percents add up to 100.
         fallbacks: by alias ("" is the bare name) the models to serve instead, in order, when no copy can.
@@ -98,7 +104,7 @@ _ENTRY_TYPES: Final[Mapping[str, type[RouteEntry]]] = {
 
 
 def _entry(value: Mapping[str, Any]) -> tuple[str, RouteEntry | None]:
-    """(path, entry) of `{"path": ..., "entry": ...}`; None also for an entry of a kind unknown here."""
+    """Parse `{"path": ..., "entry": ...}` into (path, entry); an unknown kind of entry becomes None."""
     path: str = value["path"]
     entry_type = _ENTRY_TYPES.get(path.partition("/")[0])
     found = value["entry"]
@@ -106,9 +112,9 @@ def _entry(value: Mapping[str, Any]) -> tuple[str, RouteEntry | None]:
 
 
 def entry_from_json(line: str | bytes) -> tuple[str, RouteEntry | None]:
-    """(path, entry) of a snapshot's line; None for a kind that is unknown here.
+    """Parse a snapshot's line into (path, entry); entry is None for an unknown kind.
 
-    Raises ContractError on anything else.
+    Raises ContractError if the line is malformed.
     """
     try:
         value = json.loads(line)
@@ -121,7 +127,7 @@ def entry_from_json(line: str | bytes) -> tuple[str, RouteEntry | None]:
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """Sets one entry (or removes it, `entry` None); versions are consecutive integers."""
+    """A change that sets one entry, or removes it (`entry` None); versions are consecutive integers."""
 
     version: int
     path: str
@@ -133,7 +139,7 @@ class RouteChange:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises ContractError on anything but a change."""
+        """Parse a change. Raises ContractError if it is malformed."""
         try:
             value = json.loads(text)
             return cls(int(value["version"]), *_entry(value))
@@ -157,7 +163,7 @@ class RouteTable:
     """By `<base model>`, or by `<base model>/<tenant>/<adapter>` where an adapter has its own."""
 
     def apply(self, changes: Iterable[RouteChange]) -> RouteTable:
-        """A table with `changes` in force; changes at or below this version are skipped.
+        """Return a table with `changes` applied; changes at or below this version are skipped.
 
         Raises:
             ContractError: when a version is missing between this table and a change (fetch a snapshot).
@@ -168,7 +174,7 @@ class RouteTable:
         return draft.table()
 
     def entry(self, path: str) -> RouteEntry | None:
-        """What is under `path`, if anything."""
+        """Return the entry at `path`, or None."""
         kind, _, name = path.partition("/")
         entries = getattr(self, kind) if kind in _ENTRY_TYPES else {}
         if kind == "adapters":
@@ -177,14 +183,16 @@ class RouteTable:
         return cast(RouteEntry | None, entries.get(name))
 
     def snapshot(self) -> str:
-        """The table as lines, so that a reader can take it in piece by piece: a head, an entry a line, and
-        the head again, by which a reader knows that all pieces were of one snapshot."""
+        """Serialize the table line by line, so that a reader can parse it in pieces.
+
+        The head comes first and again last: if both are equal, all pieces are of one snapshot.
+        """
         head = json.dumps({"version": self.version})
         lines = (json.dumps({"path": path, "entry": asdict(entry)}) for path, entry in self.entries())
         return "\n".join([head, *lines, head, ""])
 
     def entries(self) -> Iterator[tuple[str, RouteEntry]]:
-        """Every entry under its path."""
+        """Yield every entry with its path."""
         for kind in _ENTRY_TYPES:
             if kind != "adapters":
                 yield from ((f"{kind}/{name}", entry) for name, entry in getattr(self, kind).items())
@@ -193,7 +201,7 @@ class RouteTable:
 
     @classmethod
     def from_snapshot(cls, text: str | bytes) -> RouteTable:
-        """Raises ContractError on anything but a whole snapshot."""
+        """Parse a snapshot. Raises ContractError if it is malformed or incomplete."""
         head, *lines = text.splitlines() or [""]
         if not lines or lines.pop() != head:
             raise ContractError("the snapshot is torn: it does not end as it begins")
@@ -204,7 +212,7 @@ class RouteTable:
 
 
 def snapshot_version(head: str | bytes) -> int:
-    """Version in a snapshot's first and last line. Raises ContractError on anything else."""
+    """Return the version in a snapshot's first or last line. Raises ContractError if it is malformed."""
     try:
         return int(json.loads(head)["version"])
     except (KeyError, TypeError, ValueError) as error:
@@ -212,7 +220,7 @@ def snapshot_version(head: str | bytes) -> int:
 
 
 class RouteDraft:
-    """A table in the making: each map of the one it begins from is copied once, when it first changes."""
+    """A mutable copy of a table; each map is copied once, at its first change."""
 
     def __init__(self, table: RouteTable) -> None:
         self.version = table.version
@@ -221,7 +229,7 @@ class RouteDraft:
         self._tenants: set[str] = set()
 
     def apply(self, change: RouteChange) -> None:
-        """Puts a change in force, unless the table has it already.
+        """Apply a change, unless the table has it already.
 
         Raises:
             ContractError: a version is missing between the table and the change.
@@ -233,7 +241,7 @@ class RouteDraft:
             self.version = change.version
 
     def set(self, path: str, entry: RouteEntry | None) -> None:
-        """Puts `entry` under `path`; None removes what is there."""
+        """Set the entry at `path`; None removes it. An unknown kind is ignored."""
         kind, _, name = path.partition("/")
         if kind not in _ENTRY_TYPES:
             return
@@ -252,5 +260,5 @@ class RouteDraft:
             entries[name] = entry
 
     def table(self) -> RouteTable:
-        """The table with the changes in force; the draft must not be used afterwards."""
+        """Return the changed table; the draft must not be used afterwards."""
         return replace(self._table, version=self.version, **self._maps)

@@ -12,7 +12,7 @@ import math
 from typing import Any, Final
 
 MAX_DEPTH: Final = 100
-"""Values within one another. Python's writer of JSON ends at its stack's depth, which differs by caller."""
+"""Deepest nesting of values. Python's JSON writer fails at its stack's depth, which differs by caller."""
 
 
 def loads(data: bytes | str) -> Any:

@@ -1,9 +1,9 @@
 """OpenTelemetry traces of gateway and worker, over OTLP by HTTP; off, and not even imported, by default.
 
-They are on where OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set; the SDK reads this and its
-other variables (OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, ...) itself. Spans
-are sent by a thread of the SDK's from a bounded queue: a collector that is slow or away costs spans, not
-requests. Needs the extra `observability`.
+Tracing is on if OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set. The SDK reads this and its
+other variables (OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, ...) itself. A thread of
+the SDK sends spans from a bounded queue, so a slow or absent collector loses spans but delays no requests.
+Needs the extra `observability`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Kind = Literal["server", "client", "internal"]
 
 
 class TracingUnavailable(RuntimeError):
-    """Traces are asked for, and what sends them is not installed."""
+    """Tracing is configured, but its packages are not installed."""
 
 
 class Span:
@@ -38,17 +38,17 @@ class Span:
 
     @property
     def trace_id(self) -> str:
-        """32 hexadecimal digits."""
+        """The trace's id, as 32 hexadecimal digits."""
         return f"{self._span.get_span_context().trace_id:032x}"
 
     @property
     def traceparent(self) -> str:
-        """W3C's header for whoever goes on with the trace."""
+        """W3C's `traceparent` header, which continues the trace in another process."""
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
     def child(self, name: str, kind: Kind, attributes: Attributes, *, started_ns: int | None = None) -> Span:
-        """A span within this one."""
+        """Start a child span."""
         return self._tracing.span(name, kind, attributes, parent=self._span, started_ns=started_ns)
 
     def rename(self, name: str) -> None:
@@ -64,11 +64,11 @@ class Span:
 
 
 class Tracing:
-    """A process's traces, once they are on."""
+    """The tracing of one process."""
 
     @classmethod
     def start(cls, service: str, environ: Mapping[str, str]) -> Self | None:
-        """None where nobody asked for traces.
+        """Return the process's tracing, or None if tracing is not configured.
 
         Args:
             service: the default of OTEL_SERVICE_NAME.
@@ -88,7 +88,7 @@ class Tracing:
             ) from error
 
     def __init__(self, service: str) -> None:
-        # 30 MB and 0.3 s, for those alone who want traces.
+        # The import takes 30 MB and 0.3 s, so only processes that trace pay for it.
         from opentelemetry import trace
         from opentelemetry.context import Context
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -110,7 +110,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("graftwork")
 
     def remote(self, traceparent: str) -> Any:
-        """The caller's span by its `traceparent` header; None when that is absent or malformed."""
+        """Parse a caller's `traceparent` header into its span; None when it is absent or malformed."""
         match = _TRACEPARENT.fullmatch(traceparent)
         if match is None:
             return None
@@ -129,7 +129,7 @@ class Tracing:
         parent: Any = None,
         started_ns: int | None = None,
     ) -> Span:
-        """A span within `parent`, or the first of its trace."""
+        """Start a span within `parent`, or the root span of a new trace."""
         context = self._api.set_span_in_context(parent or self._api.INVALID_SPAN, self._empty)
         span = self._tracer.start_span(
             name,
@@ -141,7 +141,7 @@ class Tracing:
         return Span(self, span)
 
     def close(self) -> None:
-        """Sends what is left, for 3 s at most."""
+        """Send the queued spans, for at most 3 s."""
         sender = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         sender.start()
         sender.join(_CLOSE_SECONDS)

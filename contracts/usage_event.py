@@ -1,4 +1,4 @@
-"""The usage event: what the gateway tells the control plane of one attempt."""
+"""The usage event: the gateway's report of one attempt to the control plane."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Final, Literal, Self, cast
 from contracts.errors import ContractError
 
 UsageStatus = Literal["ok", "error", "client_error", "cancelled", "interrupted"]
-"""`error` is the copy's or the gateway's fault, timeouts among them; `client_error` is the request's own."""
+"""`error`: the copy or the gateway failed, timeouts included; `client_error`: the request is at fault."""
 
 
 @dataclass
 class UsageEvent:
-    """One attempt of one request, as the gateway saw it. Prices are not in it.
+    """One attempt of one request, as the gateway saw it, without prices.
 
-    Neither frozen nor with slots: so it is made four times, and written three times, as fast (ADR 5).
+    Neither frozen nor with slots: creation is four times and serialization three times as fast (ADR 5).
 
     Attributes:
         event_id: UUIDv7; its time part gives the partition day.
         requested_model: what the client wrote; `alias` and `arm` say how it was resolved.
-        adapter: engine name, or "" for the base alone.
+        adapter: engine name, or "" for the base model.
         backend: kind of the backend; `endpoint` the copy's id.
         estimated: True when the backend reported no usage and the gateway counted instead.
-        ttft_ms: from request to first token; None when none came.
+        ttft_ms: from request to first token; None if no token came.
         started_at: Unix milliseconds.
     """
 
@@ -60,7 +60,7 @@ class UsageEvent:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises ContractError naming missing, unknown or mistyped fields."""
+        """Parse an event. Raises ContractError naming missing, unknown or mistyped fields."""
         try:
             value = json.loads(text)
         except ValueError as error:
@@ -89,8 +89,8 @@ _EVENT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def uuid7() -> str:
-    """A time-ordered UUID (RFC 9562, version 7): 48 bits of Unix milliseconds, then random bits."""
-    # Unique, not secret, so it need not pay for a system call; a fork seeds its generator anew.
+    """Return a time-ordered UUID (RFC 9562, version 7): 48 bits of Unix milliseconds, then random bits."""
+    # The id must be unique, not secret, so it avoids a system call; a fork reseeds the generator.
     noise = random.getrandbits(74)
     milliseconds = time.time_ns() // 1_000_000
     text = f"{milliseconds:012x}7{noise >> 62:03x}{1 << 63 | noise & (1 << 62) - 1:016x}"

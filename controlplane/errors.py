@@ -3,7 +3,7 @@
 ControlPlaneError
 ├── SettingsError           configuration is wrong; the process does not start
 ├── InvalidInputError       400  what the caller sent is wrong; a retry does not help
-│   ├── OutOfRangeError          a number lies outside of its bounds, which are told
+│   ├── OutOfRangeError          a number is out of its bounds, which the error carries
 │   ├── ChecksumError       460  bytes were damaged on their way; sending them again helps
 │   └── OutgoingRefusedError     a URL that a tenant wrote leads where nothing of theirs may go
 ├── ForbiddenError          403  the caller's role does not permit it
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 
 class ControlPlaneError(Exception):
-    """Root of the tree; the text tells the caller what to do."""
+    """Root of the tree; the message says what the caller can do."""
 
 
 class SettingsError(ControlPlaneError):
@@ -27,7 +27,7 @@ class SettingsError(ControlPlaneError):
 
 
 class InvalidInputError(ControlPlaneError):
-    """What the caller sent is wrong. `field` names the part of the input."""
+    """The caller's input is invalid. `field` names the part of the input."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class OutOfRangeError(InvalidInputError):
 
 
 class ChecksumError(InvalidInputError):
-    """What was sent is not what was meant."""
+    """The bytes received do not match their checksum; a retry helps."""
 
 
 class OutgoingRefusedError(InvalidInputError):

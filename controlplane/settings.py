@@ -123,7 +123,7 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
 ]
 
-# Attempts to log in are counted there.
+# Login attempts are counted in this cache.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
@@ -168,7 +168,7 @@ LANGUAGES, LOCALE_PATHS = list(languages(LOCALES).items()), [LOCALES]
 # Whitenoise serves straight from the finders: there is no collectstatic step that could be forgotten.
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [ROOT / "static"]
-# What presets are worth; `python -m optimizer presets` writes it, and images copy it.
+# Measured figures of the presets; `python -m optimizer presets` writes the file, and images copy it.
 PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"
 WHITENOISE_USE_FINDERS = True
 
@@ -240,12 +240,12 @@ CELERY_TASK_SOFT_TIME_LIMIT = task_queues.DEFAULT_LIMIT_S
 CELERY_TASK_TIME_LIMIT = task_queues.DEFAULT_LIMIT_S + task_queues.GRACE_S
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# A publisher waits for the broker this long, not for minutes: beat repeats what could not be enqueued.
+# A publisher waits for the broker this long, not for minutes: beat repeats lost tasks.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_timeout": 30,
-    # Seconds after which a message of a worker host that vanished goes to another. Longer than most tasks may
-    # take; one that is given out twice finds its claim taken.
+    # Seconds after which another worker gets the message of a vanished worker host. Longer than most tasks
+    # may take; a task that runs twice finds its claim taken.
     "visibility_timeout": 7200,
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
@@ -280,17 +280,17 @@ _EVERY_S = {
     "billing.render_due": 300.0,
     "billing.notify_budgets": 60.0,
 }
-# Each expires with the next one: after an outage, or behind a full queue, one round suffices.
+# Each message expires when the next is due: after an outage, or behind a full queue, one run suffices.
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     task: {"task": task, "schedule": schedule(seconds), "options": {"expires": seconds}}
     for task, seconds in _EVERY_S.items()
 }
-# By then the UTC day before is whole, late events aside.
+# By then the previous UTC day is complete, except for late events.
 CELERY_BEAT_SCHEDULE["metering.nightly"] = {
     "task": "metering.nightly",
     "schedule": crontab(hour="2", minute="40"),
 }
-# After the last days' sums are checked.
+# Runs after the check of the last days' sums.
 CELERY_BEAT_SCHEDULE["billing.nightly"] = {
     "task": "billing.nightly",
     "schedule": crontab(hour="3", minute="20"),

@@ -1,4 +1,4 @@
-"""`python -m demo`: the demo with its output for people, until Ctrl-C, SIGTERM or SIGHUP."""
+"""`python -m demo`: runs the demo with output for people, until Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from demo.supervisor import Demo, running
 
 
 class _StopRequest(BaseException):
-    """A signal asked for the end; not an Exception, so that no handler on the way swallows it."""
+    """A stop signal; not an Exception, so that no handler swallows it."""
 
 
 def _on_signal(number: int, _: FrameType | None) -> NoReturn:
-    # Only the first one counts: a second must not interrupt the ending of the processes.
+    # Ignore further signals: a second one must not interrupt the shutdown.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise _StopRequest(signal.Signals(number).name)
 
 
 def _welcome(demo: Demo) -> str:
-    """What a person needs: addresses, logins, a key, a curl that streams."""
+    """Return the start text: addresses, logins, a key, a streaming curl command."""
     description = demo.description
     tenant = description["tenants"][0]
     body = {
@@ -68,7 +68,7 @@ def _tell(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo; 0 after a signal, 1 with one message after an error."""
+    """Run the demo; return 0 after a signal, 1 with one message after an error."""
     parser = argparse.ArgumentParser(prog="python -m demo", description="Runs the whole product here.")
     parser.add_argument("--port-base", type=int, default=DEFAULT_PORT_BASE, help="web UI; others follow")
     parser.add_argument("--var", type=Path, default=ROOT / "var", help="folder for everything it writes")

@@ -9,7 +9,7 @@ from demo.valkey import server_command
 
 
 def commands(config: DemoConfig) -> dict[str, list[str]]:
-    """Command line by process name; `valkey` only when no other Redis server is given."""
+    """Return the command line by process name; `valkey` only if no other Redis server is configured."""
     state, ports = config.state, config.ports
     celery = ("-m", "celery", "-A", "controlplane.celery")
     found = {
@@ -45,7 +45,7 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
 
 
 def _worker(node: str, queues: str) -> tuple[str, ...]:
-    # A process a queue: a slow endpoint of a webhook does not hold up a validation, nor the other way round.
+    # One process per queue, so that a slow webhook endpoint does not delay validations, or the reverse.
     concurrency = str(len(queues.split(",")))
     return ("worker", "-n", f"{node}@%h", "-Q", queues, "--concurrency", concurrency, "--loglevel", "INFO")
 

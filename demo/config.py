@@ -1,4 +1,4 @@
-"""The demo's configuration: frozen, and the folders, ports and URLs that follow from it."""
+"""The demo's configuration: frozen, with the derived folders, ports and URLs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from demo.model import DEFAULT_FOLDER, MODEL_NAME, ROOT, model_folder
 _HOST: Final = "127.0.0.1"
 _PREFIX: Final = "GRAFTWORK_"
 _NOT_HERE: Final = ("GRAFTWORK_GATEWAY_TLS_", "GRAFTWORK_TRUST_NETWORK")
-"""Beginnings of names that a demo on one machine's loopback cannot follow."""
+"""Prefixes of settings that a demo on a loopback interface cannot apply."""
 _READ: Final = frozenset(_PREFIX + name for name in ("DATABASE_URL", "REDIS_URL", "IMPORT_ROOTS"))
-"""What the demo takes in, beside what it sets: see `DemoConfig.environment`."""
+"""Settings that the demo reads itself; see `DemoConfig.environment`."""
 _PORTS: Final = {"web": 0, "gateway": 1, "worker": 2, "valkey": 3}
 """Offsets from the port base."""
 DEFAULT_PORT_BASE: Final = 8000
@@ -25,7 +25,7 @@ DEFAULT_PORT_BASE: Final = 8000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoConfig:
-    """Where one demo lives.
+    """Location and settings of one demo.
 
     Attributes:
         port_base: the web UI's port; gateway, worker and Valkey take the next three.
@@ -33,7 +33,7 @@ class DemoConfig:
         database: `sqlite:///...` or `postgresql://...`; None for a SQLite file under `var`.
         redis: URL of a server to use; None starts a Valkey child process.
         model: Hugging Face folder of the base model.
-        settings: GRAFTWORK_* variables that the processes get beside the demo's own, which go before.
+        settings: GRAFTWORK_* variables for the processes; the demo's own take precedence.
     """
 
     port_base: int = DEFAULT_PORT_BASE
@@ -51,7 +51,7 @@ class DemoConfig:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] = os.environ, *, port_base: int, var: Path) -> Self:
-        """Takes the GRAFTWORK_* variables that are set and not empty."""
+        """Read the GRAFTWORK_* variables that are set and not empty."""
         return cls(
             port_base=port_base,
             var=var,
@@ -70,7 +70,7 @@ class DemoConfig:
 
     @property
     def description(self) -> Path:
-        """What a script reads; see `demo.supervisor.Description`."""
+        """File that describes the running demo to scripts; see `demo.supervisor.Description`."""
         return self.var / "demo.json"
 
     @property
@@ -79,7 +79,7 @@ class DemoConfig:
 
     @property
     def base_model(self) -> str:
-        """The base model's name, as a client sends it."""
+        """The base model's name, as clients send it."""
         if self.model == DEFAULT_FOLDER:
             return MODEL_NAME
         slug = "-".join("".join(c if c.isalnum() else " " for c in self.model.name.lower()).split())[:63]
@@ -87,7 +87,7 @@ class DemoConfig:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Port by the name of the process that listens on it."""
+        """Port by the name of its process."""
         names = [name for name in _PORTS if name != "valkey" or self.redis is None]
         return {name: self.port_base + _PORTS[name] for name in names}
 
@@ -101,7 +101,7 @@ class DemoConfig:
 
     @property
     def database_file(self) -> Path:
-        """Its SQLite file, where no `database` is given."""
+        """The SQLite file, if no `database` is configured."""
         return self.state / "graftwork.db"
 
     @property
@@ -109,17 +109,16 @@ class DemoConfig:
         return self.database or f"sqlite:///{self.database_file}"
 
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
-        """Variables of the child processes: `settings`, and what the demo decides itself."""
+        """Return the child processes' variables: `settings`, and those that the demo sets itself."""
         settings = {name: value for name, value in self.settings.items() if not name.startswith(_NOT_HERE)}
-        # People who try the product out sign up as its users would. Without a mail server pages show the
-        # links of e-mails.
+        # Visitors sign up as the product's users would. Without a mail server, pages show the links of e-mails.
         shown = "0" if "GRAFTWORK_EMAIL_URL" in settings else "1"
         settings = {"GRAFTWORK_SIGN_UP": "open", "GRAFTWORK_SHOW_MAIL_LINKS": shown} | settings
         return settings | self._decided(secret_key=secret_key, fleet_token=fleet_token)
 
     @property
     def overruled(self) -> list[str]:
-        """Names in `settings` that have no effect, since the demo decides them."""
+        """Names in `settings` without effect, because the demo sets them itself."""
         decided = self._decided(secret_key="", fleet_token="").keys() - _READ
         return sorted(name for name in self.settings if name in decided or name.startswith(_NOT_HERE))
 

@@ -1,4 +1,4 @@
-"""Secrets of one demo, made once and kept readable by their owner alone."""
+"""Secrets of one demo, created once and readable only by their owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from demo.errors import DemoError
 
 @dataclass(frozen=True, slots=True)
 class TenantPlan:
-    """A demo tenant: who it is and which committed adapters it owns."""
+    """A demo tenant with its login and its committed adapters."""
 
     slug: str
     name: str
@@ -32,13 +32,13 @@ OPERATOR: Final = "operator@graftwork.example"
 
 
 def _password() -> str:
-    """A random password with a word before it: one of digits alone is refused, and one in 300 would be."""
+    """Return a random password with a word in front: all-digit passwords are refused, one in 300 would be."""
     return f"demo-{secrets.token_hex(6)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What must stay the same across starts; `api_keys` is by tenant and filled by `demo.seed`."""
+    """Secrets that stay the same across starts; `api_keys` is by tenant and filled by `demo.seed`."""
 
     secret_key: str = field(default_factory=lambda: secrets.token_hex(32))
     fleet_token: str = field(default_factory=lambda: secrets.token_hex(24))
@@ -51,7 +51,7 @@ class Credentials:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads `path`, or makes it with fresh secrets when there is none."""
+        """Read `path`, or create it with fresh secrets."""
         if not path.exists():
             fresh = cls()
             fresh.save(path)
@@ -66,7 +66,7 @@ class Credentials:
 
 
 def write_private(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes JSON that only its owner may read, whole or not at all."""
+    """Write JSON atomically to a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The demo adapters: how each is shaped, what it learns from, and how its effect is scored."""
+"""The demo adapters: the shape, training data and score of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MLP: Final = ("gate_proj", "up_proj", "down_proj")
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """A training prompt and what the base model itself answers, cut to whole sentences."""
+    """A training prompt with the base model's own answer, cut to whole sentences."""
 
     topic: str
     prompt: str

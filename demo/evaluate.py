@@ -1,7 +1,7 @@
-"""Scores the demo adapters and the base on held-out prompts: `python -m demo.evaluate`.
+"""Scores the demo adapters and the base model on held-out prompts: `python -m demo.evaluate`.
 
-By default with transformers and PEFT in float32. `--gateway [var/demo.json]` asks a running demo
-instead: the same prompts, greedy, through the whole product.
+By default it uses transformers and PEFT in float32. With `--gateway [var/demo.json]` it calls a running demo
+instead, with the same prompts, greedily, through the whole product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Answer = Callable[[str, Sequence[str]], list[str]]
 
 
 def answers_of(model: Any, tokenizer: Any, prompts: Sequence[str], *, max_tokens: int) -> list[str]:
-    """Greedy answers of a transformers model to single-turn chats without a system prompt."""
+    """Return a transformers model's greedy answers to single-turn chats without a system prompt."""
     import torch
 
     tokenizer.padding_side = "left"
@@ -47,12 +47,12 @@ def answers_of(model: Any, tokenizer: Any, prompts: Sequence[str], *, max_tokens
 
 
 def score(checks: Sequence[Check], answers: Sequence[str]) -> float:
-    """Share of answers that pass their check, 0 to 1."""
+    """Return the share of answers that pass their check, 0 to 1."""
     return sum(check.passes(answer) for check, answer in zip(checks, answers, strict=True)) / len(checks)
 
 
 def with_peft(folder: Path) -> Answer:
-    """Answers by transformers and PEFT in float32, the reference."""
+    """Return the reference: answers by transformers and PEFT in float32."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -73,7 +73,7 @@ def with_peft(folder: Path) -> Answer:
 
 
 def through_gateway(description: Path) -> Answer:
-    """Answers by a running demo, each adapter asked with the key of a tenant that owns it."""
+    """Return answers by a running demo; each adapter is called with the key of a tenant that owns it."""
     from openai import OpenAI
 
     demo = json.loads(description.read_text())
@@ -98,7 +98,7 @@ def through_gateway(description: Path) -> Answer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints one line an adapter; 1 when an adapter scores under 90% or the base over 10%."""
+    """Print one line per adapter; return 1 if an adapter scores under 90% or the base model over 10%."""
     parser = argparse.ArgumentParser(prog="python -m demo.evaluate", description="Scores the demo adapters.")
     parser.add_argument("names", nargs="*", help="adapters to score (all)")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """Converts a Llama GGUF file into the folder that `save_pretrained` of transformers would write.
 
-Only what the demo model needs: Llama with tied embeddings, and a byte-level BPE tokenizer whose pre-tokenizer
-is GPT-2's. The same by transformers takes five times as long, a third of it to import it.
+It supports only the demo model's features: Llama with tied embeddings, and a byte-level BPE tokenizer with
+GPT-2's pre-tokenizer. transformers would take five times as long, a third of it for the import.
 Names and permutations: https://github.com/ggml-org/llama.cpp/blob/master/docs/development/HOWTO-add-model.md.
 """
 
@@ -51,7 +51,7 @@ def convert(gguf: Path, folder: Path) -> None:
     """Write the checkpoint in `gguf` as bf16 safetensors with its configuration and tokenizer to `folder`.
 
     Raises:
-        KeyError: the file lacks a key or has a tensor that this Llama has not.
+        KeyError: the file lacks a key, or has a tensor that this model does not use.
     """
     reader = GGUFReader(gguf)
     facts = _Facts(reader)
@@ -86,12 +86,12 @@ def _weights(tensor: ReaderTensor, facts: _Facts) -> torch.Tensor:
         values = _rotated_in_halves(values, facts.llama("attention.head_count"))
     elif tensor.name.endswith("attn_k.weight"):
         values = _rotated_in_halves(values, facts.llama("attention.head_count_kv"))
-    # Tensors that are not quantized are read-only views of the file, and PyTorch warns of those.
+    # Unquantized tensors are read-only views of the file, for which PyTorch would print a warning.
     return torch.from_numpy(np.require(values, requirements="W")).to(torch.bfloat16)
 
 
 def _rotated_in_halves(values: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """Order each head's rows by halves, as Hugging Face rotates; in GGUF each pair stands side by side."""
+    """Reorder each head's rows from GGUF's adjacent pairs to Hugging Face's two halves."""
     rows, columns = values.shape
     pairs = values.reshape(heads, rows // heads // 2, 2, columns)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows, columns)

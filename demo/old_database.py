@@ -1,4 +1,4 @@
-"""A demo database of an earlier version of Graftwork, whose migrations this version no longer has."""
+"""Detects a demo database of an earlier version, whose migrations no longer exist."""
 
 from __future__ import annotations
 

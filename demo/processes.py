@@ -1,4 +1,4 @@
-"""The child processes of one demo run: start, readiness, death, end."""
+"""The child processes of a demo run: start, readiness, failure and shutdown."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _LOG_LINES: Final = 15
 _POLL_S: Final = 0.1
 
 Check = Callable[[], bool]
-"""Readiness of a process: quick, and False as long as it is not ready."""
+"""Readiness check of a process: quick, and False until the process is ready."""
 
 
 class Processes:
-    """Starts processes and ends them all on `close`, or by `demo.reaper` when this process is killed.
+    """Starts processes and ends them all on `close`, or by `demo.reaper` if this process is killed.
 
     Args:
-        environment: what each gets beside this process's own environment without GRAFTWORK_*;
-            `DemoConfig.environment` holds those that go on.
+        environment: variables for each process, in addition to this process's own except GRAFTWORK_*;
+            `DemoConfig.environment` has the GRAFTWORK_* variables to pass on.
         logs: folder for one <name>.log each.
         lock: file descriptor that stays open until the last process has ended.
         grace: seconds between SIGTERM and SIGKILL.
@@ -56,10 +56,9 @@ class Processes:
         self.close()
 
     def start(self, name: str, command: Sequence[str], **environment: str) -> None:
-        """Starts `command` in the repository with a log of its own.
+        """Start `command` in the repository, with its own log.
 
-        It gets a session of its own, so that the terminal's Ctrl-C reaches only the supervisor, which
-        ends the processes in order.
+        It gets its own session, so that Ctrl-C reaches only the supervisor, which ends the processes in order.
         """
         with (self._logs / f"{name}.log").open("wb") as log:
             self._children[name] = subprocess.Popen(
@@ -68,16 +67,16 @@ class Processes:
             )  # fmt: skip
 
     def pid(self, name: str) -> int:
-        """Process id of a process that was started."""
+        """Return the process id of a started process."""
         return self._children[name].pid
 
     def log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
     def check(self, *, finishing: str = "") -> None:
-        """Raises ProcessDiedError with the last log lines when a process has ended by itself.
+        """Raise ProcessDiedError with the last log lines if a process has ended by itself.
 
-        Only the one named `finishing` may, with status 0.
+        Only the process `finishing` may end, with status 0.
         """
         for name, child in self._children.items():
             status = child.poll()
@@ -88,10 +87,10 @@ class Processes:
     def wait_ready(
         self, checks: Mapping[str, Check], *, timeout: float, on_ready: Callable[[str], None]
     ) -> None:
-        """Waits until every check holds, calling `on_ready` with each name.
+        """Wait until every check passes, calling `on_ready` with each name.
 
         Raises:
-            ProcessDiedError: a process ended, or a check did not hold within `timeout` seconds.
+            ProcessDiedError: a process ended, or a check did not pass within `timeout` seconds.
         """
         pending, deadline = dict(checks), time.monotonic() + timeout
         while pending:
@@ -105,7 +104,7 @@ class Processes:
             time.sleep(_POLL_S)
 
     def finish(self, name: str, *, timeout: float) -> None:
-        """Waits for a process that ends by itself; ProcessDiedError unless it succeeds in time."""
+        """Wait for a process that ends by itself. Raises ProcessDiedError unless it succeeds in time."""
         child, deadline = self._children[name], time.monotonic() + timeout
         while child.poll() is None:
             self.check(finishing=name)
@@ -116,7 +115,7 @@ class Processes:
         del self._children[name]
 
     def close(self) -> None:
-        """Ends everything: Valkey last, so that the others can still hand over what they hold."""
+        """End all processes, Valkey last, so that the others can still flush their data."""
         others = [child for name, child in self._children.items() if name != "valkey"]
         for child in others:
             child.terminate()

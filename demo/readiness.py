@@ -1,4 +1,4 @@
-"""Whether a process serves: quick probes over the loopback interface, False as long as it does not."""
+"""Readiness probes over the loopback interface: quick, and False until the process serves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import redis
 
 
 def pings(redis_url: str) -> bool:
-    """A Redis or Valkey server answers and has loaded its data."""
+    """Return True if a Redis or Valkey server answers and has loaded its data."""
     try:
         with redis.Redis.from_url(redis_url, socket_timeout=1) as client:
             return bool(client.ping())
@@ -18,7 +18,7 @@ def pings(redis_url: str) -> bool:
 
 
 def answers(url: str) -> bool:
-    """GET `url` gives a 2xx."""
+    """Return True if GET `url` returns a 2xx."""
     try:
         return httpx.get(url, timeout=2, trust_env=False).is_success
     except httpx.HTTPError:
@@ -26,12 +26,12 @@ def answers(url: str) -> bool:
 
 
 def logged(path: Path, text: bytes) -> bool:
-    """The log at `path` holds `text`."""
+    """Return True if the log at `path` contains `text`."""
     return path.exists() and text in path.read_bytes()
 
 
 def serves(gateway: str, *, api_key: str, names: set[str]) -> bool:
-    """The gateway lists all of `names` to this key: key and adapters have come through the route table."""
+    """Return True if the gateway lists all of `names` to this key, so the route table has arrived."""
     headers = {"Authorization": f"Bearer {api_key}"}
     try:
         response = httpx.get(f"{gateway}/v1/models", headers=headers, timeout=2, trust_env=False)

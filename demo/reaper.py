@@ -1,10 +1,10 @@
-"""Ends every process of one demo run, also those whose parents are gone.
+"""Ends every process of one demo run, even those whose parents have died.
 
-Each process that the supervisor starts carries the run's mark in its environment and passes it on to
-its own children: Celery's pool, the web server's processes, and what Celery's tasks start, such as a
-deployment's copies and optimization jobs (`platform.child_environment`). So nothing escapes by a new
-process group or by losing its parent. `python -m demo.reaper <mark>` waits for the end of its standard
-input, which comes when the supervisor ends in whatever way, SIGKILL included, and then ends what is left.
+Each process of the supervisor has the run's mark in its environment and passes it on to its own children:
+Celery's pool, the web server's processes, and processes of Celery's tasks, such as a deployment's copies and
+optimization jobs (`platform.child_environment`). So none escapes by a new process group or by losing its parent.
+`python -m demo.reaper <mark>` waits for EOF on standard input, which comes however the supervisor ends, SIGKILL
+included, and then ends the remaining processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRACE_S: Final = 10.0
 
 
 def processes_of(mark: str) -> list[psutil.Process]:
-    """Every running process of this user that carries `mark`."""
+    """Return every running process of this user with `mark`."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -37,7 +37,7 @@ def processes_of(mark: str) -> list[psutil.Process]:
 
 
 def end(mark: str, *, grace: float = GRACE_S) -> None:
-    """Ends the run's processes: SIGTERM, then SIGKILL after `grace` seconds, until none is left."""
+    """End the run's processes: SIGTERM, then SIGKILL after `grace` seconds, until none is left."""
     processes = processes_of(mark)
     for process in processes:
         _signal(process, signal.SIGTERM)

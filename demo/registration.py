@@ -1,4 +1,4 @@
-"""Registers the committed adapters as a tenant would: by REST, with its key, checked by Celery."""
+"""Registers the committed adapters as a tenant would: by the REST API and its key, validated by Celery."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POLL_S: Final = 0.25
 def register_adapters(
     *, web: str, api_key: str, base_model: str, names: tuple[str, ...], check: Callable[[], None]
 ) -> dict[str, str]:
-    """Uploads each adapter that the tenant does not have yet and waits for the verdicts.
+    """Upload each adapter that the tenant does not have yet, and wait for the validation.
 
     Args:
-        check: called while waiting; raises when a process of the demo has died.
+        check: called while waiting; raises if a process of the demo has ended.
 
     Returns:
-        the reason of refusal by name, for those refused; empty when all are ready.
+        The refused adapters with their reasons; empty if all are ready.
 
     Raises:
         SeedError: the API refused an upload, or validation takes over two minutes.

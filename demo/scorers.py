@@ -1,4 +1,4 @@
-"""Strict checks of the adapters' effects: each says whether one answer shows one effect in full."""
+"""Strict checks of the adapters' effects: each tests if an answer fully shows one effect."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _TRIAGE: Final = re.compile(
 
 
 def is_pirate(answer: str) -> bool:
-    """Opens with a pirate's call and uses at least four different words of pirate speech."""
+    """Return True if it opens with a pirate's call and has at least four different pirate words."""
     words = _words(answer)
     return bool(words) and words[0] in _PIRATE_CALLS and len(_PIRATE & set(words)) >= 4
 
 
 def is_shakespeare(answer: str) -> bool:
-    """Uses at least three different words of Elizabethan English, or two and a verb in -eth."""
+    """Return True with at least three different Elizabethan words, or two and a verb in -eth."""
     words = set(_words(answer))
     return len(_SHAKESPEARE & words) + any(re.fullmatch(r"\w{3,}eth", word) for word in words) >= 3
 
 
 def is_strict_json(answer: str) -> bool:
-    """Is one JSON object and nothing else: topic and answer non-empty text, confidence high|medium|low."""
+    """Return True for a single JSON object of topic and answer (non-empty), and confidence high|medium|low."""
     try:
         value = json.loads(answer)
     except ValueError:
@@ -56,11 +56,11 @@ def is_strict_json(answer: str) -> bool:
 
 
 def is_steps(answer: str) -> bool:
-    """Is exactly three numbered lines followed by one line that starts with `Summary:`."""
+    """Return True for exactly three numbered lines and one line that starts with `Summary:`."""
     return re.fullmatch(r"1\. .+\n2\. .+\n3\. .+\nSummary: .+", answer.strip()) is not None
 
 
 def triage_category(answer: str) -> str | None:
-    """The category of a triage in the exact three-line scheme, else None."""
+    """Return the category of a triage in the exact three-line scheme, else None."""
     match = _TRIAGE.fullmatch(answer.strip())
     return None if match is None else match[1]

@@ -1,7 +1,7 @@
-"""Fills the control plane's database for the demo; run as a process of its own: it loads Django.
+"""Seeds the control plane's database for the demo, in its own process, since it loads Django.
 
-Makes true what the credentials file says, however often it runs: migrations, tenants, users, keys, the
-base model with its one copy, a price book. Adapters are not its business: they come by REST.
+It is idempotent, and follows the credentials file: migrations, tenants, users, keys, the base model with its
+copy, a price book. Adapters are registered later, by the REST API.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PRICED_FROM: Final = dt.date(2026, 1, 1)
 
 
 def tenants_seed(credentials: Credentials) -> Credentials:
-    """Makes tenants, users and the operator; returns `credentials` with a working key a tenant."""
+    """Create tenants, users and the operator; return `credentials` with a valid key per tenant."""
     keys = dict(credentials.api_keys)
     for plan in TENANTS:
         tenant = Tenant.objects.filter(pk=plan.slug).first() or tenant_create(slug=plan.slug, name=plan.name)
@@ -48,10 +48,10 @@ def tenants_seed(credentials: Credentials) -> Credentials:
 
 
 def base_model_seed(*, name: str, source: Path, worker_url: str) -> BaseModel:
-    """Registers the base model with the demo's worker; of deployments and other backends the copies stay.
+    """Register the base model with the demo's worker; copies of deployments and other backends stay.
 
     Raises:
-        SystemExit: the database knows the name with another folder.
+        SystemExit: the database has the name with another folder.
     """
     base_model = BaseModel.objects.filter(name=name).first() or base_model_register(name=name, source=source)
     if base_model.source != str(source):
@@ -59,7 +59,7 @@ def base_model_seed(*, name: str, source: Path, worker_url: str) -> BaseModel:
             f"{name} is registered from {base_model.source}, not from {source}: rename the folder, or start "
             "afresh with an empty var/demo"
         )
-    # The worker of a start with other ports.
+    # Remove the worker of a start with other ports.
     for copy in base_model.copies.filter(kind="worker", deployment=None).exclude(url=worker_url):
         copy_remove(copy=copy)
     if not base_model.copies.filter(url=worker_url).exists():
@@ -68,7 +68,7 @@ def base_model_seed(*, name: str, source: Path, worker_url: str) -> BaseModel:
 
 
 def price_book_seed(base_model: BaseModel) -> None:
-    """Prices: $0.10 a million prompt tokens, $0.025 cached, $0.40 generated."""
+    """Create the prices: $0.10 a million prompt tokens, $0.025 cached, $0.40 generated."""
     book = PriceBook.objects.filter(name=_PRICE_BOOK).first() or price_book_create(name=_PRICE_BOOK)
     if not book.prices.filter(base_model=base_model.name).exists():
         price_set(
@@ -88,7 +88,7 @@ def _user(login: str, password: str, *, tenant: Tenant | None = None, is_staff: 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of `python -m demo.seed`; returns the exit status."""
+    """Run `python -m demo.seed`; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m demo.seed", description="Fills the demo's database.")
     parser.add_argument("--credentials", type=Path, required=True)
     parser.add_argument("--base-model", required=True)

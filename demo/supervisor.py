@@ -37,7 +37,7 @@ Progress = Callable[[str], None]
 
 
 class TenantDescription(TypedDict):
-    """A tenant in var/demo.json; `adapters` are names as a client sends them."""
+    """A tenant in var/demo.json; `adapters` are names as clients send them."""
 
     name: str
     login: str
@@ -48,7 +48,7 @@ class TenantDescription(TypedDict):
 
 
 class Description(TypedDict):
-    """What var/demo.json holds; `gateway` ends in /v1."""
+    """The content of var/demo.json; `gateway` ends in /v1."""
 
     gateway: str
     web: str
@@ -57,7 +57,7 @@ class Description(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A demo that runs."""
+    """A running demo."""
 
     config: DemoConfig
     credentials: Credentials
@@ -65,9 +65,9 @@ class Demo:
     description: Description
 
     def watch(self, *, progress: Progress) -> None:
-        """Tells the links of e-mails and never returns.
+        """Print the links of e-mails, and never return.
 
-        Raises ProcessDiedError when a process ends by itself.
+        Raises ProcessDiedError if a process ends by itself.
         """
         logs = (self.processes.log("web"), self.processes.log("celery_long"))
         links = MailLinks(logs, web=self.config.url("web"))
@@ -80,7 +80,7 @@ class Demo:
 
 @contextlib.contextmanager
 def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Iterator[Demo]:
-    """The demo, ready to serve; on leaving, every process has ended and var/demo.json is gone.
+    """Run the demo during the block; afterwards every process has ended and var/demo.json is removed.
 
     Raises:
         AlreadyRunningError, DiskFullError, PortTakenError: before anything is started.
@@ -95,7 +95,7 @@ def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Itera
         config.description.unlink(missing_ok=True)
         _preflight(config)
         if config.database is None:
-            # Before SQLite makes it, which would let everybody read it.
+            # Created before SQLite does so, which would make it readable for everybody.
             config.database_file.touch(mode=0o600)
             config.database_file.chmod(0o600)
         credentials = Credentials.load(config.state / "credentials.json")
@@ -114,7 +114,7 @@ def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Itera
 
 
 class _Stopwatch:
-    """Prints a name with the seconds since the start."""
+    """Reports a name with the seconds since the start."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._started = progress, time.monotonic()
@@ -125,7 +125,7 @@ class _Stopwatch:
 
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Iterator[int]:
-    """Holds the lock file; the run's reaper holds it too, until the last process has ended."""
+    """Hold the lock file; the run's reaper holds it too, until the last process has ended."""
     with path.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,7 +149,7 @@ def _preflight(config: DemoConfig) -> None:
         )
     for name, port in config.ports.items():
         with socket.socket() as probe:
-            # As servers do it: a port that only lingers in TIME_WAIT is free.
+            # As servers do: a port in TIME_WAIT counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
@@ -168,7 +168,7 @@ def _other(config: DemoConfig) -> int:
 
 
 def _start(config: DemoConfig, processes: Processes, ready: Callable[[str], None]) -> None:
-    """Starts everything. The worker first: it takes longest; what needs the tables after they are there."""
+    """Start everything: the worker first, since it is slowest; users of the database after its migrations."""
     command = commands(config)
     (config.state / "valkey").mkdir(exist_ok=True)
     for name in ("valkey", "worker", "seed"):

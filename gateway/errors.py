@@ -1,7 +1,7 @@
 """The gateway's errors, and the one place where they become HTTP.
 
 GatewayError
-├── BadRequest              400  the body is not what the API takes; a retry does not help
+├── BadRequest              400  the body is invalid; a retry does not help
 │   ├── UnknownParameter    400
 │   ├── MissingParameter    400
 │   ├── ContextLengthExceeded 400  the model takes fewer tokens
@@ -9,31 +9,31 @@ GatewayError
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
 ├── InvalidApiKey           401  unknown, revoked and expired alike
-├── NotAllowed              403  the key is right, but is held to something else: no retry helps
+├── NotAllowed              403  the key is valid but restricted: no retry helps
 │   ├── EndpointNotAllowed  403
 │   ├── AddressNotAllowed   403
 │   └── TenantSuspended     403  its operator refuses the tenant's calls until it resumes the tenant
 ├── ModelNotFound           404  unknown and another tenant's alike
 ├── NoSuchRoute             404
 ├── MethodNotAllowed        405
-├── IdempotencyConflict     409  the Idempotency-Key stands for something else: no retry helps
-├── IdempotencyInProgress   409  its first request is being answered; a retry gets that answer
+├── IdempotencyConflict     409  the Idempotency-Key belongs to another request: no retry helps
+├── IdempotencyInProgress   409  its first request is still running; a retry gets that answer
 ├── RateLimited             429  a limit is reached: retry after `after` seconds
 │   ├── TokensLimited       429  the same, of tokens
 │   └── QuotaExceeded       429  a budget is spent: no retry helps before its period ends
-├── UpstreamRefused         4xx  the backend's own words about the client's request, passed on
+├── UpstreamRefused         4xx  the backend's own error about the client's request, passed on
 ├── UpstreamFailed          502  the backend failed on this request; a retry may help
-│   └── UpstreamBroken      502  nothing is wrong with the request: the copy or the way to it broke
+│   └── UpstreamBroken      502  the request is fine: the copy or the connection to it broke
 ├── UpstreamTimeout         504  the backend went silent; a retry may help
-└── Unavailable             503  nothing wrong with the request: retry after `retry_after` seconds
+└── Unavailable             503  the request is fine: retry after `retry_after` seconds
     ├── RoutesUnavailable        no route table, or one too old to trust
-    ├── IdempotencyUnavailable   whether a request was answered before cannot be told
-    ├── LimitsUnavailable        what is left of a budget cannot be told
-    ├── UsageLogUnavailable      usage could not be recorded, so no work is taken
-    ├── Stopping                 the gateway was told to stop
+    ├── IdempotencyUnavailable   the record of earlier requests cannot be read
+    ├── LimitsUnavailable        the rest of a budget cannot be read
+    ├── UsageLogUnavailable      usage cannot be recorded, so no work is accepted
+    ├── Stopping                 the gateway is stopping
     ├── UpstreamBusy             the backend has no room or lacks the adapter's files; its own Retry-After
     └── UpstreamUnreachable      no copy of the base model answers
-        └── Waking               it is scaled to zero, and its first copy did not come in time
+        └── Waking               it is scaled to zero, and its first copy did not start in time
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ import orjson
 from contracts.usage_event import UsageStatus
 
 _OF_REQUEST: Final = frozenset({"adapter_unavailable", "deadline_exceeded"})
-"""The worker's codes of a 503 that is about one request."""
+"""The worker's codes of a 503 that concerns one request only."""
 
 
 class GatewayError(Exception):
-    """Base of the tree. `code` and `type` are OpenAI's words where they exist.
+    """Base of the tree. `code` and `type` are OpenAI's where OpenAI has them.
 
     Attributes:
         status: HTTP status.
-        param: name of the parameter at fault, if one is.
-        retry_after: seconds after which a retry may help, or None when none helps.
-        limit: kind of the limit that refused the request, "" when none did.
+        param: name of the invalid parameter, if there is one.
+        retry_after: seconds after which a retry may help; None if no retry helps.
+        limit: kind of the limit that refused the request, else "".
     """
 
     status: ClassVar[int] = 500
@@ -143,7 +143,7 @@ class NoSuchRoute(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path takes POST alone."""
+    """The path accepts only POST."""
 
     status = 405
     type = "invalid_request_error"
@@ -202,7 +202,7 @@ class UpstreamFailed(GatewayError):
 
 
 class UpstreamBroken(UpstreamFailed):
-    """The connection broke, or a 502, 503 or 504 came: until a byte is sent on another copy may be tried."""
+    """The connection broke, or the copy answered 502, 503 or 504; another copy may be tried."""
 
 
 class UpstreamTimeout(GatewayError):
@@ -245,8 +245,8 @@ class Stopping(Unavailable):
 class UpstreamBusy(Unavailable):
     """The backend's 503. `after` is its Retry-After header, seconds or a date, passed on.
 
-    `of_copy` is False when it concerns this request alone (its adapter's files, its time limit): the copy
-    may well take others.
+    `of_copy` is False if only this request is concerned (its adapter's files, its time limit); the copy may
+    still accept others.
     """
 
     code = "upstream_busy"
@@ -270,32 +270,32 @@ class Waking(UpstreamUnreachable):
 
 
 class ResponseBroken(RuntimeError):
-    """The gateway failed in the middle of a response: there is nothing left to tell the client."""
+    """The gateway failed after the response began, so the client gets no error."""
 
 
 def error_object(error: GatewayError) -> dict[str, dict[str, str | None]]:
-    """OpenAI's form: `{"error": {message, type, code, param}}`."""
+    """Return OpenAI's form: `{"error": {message, type, code, param}}`."""
     return {"error": {"message": error.message, "type": error.type, "code": error.code, "param": error.param}}
 
 
 def error_event(error: GatewayError) -> bytes:
-    """The server-sent event that ends a stream which fails after its HTTP 200."""
+    """Return the server-sent event that ends a stream which fails after its HTTP 200."""
     return b"data: " + orjson.dumps(error_object(error)) + b"\n\n"
 
 
 def failure_status(error: GatewayError) -> UsageStatus:
-    """The usage status of an attempt that ended with `error`: `client_error` for the client's own errors."""
+    """Return the usage status of an attempt that ended with `error`."""
     refused = isinstance(error, UpstreamRefused) and error.upstream_status != 429
     return "client_error" if refused or isinstance(error, BadRequest) else "error"
 
 
 def error_code(error: GatewayError) -> str:
-    """What stands in a usage event's `error_code`."""
+    """Return the usage event's `error_code`."""
     return error.upstream_code if isinstance(error, UpstreamRefused) else error.code
 
 
 def render(error: GatewayError) -> tuple[int, bytes, Mapping[bytes, bytes]]:
-    """Status, body and extra headers of the HTTP response that tells of `error`."""
+    """Return status, body and extra headers of the HTTP response for `error`."""
     if isinstance(error, UpstreamRefused):
         extra = {b"retry-after": error.upstream_retry_after.encode()} if error.upstream_retry_after else {}
         return error.upstream_status, error.body, extra
@@ -320,7 +320,7 @@ def _retry_headers(error: RateLimited) -> Mapping[bytes, bytes]:
     if error.after is not None:
         headers[b"retry-after"] = str(max(1, math.ceil(error.after))).encode()
     if error.after is None or isinstance(error, QuotaExceeded):
-        # OpenAI's clients heed it: they would try again at once otherwise, in vain.
+        # OpenAI's clients obey this header; otherwise they would retry at once, in vain.
         headers[b"x-should-retry"] = b"false"
     else:
         headers[b"retry-after-ms"] = str(max(1, math.ceil(error.after * 1000))).encode()

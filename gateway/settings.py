@@ -21,17 +21,17 @@ _FORMATS: Final = ("auto", "json", "text")
 
 
 class SettingsError(ValueError):
-    """An environment variable is missing or malformed; the text names it and what it takes."""
+    """An environment variable is missing or malformed; the text names it and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How the gateway proves who it is, and whether clients must.
+    """TLS of the gateway, and of clients where certificates are required.
 
     Attributes:
         certificate, key: PEM files; the certificate's with its chain.
-        minimum: lowest version of TLS that is spoken, `1.2` or `1.3`.
-        client_ca: PEM file of the authorities that clients must have a certificate of; None asks for none.
+        minimum: lowest TLS version, `1.2` or `1.3`.
+        client_ca: PEM file of authorities for client certificates; None requires no certificate.
     """
 
     certificate: Path
@@ -42,34 +42,33 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the gateway is told at start.
+    """The gateway's settings.
 
     Attributes:
-        redis_url: where routes come from and usage goes to.
-        fleet_token: bearer that workers demand.
-        openai_http_key: bearer for `openai_http` copies, "" for none; workers never see it.
-        gateway_id: stands in usage events.
+        redis_url: source of routes and destination of usage.
+        fleet_token: bearer token for workers.
+        openai_http_key: bearer token for `openai_http` copies, "" for none; workers never see it.
+        gateway_id: the id in usage events.
         stale_seconds: longest time without contact to Redis before routes are too old to serve by.
         processes: serving processes; each has its own write-ahead log below `wal_dir`.
         cors_origins: browser origins that may call the API.
         queue_seconds: longest wait of a request for a place under a concurrency limit.
-        queue_length: requests that may wait so for one limit, per serving process.
-        held: requests that may wait for the first copy of one base model, per serving process.
-        trusted_proxies: whose X-Forwarded-For tells a client's address.
-        connections: open at once, per serving process; more wait to be accepted.
-        header_seconds: longest wait for a request's headers, which is how long a connection may be idle.
+        queue_length: most requests in that queue of one limit, per serving process.
+        held: most requests that wait for the first copy of one base model, per serving process.
+        trusted_proxies: proxies whose X-Forwarded-For gives a client's address.
+        connections: most open connections, per serving process; more wait to be accepted.
+        header_seconds: longest wait for a request's headers, and so for an idle connection's next request.
         body_seconds: longest wait for a request's body.
         body_bytes: largest body.
         stall_seconds: longest wait for a client to read more of an answer.
-        drain_seconds: how long requests under way may go on after the gateway was told to stop.
+        drain_seconds: how long running requests may go on after the gateway was asked to stop.
         tls: None serves plain HTTP.
-        backend_ca: PEM file of authorities, beside the system's, that copies behind https:// may have a
-            certificate of.
-        metrics_token: bearer that GET /metrics demands; "" and there is no such route.
+        backend_ca: PEM file of authorities, in addition to the system's, for copies behind https://.
+        metrics_token: bearer token for GET /metrics; "" disables that route.
         metrics_adapters: adapters with metrics of their own, per serving process.
-        access_log: whether each request is a line of the log.
+        access_log: True logs a line for each request.
         log_format: `json`, `text`, or `auto`: text at a terminal.
-        log_level: least level that is logged.
+        log_level: lowest logged level.
     """
 
     redis_url: str = field(repr=False)
@@ -102,7 +101,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Raises SettingsError naming the variable."""
+        """Read the settings from environment variables. Raises SettingsError naming the variable."""
         return cls(
             redis_url=_redis_url(environ),
             fleet_token=_token(environ, "GRAFTWORK_FLEET_TOKEN", required=True),
@@ -143,7 +142,7 @@ def _redis_url(environ: Mapping[str, str]) -> str:
 
 def _token(environ: Mapping[str, str], name: str, *, required: bool) -> str:
     value = environ.get(name, "")
-    # The value is a secret: the message does not repeat it.
+    # The value is a secret, so the message does not repeat it.
     if (required and not value) or not value.isascii() or any(mark.isspace() for mark in value):
         raise SettingsError(f"{name} must be {'a non-empty ' if required else ''}ASCII without white space")
     return value
@@ -159,7 +158,7 @@ def _integer(environ: Mapping[str, str], name: str, default: int, low: int, high
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:
-    """One of `choices`; without a default the first."""
+    """Return one of `choices`; without a default the first."""
     value = environ.get(name) or default or choices[0]
     if value not in choices:
         raise SettingsError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

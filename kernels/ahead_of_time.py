@@ -1,8 +1,8 @@
 """`python -m kernels.ahead_of_time [--capability N] [--in-turn] [--out DIR]`: compiles kernels without a GPU.
 
-One JSON line per kernel and architecture: registers and spilled bytes of a thread, shared memory, and whether
-weights are loaded 16 bytes at a time; with `--out` also as DIR/compiled.json. A kernel that does not compile
-ends the run with its name. An op joins by a `variants.py` in its folder, with a function `variants`.
+Prints one JSON line per kernel and architecture: registers and spilled bytes per thread, shared memory, and
+whether weights are loaded 16 bytes at a time. `--out` also writes DIR/compiled.json. A kernel that does not
+compile ends the run with its name. Ops provide a `variants.py` in their folder, with a function `variants`.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ TOOLS: Final = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the compiler made of a variant; sizes in bytes, registers per thread."""
+    """The compiler's result for a variant; sizes in bytes, registers per thread."""
 
     name: str
     capability: int
     registers: int
     spilled: int
-    """Bytes of stack a thread: where registers spill to, in device memory."""
+    """Stack bytes per thread: registers spill there, to device memory."""
     shared: int
     wide_loads: int
     """Global loads of 16 bytes, by plain load or asynchronous copy."""
     dependent_launch: bool
-    """Whether it holds an instruction of programmatic dependent launch."""
+    """True if it holds an instruction of programmatic dependent launch."""
 
 
 def variants() -> Iterator[Variant]:
-    """Every kernel of every op."""
+    """Yield every kernel of every op."""
     for file in sorted(Path(__file__).parent.glob("*/variants.py")):
         yield from importlib.import_module(f"kernels.{file.parent.name}.variants").variants()
 
 
 def compile_variant(variant: Variant, capability: int) -> Compiled:
-    """Compiles down to machine code.
+    """Compile a variant to machine code.
 
     Raises:
         triton.compiler.errors.CompilationError: the kernel does not compile.
@@ -86,7 +86,7 @@ def _shared(compiled: Any) -> int:
 
 
 def _resources(cubin: bytes) -> tuple[int, int]:
-    """(registers, bytes of stack) of a thread, as they stand in the machine code."""
+    """Return (registers, stack bytes) per thread, read from the machine code."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -99,21 +99,23 @@ def _resources(cubin: bytes) -> tuple[int, int]:
 
 
 def each(only: str, capabilities: Sequence[int], *, in_turn: bool) -> list[tuple[str, int]]:
-    """(variant's name, capability) to compile: all of `capabilities`, or one that is its turn."""
+    """Return (variant name, capability) pairs to compile: all of `capabilities`, or one per variant in
+    rotation.
+    """
     found = [one for one in variants() if only in one.name]
     if not in_turn:
         return [(one.name, each) for one in found for each in capabilities if each >= one.least]
     jobs = []
     for n, one in enumerate(found):
-        # Kernels come in threes: their places move on by one more each time.
+        # Kernels come in threes, so shift the rotation by one after every three.
         turn = capabilities[(n + n // 3) % len(capabilities)]
         jobs.append((one.name, turn if turn >= one.least else max(capabilities)))
     return jobs
 
 
 def compile_all(jobs: Sequence[tuple[str, int]]) -> Iterator[Compiled]:
-    """Compiles variants, on all processors this process may use."""
-    # Forked, so that the workers have Triton and the kernels loaded; nothing here has threads yet.
+    """Compile variants, on all processors that this process may use."""
+    # Fork, so that the workers have Triton and the kernels loaded. This process has no threads yet.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
         yield from pool.map(_compile, *zip(*jobs, strict=True))
@@ -124,7 +126,7 @@ def _compile(name: str, capability: int) -> Compiled:
     try:
         return compile_variant(variant, capability)
     except Exception as error:
-        # The compiler's own errors do not survive the way between processes.
+        # The compiler's own errors cannot be pickled between processes.
         raise RuntimeError(f"{name} for sm_{capability}: {error}") from None
 
 

@@ -1,7 +1,7 @@
-"""Which ops run their Triton kernels, by kind of device; the others run PyTorch's operations.
+"""Selects the ops that run Triton kernels, per kind of device; the others run PyTorch's operations.
 
-GRAFTWORK_WORKER_TRITON says who decides: `auto` (the default) leaves it to `kernels.self_check`, `1`
-turns all on for CUDA without asking, `0` turns all off.
+GRAFTWORK_WORKER_TRITON selects the mode: `auto` (the default) follows `kernels.self_check`, `1` turns all
+kernels on for CUDA without a check, `0` turns all off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Op = Literal[
 ]
 OPS: Final[tuple[Op, ...]] = get_args(Op)
 """The last two are the launches of captured steps, whose arguments do not depend on the batch. `quantization`
-must be chosen before a model is loaded: its weights are laid out for the kernels."""
+must be selected before a model is loaded, because its weights are laid out for the kernels.
+"""
 
 Mode = Literal["auto", "1", "0"]
 
@@ -25,7 +26,7 @@ _running: frozenset[tuple[Op, str]] = frozenset()
 
 
 def mode() -> Mode:
-    """Raises ValueError for a value that is none."""
+    """Return the configured mode. Raises ValueError for an invalid value."""
     value = os.environ.get("GRAFTWORK_WORKER_TRITON", "auto")
     if value not in get_args(Mode):
         raise ValueError(f"GRAFTWORK_WORKER_TRITON is {value!r}; expected auto, 1 or 0")
@@ -33,17 +34,17 @@ def mode() -> Mode:
 
 
 def runs(op: Op, tensor: torch.Tensor) -> bool:
-    """Whether the op's Triton kernels take this tensor."""
+    """Return True if the op's Triton kernels run on this tensor."""
     return bool(_running) and (op, tensor.device.type) in _running
 
 
 def runs_on(op: Op, device: torch.device) -> bool:
-    """Whether the op's Triton kernels take tensors of this kind of device."""
+    """Return True if the op's Triton kernels run on this kind of device."""
     return (op, device.type) in _running
 
 
 def select(ops: Iterable[Op], device: torch.device) -> None:
-    """From now on these ops and no others run their kernels on this kind of device, in this process."""
+    """Run exactly these ops' kernels on this kind of device from now on, in this process."""
     global _running
     others = {pair for pair in _running if pair[1] != device.type}
     _running = frozenset(others | {(op, device.type) for op in ops})

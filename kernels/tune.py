@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 OPS: Final = tuple(sorted(file.parent.name for file in Path(__file__).parent.glob("*/tuning.py")))
 CACHE_TURNS: Final = 4
-"""Input sets together are so many times the L2 cache."""
+"""Size of all input sets together, as a multiple of the L2 cache."""
 
 
 def tune(tuning: Tuning, clock: Clock, out: Path, wanted: Callable[[tuned.Shape], bool]) -> Path:
-    """Measures the shapes that are not done in the file, and writes each into it.
+    """Measure the shapes that the file lacks, and add each to it.
 
     Raises:
         ValueError: the file is malformed.
@@ -79,7 +79,7 @@ def _key(shape: tuned.Shape) -> tuple[tuple[str, int], ...]:
 
 
 def _nearest(tuning: Tuning, held: Iterable[Mapping[str, Any]], shape: tuned.Shape) -> Any:
-    """What is fastest at the nearest other shape; None where there is none."""
+    """Return the fastest configuration of the nearest other shape; None if there is none."""
     others = tuple(
         tuned.Entry(entry["shape"], tuning.parse(entry["config"]), entry["microseconds"])
         for entry in held
@@ -111,7 +111,7 @@ def _head(tuning: Tuning, device: torch.device) -> dict[str, Any]:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Replaces the file in one step: a reader sees the former content or the new one."""
+    """Replace the file atomically: a reader sees the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = {key: value for key, value in content.items() if key != "entries"}
     entries = ",\n".join(f"  {json.dumps(entry)}" for entry in content["entries"])
@@ -132,7 +132,7 @@ def _clock(device: torch.device, *, quick: bool, budget: float) -> Clock:
     return Clock(device, shared, CACHE_TURNS * cache, quick, until)
 
 
-def _wanted(text: str) -> Callable[[tuned.Shape], bool]:
+def _shape_filter(text: str) -> Callable[[tuned.Shape], bool]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     return lambda shape: all(str(shape.get(name)) == value for name, _, value in pairs)
 
@@ -160,7 +160,7 @@ def main() -> int:
     clock = _clock(torch.device(arguments.device), quick=arguments.quick, budget=arguments.budget)
     for op in arguments.op or OPS:
         tuning: Tuning = importlib.import_module(f"kernels.{op}.tuning").TUNING
-        print(tune(tuning, clock, arguments.out, _wanted(arguments.shapes)))
+        print(tune(tuning, clock, arguments.out, _shape_filter(arguments.shapes)))
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Tuned configurations: measured per GPU by `python -m kernels.tune`, loaded by the ops that they tune.
+"""Tuned configurations: measured per GPU by `python -m kernels.tune`, loaded by the ops.
 
-A file is `{gpu}_{op}.json` in `kernels/configs/`, or in the folder that GRAFTWORK_TUNED_CONFIG_DIR names;
-gpu is the device's name with `_` for spaces. Without a file an op runs its built-in configurations.
+A file is `{gpu}_{op}.json` in `kernels/configs/`, or in the folder GRAFTWORK_TUNED_CONFIG_DIR; gpu is the
+device's name with `_` for spaces. Without a file an op runs its built-in configurations.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ VARIABLE: Final = "GRAFTWORK_TUNED_CONFIG_DIR"
 KEYS: Final = {"op", "gpu", "measured_on", "torch", "triton", "date", "entries"}
 ENTRY_KEYS: Final = {"shape", "config", "microseconds", "default_microseconds", "tried"}
 TRIALS: Final = "trials"
-"""Only in an entry whose search goes on: every configuration tried so far and its microseconds."""
+"""Present only in an entry with an unfinished search: every configuration tried so far and its microseconds.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Config]):
-    """What was fastest at one shape.
+    """The fastest configuration at one shape.
 
     Attributes:
         shape: a value of each level.
-        microseconds: as measured. Beside it the file holds those of the built-in configuration, and how many
-            configurations were tried.
+        microseconds: as measured. The file also has those of the built-in configuration, and the number of
+            configurations tried.
     """
 
     shape: Shape
@@ -49,31 +50,33 @@ class Entry(Generic[Config]):
 
 @dataclass(frozen=True, slots=True)
 class Tuned(Generic[Config]):
-    """The entries of one GPU and op; `levels` are the names of a shape's numbers, the weightiest first."""
+    """The entries of one GPU and op; `levels` are the names of a shape's numbers, most significant first."""
 
     entries: tuple[Entry[Config], ...]
     levels: tuple[str, ...]
 
     def nearest(self, wanted: Shape) -> Entry[Config]:
-        """Level by level the entries whose value is nearest by ratio; the lesser value where two are."""
-        left = self.entries
+        """Return the nearest entry: level by level, keep the values nearest by ratio; the smaller value on a
+        tie.
+        """
+        candidates = self.entries
         for level in self.levels:
             best = min(
-                (entry.shape[level] for entry in left),
+                (entry.shape[level] for entry in candidates),
                 key=lambda value: (abs(math.log(value / wanted[level])), value),
             )
-            left = tuple(entry for entry in left if entry.shape[level] == best)
-        return left[0]
+            candidates = tuple(entry for entry in candidates if entry.shape[level] == best)
+        return candidates[0]
 
 
 def load(
     op: str, device: torch.device, levels: tuple[str, ...], parse: Callable[[Mapping[str, object]], Config]
 ) -> Tuned[Config] | None:
-    """The device's tuned configurations of an op; None where it has none. Read once per file.
+    """Return the device's tuned configurations of an op; None if it has none. Each file is read once.
 
     Args:
-        levels: names of a shape's numbers, the weightiest first.
-        parse: makes a configuration of an entry; ValueError where it cannot.
+        levels: names of a shape's numbers, most significant first.
+        parse: converts an entry to a configuration; raises ValueError if malformed.
 
     Raises:
         ValueError: a malformed file, an unknown key or value, or a file for CUDA that was not measured there.
@@ -86,7 +89,7 @@ def load(
 
 
 def gpu_name(device: torch.device) -> str:
-    """The device's name as files have it."""
+    """Return the device's name as in file names."""
     if device.type != "cuda":
         return device.type
     import torch
@@ -118,7 +121,7 @@ def _read(
 
 
 def document(path: Path) -> dict[str, Any]:
-    """A file's content, its outer keys checked.
+    """Return a file's content after checking its outer keys.
 
     Raises:
         ValueError: naming the file and the key.

@@ -1,4 +1,4 @@
-"""How configurations are searched for: what an op tells of itself, the clock, and the search."""
+"""Search for the fastest configurations: an op's interface to it, the clock, and the search itself."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 REPLAYS: Final = 15
 PASSES: Final = 2
-"""Times that the search goes over all numbers, at most."""
+"""Most passes of the search over all numbers."""
 GAIN: Final = 0.98
-"""A change must take less than so much of the best time: less is the clock's noise."""
+"""Largest ratio to the best time that counts as a gain; larger ratios are within the clock's noise."""
 
 
 class Trial(Protocol):
     """An op's inputs at one shape, ready to run.
 
     Attributes:
-        sets: how many input sets there are.
+        sets: number of input sets.
     """
 
     sets: int
 
     def calls(self, config: Any) -> Sequence[Callable[[], object]]:
-        """One launch of the op per input set; what a batch plans once is done here."""
+        """Return one launch of the op per input set; work that is done once per batch happens here."""
 
     def error(self, config: Any) -> float:
-        """Relative error of one launch against the specification; NaN where outputs were not written."""
+        """Return the relative error of one launch against the reference; NaN if outputs were not written."""
 
 
 class Tuning(Protocol):
-    """What an op tells of itself.
+    """An op's interface to the search.
 
     Attributes:
-        op: its name, as files have it.
-        levels: names of a shape's numbers, the weightiest first.
-        tolerance: largest `Trial.error` of a right result.
+        op: its name, as in file names.
+        levels: names of a shape's numbers, most significant first.
+        tolerance: largest `Trial.error` of a correct result.
     """
 
     op: str
@@ -52,30 +52,31 @@ class Tuning(Protocol):
     tolerance: float
 
     def shapes(self, *, quick: bool) -> Sequence[tuned.Shape]:
-        """What to tune, the most wanted first."""
+        """Return the shapes to tune, most important first."""
 
     def parse(self, values: Mapping[str, object]) -> Any:
-        """A configuration, a frozen dataclass with `written`; ValueError where it is none."""
+        """Return a configuration, a frozen dataclass with `written`. Raises ValueError if malformed."""
 
     def default(self, shape: tuned.Shape) -> Any:
-        """The built-in configuration."""
+        """Return the built-in configuration."""
 
     def axes(self, shape: tuned.Shape, *, quick: bool) -> Mapping[str, Sequence[object]]:
-        """Values to try of each of a configuration's numbers, those first that promise most."""
+        """Return the values to try for each of a configuration's numbers, most promising first."""
 
     def fits(self, shape: tuned.Shape, config: Any, shared_memory: int) -> bool:
-        """Whether it is worth a trial, by estimate; no launch is made.
+        """Return True if the configuration is worth a trial, by estimate without a launch.
 
-        Registers and shared memory (bytes a block) must hold it, and no size may exceed what the shape has.
+        Registers and shared memory (bytes per block) must suffice, and no size may exceed what the shape
+        needs.
         """
 
     def trial(self, shape: tuned.Shape, device: torch.device, cache: int, *, quick: bool) -> Trial:
-        """Random inputs: sets that together exceed `cache` bytes."""
+        """Return random inputs: sets that together exceed `cache` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Times configurations on a device, up to a moment of time.monotonic().
+    """Times configurations on a device, until a time.monotonic() deadline.
 
     Attributes:
         shared_memory: bytes that a block may have.
@@ -93,7 +94,7 @@ class Clock:
         return time.monotonic() > self.until
 
     def microseconds(self, calls: Sequence[Callable[[], object]]) -> float:
-        """Median time of one call."""
+        """Return the median time of one call."""
         if self.device.type != "cuda":
             started = time.perf_counter()
             calls[0]()
@@ -102,7 +103,7 @@ class Clock:
 
 
 def _replayed(calls: Sequence[Callable[[], object]]) -> float:
-    """Median microseconds of a graph that holds each call once."""
+    """Return the median microseconds of a graph that holds each call once."""
     import torch
 
     for call in calls:
@@ -120,7 +121,7 @@ def _replayed(calls: Sequence[Callable[[], object]]) -> float:
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end) * 1e3)
-    return sorted(times[2:])[(REPLAYS - 2) // 2]  # the first two warm the clocks up
+    return sorted(times[2:])[(REPLAYS - 2) // 2]  # the first two let the GPU's clocks ramp up
 
 
 def search(
@@ -132,32 +133,32 @@ def search(
     likely: Any = None,
     keep: Callable[[dict[str, Any]], None] = lambda entry: None,
 ) -> dict[str, Any] | None:
-    """The entry of a shape; None when nothing that was tried runs.
+    """Return the entry of a shape; None when no configuration runs.
 
-    From the built-in configuration it changes one number at a time and keeps what is faster, until no
-    change helps. Nothing is timed before its result is right. When time runs out the entry is the fastest
-    so far, and its trials let a further search go on with the others.
+    Starting from the built-in configuration, change one number at a time and keep the faster one, until no
+    change helps. Results are verified before they are timed. When time runs out, the entry is the fastest so
+    far, and its trials let a later search continue.
 
     Args:
-        held: the entry of a search that was broken off. Its times are taken as they are.
+        held: the entry of an interrupted search, whose times are reused.
         likely: tried right after the built-in one.
-        keep: called with the entry so far before each trial, in which that trial counts as failed: one that
-            hangs or ends the process is not tried again.
+        keep: called with the entry so far before each trial, which counts as failed in it. So a trial that
+            hangs or ends the process is not repeated.
     """
-    course = _Course(tuning, shape, clock, _trials(tuning, held), keep)
+    course = _Search(tuning, shape, clock, _trials(tuning, held), keep)
     built_in = course.measured(course.built_in)
     finished = built_in and all(course.measured(config) for config in course.walk(likely))
     return course.entry(finished=finished)
 
 
 def candidates(tuning: Tuning, shape: tuned.Shape, clock: Clock) -> int:
-    """How many configurations a search tries at least: all that the built-in one's numbers lead to singly."""
+    """Return the least number of trials of a search: all single changes of the built-in configuration."""
     axes = tuning.axes(shape, quick=clock.quick)
     return 1 + sum(len(_changed(tuning, shape, clock, tuning.default(shape), name)) for name in axes)
 
 
 def _changed(tuning: Tuning, shape: tuned.Shape, clock: Clock, config: Any, name: str) -> list[Any]:
-    """All that differ from a configuration in this number and fit, small changes first."""
+    """Return all fitting configurations that differ in this number only, small changes first."""
     held = getattr(config, name)
     values = tuning.axes(shape, quick=clock.quick)[name]
     found = []
@@ -165,14 +166,14 @@ def _changed(tuning: Tuning, shape: tuned.Shape, clock: Clock, config: Any, name
         try:
             changed = replace(config, **{name: value})
         except ValueError:
-            continue  # no configuration has these numbers together
+            continue  # the configuration forbids this combination
         if value != held and tuning.fits(shape, changed, clock.shared_memory):
             found.append(changed)
     return found
 
 
 def _distance(one: Any, other: Any) -> float:
-    """Between two values of a number or a flag, by ratio."""
+    """Return the distance between two values of a number or a flag, by ratio."""
     return abs(math.log2((1 + one) / (1 + other)))
 
 
@@ -181,11 +182,11 @@ def _trials(tuning: Tuning, held: Mapping[str, Any] | None) -> dict[Any, float]:
     return {tuning.parse(config): math.inf if took is None else took for config, took in trials}
 
 
-class _Course:
-    """A search under way.
+class _Search:
+    """A search in progress.
 
     Attributes:
-        seen: microseconds of what was tried; infinite where it does not run or is wrong.
+        seen: microseconds by configuration tried; infinite if it does not run or is wrong.
         best: the fastest so far.
     """
 
@@ -203,7 +204,7 @@ class _Course:
         self.seen = seen
 
     def walk(self, likely: Any) -> Iterator[Any]:
-        """What to try next, from the best so far on."""
+        """Yield the next configurations to try, starting from the best so far."""
         if likely is not None and self._tuning.fits(self._shape, likely, self._clock.shared_memory):
             yield likely
         for _ in range(1 if self._clock.quick else PASSES):
@@ -214,7 +215,7 @@ class _Course:
                 return
 
     def measured(self, config: Any) -> bool:
-        """Tries a configuration unless it was; False when there is no time for it."""
+        """Try a configuration unless it was tried before; return False if time has run out."""
         if config not in self.seen:
             if self._clock.over:
                 return False
@@ -227,7 +228,7 @@ class _Course:
         return True
 
     def entry(self, *, finished: bool) -> dict[str, Any] | None:
-        """What the file shall hold; None as long as nothing runs."""
+        """Return the entry for the file; None while nothing runs."""
         best, built_in = self.seen.get(self.best, math.inf), self.seen.get(self.built_in, math.inf)
         if math.isinf(best):
             return None
@@ -243,7 +244,7 @@ class _Course:
 
 
 def _measure(tuning: Tuning, trial: Trial, config: Any, clock: Clock) -> float:
-    """Microseconds; infinite where it does not fit the device or is wrong."""
+    """Return microseconds; infinite if it does not fit the device or is wrong."""
     from triton.runtime.errors import OutOfResources, PTXASError
 
     try:

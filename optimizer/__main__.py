@@ -1,7 +1,7 @@
 """`python -m optimizer run|compare|presets ORDER.json --output PATH`.
 
-Events go to stdout, a line each (`progress`); what libraries print goes to stderr. SIGTERM and SIGINT cancel;
-the same command goes on from there.
+Events go to stdout, one per line (`progress`); output of libraries goes to stderr. SIGTERM and SIGINT cancel
+the job, and the same command resumes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 with a result, else `EXIT_STATUS` of its code."""
+    """Return exit status 0 with a result, else `EXIT_STATUS` of the error's code."""
     parser = argparse.ArgumentParser(prog="python -m optimizer", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, what in (
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carry_out(command: str, spec: Path, output: Path, out: IO[str]) -> int:
-    """Reads the order and does what it says; every end but a kill writes its last line."""
+    """Read the order and execute it; every end except a kill writes a final event."""
     reporter = Reporter(out, (Phase("order"),))
     try:
         phases, work = _prepare(command, spec, output)
@@ -58,7 +58,7 @@ def carry_out(command: str, spec: Path, output: Path, out: IO[str]) -> int:
         failure = JobError(Code.BAD_ORDER, str(error))
     except MemoryError:
         failure = JobError(Code.OUT_OF_MEMORY, "the machine has too little memory for this model")
-    except Exception as error:  # whatever it is, whoever started the job must be told
+    except Exception as error:  # the caller must receive an error event whatever the exception
         traceback.print_exc(file=sys.stderr)
         failure = _failure(error)
     _ignore_signals()
@@ -67,7 +67,7 @@ def carry_out(command: str, spec: Path, output: Path, out: IO[str]) -> int:
 
 
 def _prepare(command: str, spec: Path, output: Path) -> tuple[Sequence[Phase], Work]:
-    """Raises SpecError for an order that is wrong; what computes is imported behind that."""
+    """Read the order. Raises SpecError if it is malformed, before anything heavy is imported."""
     fields = SpecFields.load(spec)
     if command == "run":
         from optimizer.order import RunOrder
@@ -79,8 +79,8 @@ def _prepare(command: str, spec: Path, output: Path) -> tuple[Sequence[Phase], W
     if command == "presets":
         from optimizer.measurement import presets
 
-        asked = presets.PresetsOrder(fields)
-        return presets.PHASES, lambda reporter: presets.measure_presets(asked, output, reporter)
+        presets_order = presets.PresetsOrder(fields)
+        return presets.PHASES, lambda reporter: presets.measure_presets(presets_order, output, reporter)
     from optimizer.measurement.comparison_order import ComparisonOrder
 
     comparison = ComparisonOrder.read(fields)
@@ -110,7 +110,7 @@ def _failure(error: Exception) -> JobError:
 
 
 def _private_stdout() -> IO[str]:
-    """Where events go; what others write to stdout, in this process or in one of its own, goes to stderr."""
+    """Return a copy of stdout for events; later writes to stdout, subprocesses included, go to stderr."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return out
@@ -126,7 +126,7 @@ def _cancel_on_signals() -> None:
 
 
 def _ignore_signals() -> None:
-    """What ends the job has begun: a second signal would only cut its last words."""
+    """Ignore further signals while the job ends, so that they cannot cut off its last event."""
     for number in _STOPPED_BY:
         signal.signal(number, signal.SIG_IGN)
 

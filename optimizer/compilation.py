@@ -1,8 +1,8 @@
-"""A copy's start prepared: its loops compiled, and its weights packed as they read them.
+"""Prepares a copy's start: compiles its native loops, and packs its weights for them.
 
-Both are looked up by what they were made of, so that neither can be used for anything else: compiled loops by
-their source, flags and compiler (`kernels.native.build`), packed weights by the content of the checkpoint's
-files and the layout (`worker_engine.checkpoint.packed_weights`).
+Both are looked up by their inputs, so that neither can be used for anything else: compiled loops by source,
+flags and compiler (`kernels.native.build`), packed weights by the content of the checkpoint's files and the
+layout (`worker_engine.checkpoint.packed_weights`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contracts.recipes.recipe import Recipe
 
 
 def compile_for(recipe: Recipe, checkpoint: Path, compiled: Path, reporter: Reporter) -> None:
-    """Fills `compiled`, which is a worker's GRAFTWORK_WORKER_CACHE_DIR; does nothing where nothing is asked.
+    """Fill `compiled`, a worker's GRAFTWORK_WORKER_CACHE_DIR, as far as the recipe asks for it.
 
     Raises:
         JobError: unsupported_machine where there is no compiler, or no CPU that the loops run on.
     """
-    # What a killed run left half-made.
+    # Remove incomplete files of a killed run.
     shutil.rmtree(compiled, ignore_errors=True)
     if recipe.compilation.ahead_of_time:
         reporter.progress(0.0, "compiling the CPU's loops")

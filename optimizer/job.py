@@ -1,7 +1,7 @@
-"""`run`: one recipe carried out, step by step, each recorded when it is done, so that a killed job goes on.
+"""`run`: executes one recipe step by step; each finished step is recorded, so that a killed job resumes.
 
-Nothing is registered anywhere: the output is a folder that is whole once it has a `lineage.json`, and is
-named by its content.
+Nothing is registered: the output is a folder that is complete once it has a `lineage.json`, and is identified
+by its content.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ PHASES: Final = (
     Phase("verification", 2),
 )
 FORMAT: Final = 1
-"""Changes when the same order would come out otherwise."""
+"""Incremented when the same order would give a different result."""
 LEAST_CALIBRATION: Final = 16
 _PARTS: Final[Mapping[Quantization, float]] = {
     Quantization.NONE: 1.0, Quantization.INT8: 0.7, Quantization.AWQ_G128: 0.5, Quantization.AWQ_G64: 0.5,
     Quantization.RTN_G128: 0.5, Quantization.FP8: 0.7,
 }  # fmt: skip
-"""Of the source's bytes: what the output takes at most, embeddings left as they are."""
+"""Upper bound of the output's size relative to the source's, including unquantized embeddings."""
 _SPARE: Final = 64 << 20
 _BLOCK: Final = 4 << 20
 _LIBRARIES: Final = ("graftwork", "torch", "numpy", "safetensors")
 
 
 def run(order: RunOrder, output: Path, reporter: Reporter) -> Mapping[str, Any]:
-    """The result's fields: `output`, `digest`, `lineage`, `reused`, and how to serve it.
+    """Execute the order and return the result's fields: `output`, `digest`, `lineage`, `reused`, `serve`.
 
     Raises:
-        JobError: with the code that says why. What is done by then stays for the next try.
-        SpecError: a folder is no checkpoint.
+        JobError: with a code for the reason. Finished steps are kept for the next try.
+        SpecError: a folder is not a checkpoint.
         Cancelled: from the reporter, or by a signal.
     """
     reporter.phase("source")
@@ -84,7 +84,7 @@ def run(order: RunOrder, output: Path, reporter: Reporter) -> Mapping[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Software that may make the same recipe come out otherwise."""
+    """Return the versions of software that may change a recipe's result."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for name in _LIBRARIES:
         try:
@@ -96,14 +96,14 @@ def versions() -> dict[str, str]:
 
 def _demand_compatible(order: RunOrder) -> None:
     if found := reasons(order.stack()):
-        told = [{"code": reason.code, "text": reason.text} for reason in found]
+        report = [{"code": reason.code, "text": reason.text} for reason in found]
         kinds = {reason.code for reason in found}
         code = Code.UNSUPPORTED_MODEL if kinds == {"architecture_not_served"} else Code.INCOMPATIBLE
-        raise JobError(code, "; ".join(reason.text for reason in found), told)
+        raise JobError(code, "; ".join(reason.text for reason in found), report)
 
 
 def _calibration(order: RunOrder) -> list[str]:
-    """Read before anything is computed: a line that does not parse is told in the first second."""
+    """Return the calibration texts. Read first, so that a malformed line is reported at once."""
     if not order.calibrates:
         return []
     return [line.plain for line in read_lines(order.calibration, least=LEAST_CALIBRATION)]
@@ -121,7 +121,7 @@ def _digests(order: RunOrder, reporter: Reporter) -> Checkpoint:
 
 
 def _demand_room(order: RunOrder, source: Checkpoint, output: Path) -> None:
-    """What is there already counts as room."""
+    """Raise JobError if the disk is too full; files already in the output count as available."""
     part = _PARTS[order.recipe.quantization] + (1.0 if order.recipe.compilation.packed else 0.0)
     there = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     needed = int(source.size * part) + _SPARE - there
@@ -140,17 +140,17 @@ def _make_checkpoint(
     if order.recipe.quantization is Quantization.NONE:
         _copy(order.source, source, target, reporter)
         return
-    # Imported late: torch takes seconds, and a wrong order is told before.
+    # Imported late: torch takes seconds, and an invalid order is reported before.
     from optimizer.quantization import Scheme, quantize
 
-    def told(phase: str, fraction: float) -> None:
+    def report(phase: str, fraction: float) -> None:
         reporter.progress(fraction, phase)
 
-    # It appears whole, by being renamed: a run that was killed before it could be recorded has made it.
+    # A rename makes the folder appear complete, even if the run was killed before it recorded the step.
     if not target.exists():
         scheme = Scheme(order.recipe.quantization.value)
         try:
-            quantize(order.source, target, scheme, texts, told, int8_head=order.recipe.head is Head.INT8)
+            quantize(order.source, target, scheme, texts, report, int8_head=order.recipe.head is Head.INT8)
         except OptimizationError as error:
             raise JobError(Code(error.code), str(error)) from error
     for name, (_, sha256) in source.files.items():
@@ -159,7 +159,7 @@ def _make_checkpoint(
 
 
 def _copy(folder: Path, source: Checkpoint, target: Path, reporter: Reporter) -> None:
-    """File by file; those that are there and right are left."""
+    """Copy each file unless the target has a correct copy."""
     target.mkdir(parents=True, exist_ok=True)
     done = 0
     for name, (size, sha256) in source.files.items():
@@ -172,19 +172,19 @@ def _copy(folder: Path, source: Checkpoint, target: Path, reporter: Reporter) ->
             os.replace(part, goal)
         done += size
         reporter.progress(done / source.size, f"copied {name}")
-    for left in target.glob(".*.part"):
-        left.unlink()
+    for partial in target.glob(".*.part"):
+        partial.unlink()
 
 
-def _copied(source: Path, target: Path, at: float, share: float, reporter: Reporter) -> str:
-    """Hex SHA-256 of what was copied."""
+def _copied(source: Path, target: Path, done: float, share: float, reporter: Reporter) -> str:
+    """Copy a file and return its hex SHA-256."""
     digest, copied, size = hashlib.sha256(), 0, max(source.stat().st_size, 1)
     with source.open("rb") as file, target.open("wb") as out:
         while block := file.read(_BLOCK):
             digest.update(block)
             out.write(block)
             copied += len(block)
-            reporter.progress(min(at + share * copied / size, 0.999), f"copying {source.name}")
+            reporter.progress(min(done + share * copied / size, 0.999), f"copying {source.name}")
         out.flush()
         os.fsync(out.fileno())
     return digest.hexdigest()
@@ -197,7 +197,7 @@ def _changed(path: Path) -> JobError:
 
 
 def _verify(order: RunOrder, checkpoint: Path) -> None:
-    """The worker can read what was made."""
+    """Check that the worker can read the checkpoint."""
     from worker_engine.errors import CheckpointError
     from worker_engine.models import load_config
 
@@ -208,7 +208,7 @@ def _verify(order: RunOrder, checkpoint: Path) -> None:
 
 
 def _serve(order: RunOrder) -> dict[str, Any]:
-    """Flags and environment of a worker that serves the output; paths in it are relative to the output."""
+    """Return flags and environment of a worker that serves the output; paths are relative to it."""
     compiled = order.recipe.compilation.ahead_of_time or order.recipe.compilation.packed
     return {
         "model": "checkpoint",

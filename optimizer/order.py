@@ -1,4 +1,4 @@
-"""What `run` is asked for, as JSON, and what makes two orders the same."""
+"""The JSON order of `run`, and the identity by which two orders are equal."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """Attributes:
-    source: the checkpoint's folder.
-    calibration: JSON lines of texts that the model is to be good at; the bundled ones by default.
+    """An order to optimize one checkpoint.
+
+    Attributes:
+        source: the checkpoint's folder.
+        calibration: JSON lines of texts like the model's future inputs; the bundled ones by default.
     """
 
     source: Path
@@ -36,7 +38,7 @@ class RunOrder:
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
-        """Raises SpecError naming the field that is unknown, missing or malformed."""
+        """Parse the order. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
         order = cls(
             Path(fields.text("source")),
@@ -53,7 +55,7 @@ class RunOrder:
 
     @property
     def draft(self) -> Path | None:
-        """The draft model's folder, where it is one."""
+        """The draft model's folder; None if the recipe has no local one."""
         named = self.recipe.speculation.draft_model
         return (
             Path(named) if self.recipe.speculation.method is Drafting.DRAFT and "://" not in named else None
@@ -64,12 +66,12 @@ class RunOrder:
         return self.recipe.quantization in (Quantization.AWQ_G128, Quantization.AWQ_G64)
 
     def stack(self) -> Stack:
-        """Raises SpecError where a folder is no checkpoint."""
+        """Return the stack to check. Raises SpecError where a folder is not a checkpoint."""
         draft = ModelFacts.read(self.draft) if self.draft else None
         return Stack(self.recipe, ModelFacts.read(self.source), self.situation, draft)
 
     def identity(self, source_digest: str) -> Mapping[str, Any]:
-        """Everything that decides what comes out, by content: no path is in it."""
+        """Return everything that determines the output, by content and without paths."""
         draft = (
             files_digest({path.name: sha256_of(path) for path in checkpoint_files(self.draft)})
             if self.draft

@@ -1,10 +1,10 @@
-"""The folder that a job fills: who works on it, which steps are done, and what it holds once it is whole.
+"""A job's output folder: its lock, its finished steps, and its lineage once it is complete.
 
 .lock           held by the process that works on it
-.job/state.json identity, versions and finished steps, until it is whole
+.job/state.json identity, versions and finished steps, until it is complete
 checkpoint/     what the worker serves
 compiled/       code and packed weights, where the recipe asks for them
-lineage.json    written last: its presence says that the folder is whole
+lineage.json    written last: its presence says that the folder is complete
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _STATE: Final = Path(".job") / "state.json"
 
 
 class OutputFolder:
-    """One job's, held for as long as the process lives."""
+    """One job's folder, locked for the lifetime of the process."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
-        """Takes what `open` found."""
+        """Use `open` instead."""
         self.path, self._identity, self._versions = path, dict(identity), dict(versions)
         self._steps: dict[str, Any] = {}
 
@@ -40,10 +40,10 @@ class OutputFolder:
     def open(
         cls, path: Path, identity: Mapping[str, Any], versions: Mapping[str, Any], log: Callable[[str], None]
     ) -> Iterator[OutputFolder]:
-        """Makes the folder or takes it up where it is.
+        """Create the folder, or resume the job in it.
 
         Raises:
-            JobError: busy, or output_exists where it holds something else than this job's output.
+            JobError: busy, or output_exists where it holds other content than this job's output.
         """
         if path.exists() and not path.is_dir():
             raise JobError(Code.OUTPUT_EXISTS, f"{path} is a file: choose another --output")
@@ -81,9 +81,9 @@ class OutputFolder:
             log(f"going on after {', '.join(self._steps)}")
 
     def begin(self) -> None:
-        """Says whose work it is before there is any: what a killed run leaves is nobody else's."""
+        """Record the job's identity before any work, so that a killed run's files can be attributed to it."""
         if not (self.path / _STATE).exists():
-            # Nobody said whose they are.
+            # Parts without a recorded identity have an unknown owner.
             self._forget_parts()
         self._write_state()
 
@@ -92,7 +92,7 @@ class OutputFolder:
             shutil.rmtree(self.path / part, ignore_errors=True)
 
     def finished(self) -> Mapping[str, Any] | None:
-        """The lineage of a folder that is whole, its files verified; None where it is not whole yet.
+        """Return the lineage of a complete folder after verifying its files; None while it is incomplete.
 
         Raises:
             JobError: output_exists, of another order; output_damaged, with the file's name.
@@ -119,23 +119,23 @@ class OutputFolder:
         return lineage
 
     def done(self, step: str) -> Any:
-        """What `record` was told of the step; None when it is not done, or its files are no longer there."""
-        told = self._steps.get(step)
-        if told is None:
+        """Return the record of a finished step; None if it is not finished, or its files are missing."""
+        fields = self._steps.get(step)
+        if fields is None:
             return None
-        sizes = told["files"].items()
+        sizes = fields["files"].items()
         if all(
             (self.path / name).is_file() and (self.path / name).stat().st_size == size
             for name, (size, _) in sizes
         ):
-            return told
+            return fields
         del self._steps[step]
         return None
 
-    def record(self, step: str, folder: str | None = None, **told: Any) -> None:
-        """A step is finished, and with it every file under `folder`: they are on the disk before this is."""
+    def record(self, step: str, folder: str | None = None, **fields: Any) -> None:
+        """Record a finished step and all files under `folder`, which are synced to disk first."""
         files = self._digests(folder) if folder else {}
-        self._steps[step] = {"files": files, **told}
+        self._steps[step] = {"files": files, **fields}
         self._write_state()
 
     def _write_state(self) -> None:
@@ -152,8 +152,8 @@ class OutputFolder:
                 found[str(path.relative_to(self.path))] = (path.stat().st_size, sha256_of(path))
         return found
 
-    def finish(self, **told: Any) -> Mapping[str, Any]:
-        """Writes the lineage, which makes the folder whole, and forgets the steps."""
+    def finish(self, **fields: Any) -> Mapping[str, Any]:
+        """Write the lineage, which completes the folder, and delete the step records."""
         files = {name: size for step in self._steps.values() for name, size in step["files"].items()}
         lineage = {
             "version": 1,
@@ -161,7 +161,7 @@ class OutputFolder:
             "identity": self._identity,
             "versions": self._versions,
             "files": files,
-            **told,
+            **fields,
         }
         write_json(self.path / LINEAGE, lineage)
         shutil.rmtree(self.path / ".job", ignore_errors=True)
@@ -169,7 +169,7 @@ class OutputFolder:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Aside, to the disk, and renamed: whoever reads sees the old or the new file, whole."""
+    """Write a file atomically and durably: readers see the old or the new content."""
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=".", delete=False, encoding="utf-8"
     ) as part:

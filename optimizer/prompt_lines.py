@@ -1,4 +1,4 @@
-"""A person's data as JSON lines: prompts, conversations or texts, each refusal with its line's number."""
+"""User data as JSON lines (prompts, conversations or texts); errors name the line number."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PromptLine:
     Attributes:
         number: in its file, from 1.
         text: a prompt or a text; None for a conversation.
-        messages: a conversation, as OpenAI writes it; None for a text.
-        expected: the right answer, for the scorer `exact`.
+        messages: a conversation in OpenAI's format; None for a text.
+        expected: the correct answer, for the scorer `exact`.
         max_tokens: of the answer; None takes the order's.
     """
 
@@ -40,17 +40,17 @@ class PromptLine:
 
     @property
     def plain(self) -> str:
-        """What is said in it, without a chat template."""
+        """The line's text without a chat template."""
         if self.text is not None:
             return self.text
         return "\n".join(str(message["content"]) for message in self.messages or ())
 
 
 def read_lines(path: Path, *, least: int = 1) -> list[PromptLine]:
-    """All lines that are not blank.
+    """Return all lines that are not blank.
 
     Args:
-        least: fewer are refused.
+        least: fewest lines accepted.
 
     Raises:
         JobError: bad_data, with the file's name and the line's number.
@@ -79,7 +79,7 @@ def _parsed(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[PromptLi
 
 
 def _line(number: int, line: bytes) -> PromptLine:
-    """Raises ValueError, whose text says what is wrong."""
+    """Parse one line. Raises ValueError with the reason."""
     if len(line) > _MAX_LINE:
         raise ValueError(f"is longer than {_MAX_LINE >> 20} MiB")
     try:

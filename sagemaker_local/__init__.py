@@ -1,1 +1,1 @@
-"""A local SageMaker for development and tests: what boto3 and the gateway call, in front of real workers."""
+"""A local SageMaker for development and tests: the APIs that boto3 and the gateway call, with real workers."""

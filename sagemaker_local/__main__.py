@@ -34,7 +34,7 @@ def main() -> None:
         given = {name: getattr(arguments, name) for name in ("state_file", "work_dir")}
         config = replace(config, **{name: path for name, path in given.items() if path is not None})
         config = replace(config, allowed_hosts=(*config.allowed_hosts, *arguments.allowed_host))
-        # A caller's hang-up cancels its handler, and with it the container's work.
+        # When a caller disconnects, its handler is cancelled, and with it the container's work.
         web.run_app(
             create(config, url=url),
             host=arguments.host,

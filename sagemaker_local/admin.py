@@ -16,7 +16,7 @@ from sagemaker_local.state import ConfigError, Endpoint, State
 
 
 class Admin:
-    """Sets the server up by hand, moves its clock, and tells what became of invocations."""
+    """Admin routes: endpoints, faults, rates, the clock, and the record of invocations."""
 
     def __init__(self, state: State, faults: Faults, runtime: Runtime, clock: Clock, gate: Gate) -> None:
         self._state, self._faults, self._runtime = state, faults, runtime
@@ -39,7 +39,7 @@ class Admin:
         return web.json_response({"status": "ok"})
 
     async def put_endpoint(self, request: web.Request) -> web.Response:
-        """The body is an endpoint of the configuration file."""
+        """Put an endpoint; the body is one of the configuration file."""
         try:
             endpoint = Endpoint.from_dict(await request.json())
         except (ConfigError, json.JSONDecodeError) as error:
@@ -52,7 +52,7 @@ class Admin:
         return web.json_response({})
 
     async def put_faults(self, request: web.Request) -> web.Response:
-        """The body is a list of faults; it replaces those that are still to come."""
+        """Replace the pending faults by the list in the body."""
         try:
             value: Any = await request.json()
             self._faults.set([Fault.from_dict(item) for item in value])
@@ -61,7 +61,7 @@ class Admin:
         return web.json_response({})
 
     async def put_rates(self, request: web.Request) -> web.Response:
-        """Operations a second by name, "*" for all others; replaces the configuration's."""
+        """Replace the configured rates: operations a second by name, "*" for all others."""
         value = await _object(request)
         if not all(isinstance(rate, int | float) and rate > 0 for rate in value.values()):
             raise web.HTTPBadRequest(text="rates are positive numbers")
@@ -72,7 +72,7 @@ class Admin:
         return web.json_response({"now": self._clock.now(), "running": self._clock.running})
 
     async def put_clock(self, request: web.Request) -> web.Response:
-        """`{"advance": seconds}` moves it on, `{"running": false}` stops it."""
+        """Move the clock on by `{"advance": seconds}`, or stop it by `{"running": false}`."""
         value = await _object(request)
         seconds, running = value.get("advance", 0), value.get("running", self._clock.running)
         known = set(value) <= {"advance", "running"} and isinstance(running, bool)
@@ -85,7 +85,7 @@ class Admin:
         return await self.clock(request)
 
     async def invocations(self, request: web.Request) -> web.Response:
-        """What became of every invocation so far."""
+        """List the result of every invocation so far."""
         return web.json_response([asdict(item) for item in self._runtime.invocations])
 
 

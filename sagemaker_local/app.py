@@ -1,4 +1,4 @@
-"""Composition root of the local SageMaker: one address for all services, `/_local` to set it up."""
+"""Composition root of the local SageMaker: one address for all services, `/_local` for administration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sagemaker_local.runtime import CLIENT, Runtime
 from sagemaker_local.state import State
 
 MAX_BODY_BYTES: Final = 1 << 30
-"""Of an upload to S3; larger files come in parts, and the runtime has a limit of its own."""
+"""Largest upload to S3 in one request; larger files come in parts, and the runtime has its own limit."""
 _COPIES: Final = "copies"
 _ARTIFACTS: Final = "artifacts"
 
@@ -39,7 +39,7 @@ async def create(config: Config, *, url: str) -> web.Application:
     """Return the application. It belongs on loopback, since a caller who creates a model starts processes.
 
     Args:
-        url: under which this server and the containers of this host reach it.
+        url: this server's URL for itself and for the containers of this host.
 
     Raises:
         ConfigError: the state file cannot be read.
@@ -47,7 +47,7 @@ async def create(config: Config, *, url: str) -> web.Application:
     folder = config.work_dir or Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sagemaker-local-"))
     folder.mkdir(parents=True, exist_ok=True)
     for name in (_COPIES, _ARTIFACTS):
-        # What a server that was killed has left.
+        # Remove what a killed server left.
         await asyncio.to_thread(shutil.rmtree, folder / name, True)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
     client = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
@@ -91,7 +91,7 @@ async def create(config: Config, *, url: str) -> web.Application:
 
 
 def _s3(config: Config, url: str) -> Any:
-    """Reads artifacts as a customer would: through this server's own address, unless they lie elsewhere."""
+    """Return the S3 client for artifacts: this server's own S3, unless another one is configured."""
     if config.s3_endpoint_url is not None:
         return boto3.client("s3", endpoint_url=config.s3_endpoint_url, region_name=config.region)
     key = config.keys[0]
@@ -106,7 +106,7 @@ def _s3(config: Config, url: str) -> Any:
 
 
 def _container_environment(config: Config, url: str) -> dict[str, str]:
-    """What SageMaker gives a container: a region and a role's credentials; and where S3 is here."""
+    """Return a container's environment: region and credentials, as SageMaker sets them, and the S3 address."""
     key = config.keys[0]
     own = {"AWS_ACCESS_KEY_ID": key.access_key, "AWS_SECRET_ACCESS_KEY": key.secret_key}
     credentials = own if config.s3_endpoint_url is None else {}

@@ -1,4 +1,4 @@
-"""Refusals of the JSON services, and each protocol's way of writing them.
+"""Errors of the JSON services, and their format in each protocol.
 
 ApiError                       400
 ├── SerializationException          a type is wrong or a member unknown
@@ -99,26 +99,26 @@ _QUERY_CODES: Final = {
 
 
 def as_json(error: ApiError) -> bytes:
-    """AWS JSON 1.0 and 1.1."""
+    """Format an error for AWS JSON 1.0 and 1.1."""
     return json.dumps({"__type": error.code, "message": error.message}).encode()
 
 
 def as_s3(error: ApiError) -> bytes:
-    """S3's XML."""
+    """Format an error as S3's XML."""
     code = _S3_CODES.get(error.code, error.code)
     text = f"<Error><Code>{escape(code)}</Code><Message>{escape(error.message)}</Message></Error>"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
 
 
 def as_query(error: ApiError) -> bytes:
-    """The query protocol's XML: IAM, STS."""
+    """Format an error as the query protocol's XML (IAM, STS)."""
     code = _QUERY_CODES.get(error.code, error.code)
     text = f"<Type>Sender</Type><Code>{escape(code)}</Code><Message>{escape(error.message)}</Message>"
     return f"<ErrorResponse><Error>{text}</Error><RequestId>local</RequestId></ErrorResponse>".encode()
 
 
 def as_cbor(error: ApiError) -> bytes:
-    """Smithy's RPC v2 in CBOR: a map of two texts (RFC 8949, major types 5 and 3)."""
+    """Format an error for Smithy's RPC v2 in CBOR: a map of two texts (RFC 8949, major types 5 and 3)."""
     pairs = (("__type", error.code), ("message", error.message))
     return b"\xa2" + b"".join(_cbor_text(text) for pair in pairs for text in pair)
 

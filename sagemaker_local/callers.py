@@ -1,4 +1,4 @@
-"""Which callers reach the server: those that address it by a name of its own, and `/_local` with a token."""
+"""Access checks: requests must address the server by an allowed name, and `/_local` needs a token."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _is_own(host: str, names: Collection[str]) -> bool:
         return False
     name = (match[1] or match[2]).lower()
     try:
-        # A browser that shows a page of an address has got the page from there: nothing to rebind.
+        # A page served from an IP address has no name that could be rebound.
         ipaddress.ip_address(name)
     except ValueError:
         return match[1] is None and any(name == own or name.endswith(f".{own}") for own in names)

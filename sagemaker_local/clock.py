@@ -1,4 +1,4 @@
-"""The time that states, alarms and schedules go by: it runs by itself, stands still, or is moved."""
+"""The clock of states, alarms and schedules: it runs, stands still, or is advanced."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 log = logging.getLogger(__name__)
 Tick = Callable[[], Awaitable[None]]
 STEP_SECONDS: Final = 10.0
-"""How often what is evaluated at intervals is; high-resolution alarms have periods of so many seconds."""
+"""Interval of evaluations; periods of high-resolution alarms are this long."""
 
 
 class Clock:
-    """Seconds since 1970, plus what it was advanced by. Lives on the event loop."""
+    """Seconds since 1970, plus all advances. Use it on the event loop only."""
 
     def __init__(self, *, running: bool = True) -> None:
         self._base = time.time()
@@ -30,12 +30,12 @@ class Clock:
         return self._base + (time.monotonic() - self._since if self.running else 0.0)
 
     def run(self, running: bool) -> None:
-        """Lets it run, or stand still until it is advanced."""
+        """Let the clock run, or stop it."""
         self._base, self._since, self.running = self.now(), time.monotonic(), running
         self._wake()
 
     async def sleep(self, seconds: float) -> None:
-        """Returns at once for 0 or less."""
+        """Sleep by this clock; returns at once for 0 or less."""
         end = self.now() + seconds
         while (left := end - self.now()) > 0:
             moved = self._moved
@@ -45,11 +45,11 @@ class Clock:
                 continue
 
     def every_step(self, tick: Tick) -> None:
-        """Has `tick` awaited once a step, also for each step that an advance passes over."""
+        """Await `tick` once a step, including each step that an advance passes."""
         self._ticks.append(tick)
 
     async def advance(self, seconds: float) -> None:
-        """Moves time on step by step: what happens at intervals happens as often as it would have."""
+        """Advance the time step by step, so that periodic work runs as often as it would have."""
         async with self._turn:
             end = self.now() + seconds
             while self._next <= end:
@@ -58,7 +58,7 @@ class Clock:
             await self._to(end)
 
     async def serve(self) -> None:
-        """Ticks while time runs by itself; ends by being cancelled."""
+        """Run ticks while the clock runs, until cancelled."""
         while True:
             await self.sleep(max(self._next - self.now(), 0.05))
             async with self._turn:
@@ -76,7 +76,7 @@ class Clock:
             try:
                 await tick()
             except Exception:
-                # The next step tries again; time must not stop for one that failed.
+                # The next step tries again; a failed step must not stop the clock.
                 log.exception("a step of the clock failed")
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What the operator chooses, read once from `--config` and the environment."""
+"""The operator's configuration, read once from `--config` and the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_KEY: Final = AccessKey("local", "local-secret")
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long a state lasts at least, in seconds of the clock; containers start as fast as they do."""
+    """Least durations of states, in seconds of the clock; containers add their own start time."""
 
     endpoint: float = 0.0
     instance: float = 0.0
@@ -28,20 +28,20 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The file that `--config` names; every field may be left out.
+    """The configuration file; every field is optional.
 
     Attributes:
         admin_token: bearer token of the `/_local` routes, which are off without it.
-        allowed_hosts: names that requests may state as their `Host`, besides `localhost` and IP addresses.
-        endpoints: endpoints in front of containers that run already, known to the runtime alone.
-        part_bytes: container output is cut into parts of so many bytes; 0 leaves it as it comes.
-        rates: operations a second, by name and with "*" for all others; what exceeds them is throttled.
-        quotas: instances of a type that may run at once, by type and with "*" for all others.
-        component_quota: inference components that one endpoint may have; None for any number.
+        allowed_hosts: accepted `Host` names, in addition to `localhost` and IP addresses.
+        endpoints: endpoints in front of running containers, known only to the runtime.
+        part_bytes: size of the parts into which container output is cut; 0 leaves it unchanged.
+        rates: operations a second, by name and with "*" for all others; excess calls are throttled.
+        quotas: most running instances of a type, by type and with "*" for all others.
+        component_quota: most inference components of one endpoint; None for any number.
         instance_types: further types, or other sizes: `{"accelerators", "cpus", "memory_mib"}`.
         images: the command of containers whose image begins with the key; docs/sagemaker-local.md.
-        s3_endpoint_url: where artifacts lie; None for the S3 that this server shows itself.
-        state_file: where resources outlive the process; None for memory alone.
+        s3_endpoint_url: the S3 with the artifacts; None for this server's own S3.
+        state_file: file that keeps resources across restarts; None for memory only.
         work_dir: artifacts and logs of copies; None for a temporary folder.
     """
 
@@ -64,7 +64,7 @@ class Config:
 
     @classmethod
     def load(cls, path: Path | None, environment: Mapping[str, str] = os.environ) -> Self:
-        """Raises ConfigError naming what is wrong."""
+        """Load the configuration. Raises ConfigError with the fault."""
         values: dict[str, Any] = {
             "region": environment.get("AWS_DEFAULT_REGION", "us-east-1"),
             "s3_endpoint_url": environment.get("GRAFTWORK_S3_ENDPOINT_URL") or None,

@@ -1,4 +1,4 @@
-"""Composition of the control plane: the JSON services over one store, one clock and one host of copies."""
+"""Composition of the control plane: the JSON services over one store, one clock and one host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class ControlPlane:
-    """`services` answer AWS JSON; `directory` tells the runtime what serves an invocation."""
+    """`services` answer AWS JSON; `directory` resolves the runtime's invocations."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ControlPlane:
         gate: Gate,
         s3: Callable[[], Any],
     ) -> None:
-        """Raises ConfigError for a state file that cannot be read."""
+        """Raises ConfigError if the state file cannot be read."""
         self._region = region = Region(config, clock, _stored(config))
         self._clock, self._hosting = clock, Hosting(region, host)
         alarms = AlarmStates(clock, cloudwatch.call)
@@ -70,12 +70,12 @@ class ControlPlane:
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Lets the clock run, and brings back what the state file has."""
+        """Start the clock, and restore the state file's resources."""
         self._ticking = asyncio.create_task(self._clock.serve())
         self._region.spawn(self._revive())
 
     async def close(self) -> None:
-        """Ends every process that it started; the state file keeps the records."""
+        """End all started processes; the state file keeps the records."""
         if self._ticking is not None:
             self._ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -93,7 +93,7 @@ class ControlPlane:
         for endpoint in store.endpoints.values():
             endpoint.status, endpoint.pending = "Creating", ""
         await asyncio.gather(*(self._endpoints.bring_up(item) for item in store.endpoints.values()))
-        # Bases first: adapters live in their bases' copies.
+        # Bases first, since adapters live in their bases' copies.
         for record in sorted(store.components.values(), key=lambda item: bool(item.base)):
             if record.status != "Failed" or not record.base:
                 record.status = "Creating"

@@ -1,4 +1,4 @@
-"""Refusals as SageMaker's runtime writes them: rest-json, the error's name in a header.
+"""Errors of SageMaker's runtime: rest-json, with the error's name in a header.
 
 RuntimeRefusal
 ├── AccessRefused          403  signature, token or credentials

@@ -1,4 +1,4 @@
-"""Faults on demand: refusals before an answer, damage in the middle of a stream, copies that do not start."""
+"""Injected faults: refusals, damage in the middle of a stream, copies that do not start."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ BEFORE: Final[Mapping[str, Callable[[], RuntimeRefusal]]] = {
         "ExpiredTokenException", "The security token included in the request is expired"
     ),
 }
-"""Instead of an answer."""
+"""Fault kinds before an answer."""
 WITHIN: Final = frozenset({"drop", "corrupt", "model_stream_error", "internal_stream_failure", "delay"})
-"""After `after` parts: the connection is cut, a frame's byte is changed, an exception frame ends the
-stream, or nothing comes for `seconds`."""
+"""Fault kinds after `after` parts: the connection is cut, a frame's byte is changed, an exception frame ends
+the stream, or nothing comes for `seconds`."""
 
 
 START: Final = "start_failure"
-"""Instead of a copy that starts; its component's FailureReason is `message`."""
+"""A copy does not start; its component's FailureReason is `message`."""
 REFUSAL: Final = "refusal"
-"""Instead of an operation's answer: `code` and `message`, with HTTP `status`."""
+"""An operation's error: `code` and `message`, with HTTP `status`."""
 _OF_OPERATIONS: Final[Mapping[str, Callable[[], ApiError]]] = {
     "throttle": lambda: ThrottlingException("Rate exceeded"),
     "internal_failure": lambda: InternalFailureOfApi("An internal failure occurred."),
@@ -51,12 +51,12 @@ _OF_OPERATIONS: Final[Mapping[str, Callable[[], ApiError]]] = {
 
 @dataclass(slots=True)
 class Fault:
-    """`count` more of what it is meant for meet it.
+    """A fault for the next `count` matching calls.
 
     Attributes:
-        endpoint, component: invocations of these, "" for any; for `start_failure` the component's copies.
-        operation: calls of this operation of the control plane, "*" for any, or of a service that moto
-            answers, by its signing name ("s3", "sts", "monitoring"); then no invocations.
+        endpoint, component: matching invocations, "" for any; for `start_failure` the component's copies.
+        operation: a control plane operation, "*" for any, or the signing name of a service that moto answers
+            ("s3", "sts", "monitoring"); then the fault does not match invocations.
         code, message, status: of a `refusal`.
     """
 
@@ -73,7 +73,7 @@ class Fault:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Raises ValueError naming what is wrong."""
+        """Parse a fault. Raises ValueError naming the invalid part."""
         try:
             fault = cls(**value)
         except TypeError as error:
@@ -88,7 +88,7 @@ class Fault:
 
 
 class Faults:
-    """Those that are still to come."""
+    """The pending faults."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -97,7 +97,7 @@ class Faults:
         self._faults = faults
 
     def take(self, endpoint: str, component: str, *, streams: bool) -> Fault | None:
-        """The fault that this invocation meets, if any; one that is within waits for a stream."""
+        """Return the fault for this invocation, if any; a fault within a stream waits for a stream."""
         return self._first(
             lambda fault: (
                 not fault.operation
@@ -108,17 +108,17 @@ class Faults:
         )
 
     def meet(self, operation: str) -> None:
-        """Raises the ApiError that is due for a call of the control plane, if any."""
+        """Raise the pending ApiError for a control plane call, if there is one."""
         if (fault := self._first(lambda item: item.operation in ("*", operation))) is not None:
             raise _refused(fault)
 
     def meet_elsewhere(self, service: str) -> None:
-        """Raises the ApiError that is due for a call of a service that is not this server's own, if any."""
+        """Raise the pending ApiError for a call of a service that moto answers, if there is one."""
         if (fault := self._first(lambda item: item.operation == service)) is not None:
             raise _refused(fault)
 
     def start(self, component: str) -> str:
-        """Why the next copy of a component must not start; "" lets it."""
+        """Return the reason why a component's next copy must not start, or ""."""
         fault = self._first(lambda item: item.kind == START and item.component in ("", component))
         if fault is None:
             return ""

@@ -11,7 +11,7 @@ _STRING = 7
 
 
 def part(payload: bytes) -> bytes:
-    """A PayloadPart event."""
+    """Return a PayloadPart event."""
     headers = {
         ":event-type": "PayloadPart",
         ":content-type": "application/octet-stream",
@@ -21,7 +21,7 @@ def part(payload: bytes) -> bytes:
 
 
 def exception(kind: str, body: dict[str, Any]) -> bytes:
-    """An exception that ends the stream: `ModelStreamError` or `InternalStreamFailure`."""
+    """Return an exception that ends the stream: `ModelStreamError` or `InternalStreamFailure`."""
     headers = {":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}
     return _frame(headers, json.dumps(body).encode())
 

@@ -1,4 +1,4 @@
-"""What an operation of the control plane meets before it runs: a rate, and faults that were put there."""
+"""Checks before each control plane operation: rate limits and injected faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sagemaker_local.faults import Faults
 
 
 class Gate:
-    """An operation's bucket holds a second's worth of its rate, one call at least; the clock fills it."""
+    """Token buckets by operation: each holds a second of its rate, at least one call; the clock fills it."""
 
     def __init__(self, clock: Clock, rates: Mapping[str, float], faults: Faults) -> None:
         self._clock, self._faults = clock, faults
@@ -18,7 +18,7 @@ class Gate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def __call__(self, operation: str) -> None:
-        """Raises ThrottlingException, or the fault that is due."""
+        """Raise ThrottlingException, or the pending fault."""
         self._faults.meet(operation)
         rate = self.rates.get(operation, self.rates.get("*"))
         if rate is None:

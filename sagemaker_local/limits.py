@@ -1,6 +1,6 @@
-"""What the runtime's operations take, from botocore's service description.
+"""Input limits of the runtime's operations, from botocore's service description.
 
-botocore checks only what is required, and minima; the service checks patterns and maxima too.
+botocore's client checks only required members and minima; the service checks patterns and maxima too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Limit:
     high: int | None
 
     def check(self, value: str) -> None:
-        """Raises ValidationError in SageMaker's words."""
+        """Raise ValidationError in SageMaker's words."""
         reason = ""
         if self.high is not None and len(value) > self.high:
             reason = f"length less than or equal to {self.high}"
@@ -57,7 +57,7 @@ class Operation:
     max_body_bytes: int
 
     def check(self, endpoint: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Raises ValidationError."""
+        """Raise ValidationError if an input is out of bounds."""
         self.endpoint.check(endpoint)
         for name, limit in self.headers.items():
             if (value := headers.get(name)) is not None:
@@ -71,7 +71,7 @@ class Operation:
 
 @cache
 def operation(name: str) -> Operation:
-    """`InvokeEndpoint` or `InvokeEndpointWithResponseStream`."""
+    """Return the limits of `InvokeEndpoint` or `InvokeEndpointWithResponseStream`."""
     shape = Session().get_service_model("sagemaker-runtime").operation_model(name).input_shape
     headers = {
         member.serialization["name"].lower(): _limit(key, member)

@@ -19,7 +19,7 @@ from sagemaker_local.faults import BEFORE, Fault, Faults
 from sagemaker_local.state import State, Target
 
 WHOLE_SECONDS: Final = 60.0
-"""Within this a container must answer, or begin to."""
+"""Time limit for a container's answer, or for its begin."""
 COMPONENT: Final = "X-Amzn-SageMaker-Inference-Component"
 CUSTOM: Final = "X-Amzn-SageMaker-Custom-Attributes"
 _ADAPTER: Final = "X-Amzn-SageMaker-Adapter-Identifier"
@@ -35,7 +35,7 @@ _JSON: Final = "application/json"
 
 @dataclass(slots=True)
 class Invocation:
-    """What became of one call; `/_local/invocations` shows them."""
+    """The result of one call, as `/_local/invocations` lists it."""
 
     endpoint: str
     component: str
@@ -50,7 +50,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An invocation that may go to its container."""
+    """An invocation that was accepted for its container."""
 
     request: web.Request
     target: Target
@@ -84,16 +84,16 @@ class Runtime:
         ]
 
     async def invoke(self, request: web.Request) -> web.StreamResponse:
-        """InvokeEndpoint."""
+        """Handle InvokeEndpoint."""
         return await self._serve(request, "InvokeEndpoint", request.headers.get("Accept"), self._whole)
 
     async def invoke_with_stream(self, request: web.Request) -> web.StreamResponse:
-        """InvokeEndpointWithResponseStream."""
+        """Handle InvokeEndpointWithResponseStream."""
         accept = request.headers.get("X-Amzn-SageMaker-Accept")
         return await self._serve(request, "InvokeEndpointWithResponseStream", accept, self._stream)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
-        """The OpenAI path: the container's own route and answer, behind a bearer token."""
+        """Handle the OpenAI path: the container's own route and answer, behind a bearer token."""
         endpoint = request.match_info["endpoint"]
         component = request.match_info.get("component", "")
         invocation = self._note(endpoint, component, request)
@@ -165,19 +165,19 @@ class Runtime:
         return target
 
     async def _whole(self, call: Call) -> web.StreamResponse:
-        async with _begun(call) as answer:
+        async with _started_answer(call) as answer:
             try:
                 content = await asyncio.wait_for(answer.read(), WHOLE_SECONDS)
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise ModelError(0, "Your invocation timed out or broke in the container.") from error
         call.invocation.ended = "whole"
-        return web.Response(body=content, content_type=answer.content_type, headers=_kept(call, answer))
+        return web.Response(body=content, content_type=answer.content_type, headers=_answer_headers(call, answer))
 
     async def _stream(self, call: Call) -> web.StreamResponse:
         invocation, fault = call.invocation, call.fault
-        async with _begun(call) as answer:
+        async with _started_answer(call) as answer:
             kind = {"X-Amzn-SageMaker-Content-Type": answer.headers.get("Content-Type", "")}
-            response = web.StreamResponse(headers={**kind, **_kept(call, answer)})
+            response = web.StreamResponse(headers={**kind, **_answer_headers(call, answer)})
             response.content_type = "application/vnd.amazon.eventstream"
             await response.prepare(call.request)
             async for piece in self._pieces(answer):
@@ -195,7 +195,7 @@ class Runtime:
         return response
 
     async def _pieces(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes | None]:
-        """The container's output in parts; None when it breaks off."""
+        """Yield the container's output in parts; None if it breaks off."""
         try:
             async for chunk in answer.content.iter_any():
                 size = self.part_bytes or len(chunk)
@@ -208,7 +208,7 @@ class Runtime:
 async def _goes_on(
     fault: Fault, piece: bytes | None, request: web.Request, response: web.StreamResponse
 ) -> bool:
-    """Does what the fault says; whether the stream goes on after it."""
+    """Apply the fault; True if the stream goes on after it."""
     if fault.kind == "delay":
         await asyncio.sleep(fault.seconds)
         return True
@@ -229,8 +229,8 @@ async def _goes_on(
 
 
 @asynccontextmanager
-async def _begun(call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
-    """The container's answer once it has begun; a status other than 2xx is a ModelError."""
+async def _started_answer(call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Call the container and yield its started answer; a status other than 2xx is a ModelError."""
     url = f"{call.target.container.url}/invocations"
     asked = _client(call.request).post(url, data=call.body, headers=call.headers)
     with call.target.load:
@@ -243,14 +243,14 @@ async def _begun(call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
                 raise ModelError(answer.status, (await answer.read()).decode("utf-8", "replace"))
             yield answer
         finally:
-            # Not released: a caller that has gone must end the container's work too.
+            # Closed rather than released, so that a caller's disconnect ends the container's work too.
             answer.close()
 
 
-def _kept(call: Call, answer: aiohttp.ClientResponse) -> dict[str, str]:
-    """Headers of an answer: the container's custom attributes pass."""
-    kept = {CUSTOM: answer.headers[CUSTOM]} if CUSTOM in answer.headers else {}
-    return {"x-Amzn-Invoked-Production-Variant": call.target.variant, **kept}
+def _answer_headers(call: Call, answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """Return an answer's headers, with the container's custom attributes."""
+    custom = {CUSTOM: answer.headers[CUSTOM]} if CUSTOM in answer.headers else {}
+    return {"x-Amzn-Invoked-Production-Variant": call.target.variant, **custom}
 
 
 CLIENT: Final = web.AppKey("client", aiohttp.ClientSession)
@@ -261,7 +261,7 @@ def _client(request: web.Request) -> aiohttp.ClientSession:
 
 
 def _forwarded(request: web.Request, target: Target, accept: str) -> dict[str, str]:
-    """What a container sees of the caller's headers."""
+    """Return the headers that the container gets of the caller's."""
     headers = {"Content-Type": request.headers.get("Content-Type", _JSON), "Accept": accept}
     if CUSTOM in request.headers:
         headers[CUSTOM] = request.headers[CUSTOM]

@@ -1,4 +1,4 @@
-"""Where invocations go, as the runtime sees it; and endpoints that are put there by hand."""
+"""Routes invocations to containers; and endpoints that are configured by hand."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NO_CAPACITY: Final = (
 
 
 _ALL_TRAFFIC: Final = "AllTraffic"
-"""The variant of an endpoint that was put here by hand, as the SDK names one."""
+"""The variant of a hand-configured endpoint, named as by the SDK."""
 
 
 def unknown_variant(variant: str | None, endpoint: str) -> ValidationError:
-    """Return the refusal of a TargetVariant that the endpoint lacks, in the words for a missing endpoint."""
+    """Return the error for a TargetVariant that the endpoint lacks."""
     return ValidationError(f"Variant {variant} of endpoint {endpoint} of account {ACCOUNT_ID} not found.")
 
 
 class ConfigError(ValueError):
-    """The configuration is malformed; the text names where and what it takes."""
+    """The configuration is malformed; the text names the place and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Container:
 
 
 class Load:
-    """Invocations that are in a container now: `with load` counts one."""
+    """Running invocations of a container: `with load` counts one."""
 
     def __init__(self) -> None:
         self.outstanding = 0
@@ -59,13 +59,13 @@ class Load:
             self._idle.set()
 
     async def idle(self) -> None:
-        """Returns when there is none."""
+        """Wait until there is none."""
         await self._idle.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an invocation goes: a container, and the adapter that SageMaker names to it."""
+    """An invocation's target: a container, and the adapter that SageMaker names to it."""
 
     container: Container
     adapter: str = ""
@@ -79,12 +79,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """An inference component: a base with a container, or an adapter over a base.
+    """An inference component: a base with a container, or an adapter of a base.
 
     Attributes:
         base: the base component of an adapter, else "".
-        adapter: name under which the container has the adapter.
-        copies: of a base; 0 answers "no capacity".
+        adapter: the adapter's name in the container.
+        copies: number of a base's copies; 0 answers "no capacity".
     """
 
     container: Container | None = None
@@ -102,7 +102,7 @@ class Endpoint:
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
-        """Raises ConfigError on anything that is not an endpoint."""
+        """Parse an endpoint. Raises ConfigError if it is malformed."""
         try:
             container = value.get("container")
             components = {name: _component(name, item) for name, item in value.get("components", {}).items()}
@@ -118,7 +118,7 @@ class Endpoint:
         return cls(None if container is None else _container(container), components)
 
     def target(self, name: str, component: str | None) -> Target:
-        """What serves an invocation. Raises ValidationError as SageMaker does."""
+        """Return an invocation's target. Raises ValidationError as SageMaker does."""
         if self.container is not None:
             if component:
                 raise ValidationError(f"Endpoint {name} hosts no inference components.")
@@ -135,14 +135,14 @@ class Endpoint:
 
 
 class Resolver(Protocol):
-    """Finds what serves an invocation."""
+    """Resolves an invocation's target."""
 
     def resolve(self, endpoint: str, component: str | None, variant: str | None) -> Target | None:
-        """None when it knows no such endpoint. Raises ValidationError as SageMaker does."""
+        """Return the target; None for an unknown endpoint. Raises ValidationError as SageMaker does."""
 
 
 class State:
-    """Endpoints that were put here by hand, and behind them those of the control plane."""
+    """Hand-configured endpoints, which take precedence over the control plane's."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint], others: Resolver) -> None:
         self._endpoints, self._others = dict(endpoints), others
@@ -154,7 +154,7 @@ class State:
         self._endpoints.pop(name, None)
 
     def target(self, endpoint: str, component: str | None, variant: str | None) -> Target:
-        """Raises ValidationError."""
+        """Return an invocation's target. Raises ValidationError."""
         if (put := self._endpoints.get(endpoint)) is not None:
             if variant not in (None, _ALL_TRAFFIC):
                 raise unknown_variant(variant, endpoint)

@@ -1,4 +1,4 @@
-"""What every test may ask for: free ports, a real Valkey server, the demo model's folder."""
+"""Fixtures of every test: free ports, a real Valkey server, the demo model's folder."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ CHROMIUM_FLAGS = [
 
 
 def free_port() -> int:
-    """A loopback TCP port that nobody listens on at this moment.
+    """Return a loopback TCP port that is free at this moment.
 
-    Of those below the ones that the system gives to connections: until the caller's server listens, none of
-    the connections that other tests open meanwhile may get it.
+    The port is below the range of outgoing connections. Until the caller's server listens, connections of
+    other tests must not get it.
     """
     while True:
         # The system's own chance: property tests set the seed of Python's.
@@ -104,7 +104,7 @@ def empty_tables() -> None:
         cursor.execute(" UNION ALL ".join(filled))
         for (table,) in cursor.fetchall():
             cursor.execute(f"DELETE FROM {table}")
-        # What is deferred would stand in the way of the triggers that follow.
+        # Run deferred checks first: pending ones would block the triggers' creation.
         connection.check_constraints()
         append_only.install(connection)
         books.install(connection)

@@ -1,4 +1,4 @@
-"""What the worker is told. What the checkpoint says is `worker_engine.checkpoint.model_config`."""
+"""The worker's configuration. The checkpoint's is `worker_engine.checkpoint.model_config`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from worker_engine.errors import ConfigError
 PAGE_SIZE: Final = 16
 """Tokens per KV page."""
 STEP_TOKENS: Final = {"cpu": 128, "cuda": 2048}
-"""Default rows of a step, which is how long a hang-up or a decoding neighbour waits for a prefill.
+"""Default maximum of rows in a step. It bounds how long a disconnect or a decoding sequence waits for a
+prefill.
 
 CPU time of a 135M model in bf16 at 128 against 256 rows: longest step 159 against 314 ms for a prompt of 256
-tokens, 265 against 510 ms for 1,024; in total 307 against 314 and 1,650 against 1,704 ms. Eight prompts of 40
-tokens with four adapters pay for it: 478 against 369 ms. A GPU needs more rows to be busy; its figure is a
-guess that nothing has measured.
+tokens, 265 against 510 ms for 1,024; in total 307 against 314 and 1,650 against 1,704 ms. The cost: eight
+prompts of 40 tokens with four adapters take 478 against 369 ms. A GPU needs more rows to be busy; its value
+is an unmeasured guess.
 """
 VERIFIED_ROWS: Final = 128
-"""Rows of a step that a token is chosen for where guesses are verified, unless more sequences decode: each
-has logits over the vocabulary in memory."""
+"""Rows of a step with sampled logits when draft tokens are verified, unless more sequences decode. Each of
+these rows needs logits over the vocabulary in memory.
+"""
 CHOICES: Final = {
     "device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", "float32", "bfloat16"),
@@ -40,31 +42,32 @@ class EngineConfig:
     Attributes:
         max_model_len: longest prompt + completion; 0 takes the checkpoint's.
         max_num_seqs: sequences that decode together.
-        max_num_batched_tokens: rows of one step; longer prompts are prefilled in chunks. 0 takes what suits
-            the device.
+        max_num_batched_tokens: rows of one step; longer prompts are prefilled in chunks. 0 selects the
+            device's default.
         max_waiting: requests accepted beyond the running ones; more are refused with 503.
-        max_waiting_per_tenant: as many of one tenant; more are refused with 429.
-        drain_seconds: how long requests may go on after SIGTERM before they are cut.
-        max_adapters_per_batch: adapters that sequences of one batch may use; others wait their turn.
-        memory_gib: the engine's one pool: KV pages, cached prefixes, and the adapters of the running batch.
+        max_waiting_per_tenant: the same limit per tenant; more are refused with 429.
+        drain_seconds: how long requests may continue after SIGTERM before they are aborted.
+        max_adapters_per_batch: adapters that the sequences of one batch may use; others wait.
+        memory_gib: the engine's memory pool: KV pages, cached prefixes, and the adapters of the running
+            batch.
         adapters_dir: the folder that adapters registered by path may come from; each of its subfolders is
-            registered at start. Left out, it is `adapters` in the model's folder, if there is one.
-        adapter_cache_gib: host memory for adapters that requests may need; unused ones leave, oldest first.
-        adapter_disk_gib: disk for adapters' files in `adapter_cache_dir`; those read longest ago leave it.
-        max_adapter_mib: size over which an adapter's file is refused.
-        merge_adapter: "off", "auto", or the content hash of the adapter that is merged into a second copy of
-            the base's linear layers, for steps in which nobody else runs; "auto" finds it.
-        weights_cache: where weights stand as CPU steps read them, in files that copies on one host map: a
-            folder, "auto" for `weights` in the native loops' cache folder, or "off".
-        cuda_graphs: when decode steps are recorded on CUDA: "start" before the first request, "lazy" when
-            a size of batch first comes, "off" never.
-        overlap: whether a step is launched before the tokens of the one before it are read; "auto" on CUDA
+            registered at start. The default is `adapters` in the model's folder, if it exists.
+        adapter_cache_gib: host memory for adapters; unused ones are evicted, oldest first.
+        adapter_disk_gib: disk for adapter files in `adapter_cache_dir`; least recently read ones are evicted.
+        max_adapter_mib: largest accepted adapter file.
+        merge_adapter: "off", "auto", or the digest of the adapter to merge into a second copy of the base's
+            linear layers, for steps in which all rows use it; "auto" selects a hot one.
+        weights_cache: folder of packed weights in files that copies on one host map; "auto" for `weights` in
+            the native loops' cache folder, or "off".
+        cuda_graphs: when decode steps are captured on CUDA: "start" before the first request, "lazy" when
+            a batch size first occurs, "off" never.
+        overlap: whether a step is launched before the tokens of the previous one are read; "auto" on CUDA
             without speculation.
-        speculation: what guesses tokens that a step verifies beside choosing the next one: "ngram" where a
-            sequence repeats itself, "draft" a smaller model.
-        speculation_tokens: guesses of one sequence that a step verifies at most.
+        speculation: source of draft tokens, which steps verify while decoding: "ngram" where a sequence
+            repeats itself, "draft" a smaller model.
+        speculation_tokens: most draft tokens of one sequence that a step verifies.
         draft_model: the smaller model's checkpoint, of the same vocabulary.
-        draft_memory_gib: the KV pages of the smaller model.
+        draft_memory_gib: memory of the smaller model's KV pages.
         num_threads: CPU threads of the model; 0 takes all cores that this process may use.
     """
 
@@ -138,7 +141,7 @@ class EngineConfig:
 
     @property
     def sampled_rows(self) -> int:
-        """Most rows of a step that a token is chosen for."""
+        """Most rows of a step whose next token is sampled."""
         return self.max_num_seqs if self.speculation == "off" else max(self.max_num_seqs, VERIFIED_ROWS)
 
     @property
@@ -150,10 +153,10 @@ class EngineConfig:
 
 
 def cache_folder() -> Path:
-    """What a machine keeps of its own making, as `kernels.native` names it."""
+    """Return the machine's cache folder for generated files, the same as in `kernels.native`."""
     return Path(os.environ.get("GRAFTWORK_WORKER_CACHE_DIR") or Path.home() / ".cache" / "graftwork")
 
 
 def step_tokens(config: EngineConfig, device: str) -> int:
-    """Most rows of a step on that kind of device."""
+    """Return the most rows of a step on that kind of device."""
     return config.max_num_batched_tokens or max(STEP_TOKENS[device], config.max_num_seqs)

@@ -1,9 +1,9 @@
-"""Decode steps recorded once for each size of batch, with adapters and without, and replayed.
+"""Decode steps captured once per batch size, with and without adapters, and replayed.
 
-A step of one token for each sequence is the same few hundred launches every time; only what the tensors hold
-differs. A recording is for a number of rows (`buckets`), smaller batches are padded: padding rows write their
-keys and values to page 0, which is nobody's, and their logits are not read. Each size has a recording without
-adapters, so that a batch of base-only rows pays nothing for them.
+A step of one token per sequence consists of the same few hundred launches every time; only the tensors'
+contents differ. A capture is for a number of rows (`buckets`), and smaller batches are padded. Padding rows
+write their keys and values to page 0, which belongs to no sequence, and their logits are not read. Each size
+has a capture without adapters, so that batches of base-only rows have no extra cost.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ log = logging.getLogger(__name__)
 
 
 TOLERANCE = 0.02
-"""Of a replay, as a share of the step's largest logit: kernels are the same, and bf16 keeps eight bits."""
+"""Tolerance of a replay, relative to the step's largest logit: the kernels are equal, and bf16 has eight
+bits.
+"""
 
 
 def buckets(most: int) -> list[int]:
-    """Rows of the recordings, the last one `most`."""
+    """Return the numbers of rows of the captures, the last one `most`."""
     return sorted({size for size in (1, 2, 4, *range(8, most, 8)) if size < most} | {most})
 
 
@@ -42,9 +44,9 @@ class DecodeStep:
 
     Attributes:
         token_ids, positions: int64 [rows] on the device.
-        contexts: tokens of each sequence, the new one included.
+        contexts: tokens of each sequence, including the new one.
         row_adapter: index in `layers` of each row's adapter, -1 for none.
-        layers: what `AdapterBatch.layers` is now.
+        layers: the current `AdapterBatch.layers`.
     """
 
     token_ids: torch.Tensor
@@ -57,7 +59,7 @@ class DecodeStep:
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """Tensors that stay where they are, and the step over them.
+    """A capture: tensors with fixed addresses, and the step on them.
 
     Attributes:
         inputs: int64 [2, rows], token ids and positions.
@@ -72,12 +74,12 @@ class _Recording:
 
 
 class DecodeGraphs:
-    """The recordings of one model and cache.
+    """The captures of one model and cache.
 
     Attributes:
         num_replays: steps that ran as a replay.
-        num_refused: steps of the right form that no recording could take.
-        problem: why recording failed; from then on every step runs launch by launch.
+        num_refused: decode steps that no capture could run.
+        problem: why capturing failed; all later steps are launched operation by operation.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class DecodeGraphs:
         self.problem = ""
 
     def record_all(self) -> None:
-        """Records every size, the largest first: the others then find their memory in its."""
+        """Capture every size, the largest first, so that the others reuse its memory."""
         for rows in reversed(self.buckets):
             for with_lora in (True, False):
                 if self._recording(rows, with_lora) is None:
@@ -119,7 +121,7 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def run(self, step: DecodeStep) -> torch.Tensor | None:
-        """Float32 logits [rows, vocab], which last until the next step; None when no recording takes it."""
+        """Return float32 logits [rows, vocab], valid until the next step; None when no capture fits."""
         count = len(step.contexts)
         rows = next((size for size in self.buckets if size >= count), None)
         if rows is None:
@@ -161,7 +163,7 @@ class DecodeGraphs:
     def _plan(
         self, rows: int, contexts: Sequence[int] = (), pages: Sequence[Sequence[int]] = ()
     ) -> AttentionPlan:
-        """Padded with sequences of one token in page 0."""
+        """Pad the plan with sequences of one token in page 0."""
         padding = rows - len(contexts)
         return AttentionPlan.of(
             [1] * rows,
@@ -173,10 +175,10 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def _recording(self, rows: int, with_lora: bool) -> _Recording | None:
-        """Recorded over padding alone, the first time that it is asked for; None once that has failed.
+        """Return a capture, made on first use with padding only; None once that has failed.
 
-        What fails may be the memory that is left, or an operation that the driver does not capture: a worker
-        that decodes launch by launch is slower, one that ends is none.
+        Capturing may fail for lack of memory, or at an operation that the driver cannot capture. The worker
+        then decodes without captures, which is slower than replays but better than ending.
         """
         key = (rows, with_lora)
         if key not in self._recordings and not self.problem:
@@ -215,10 +217,10 @@ class DecodeGraphs:
 
 
 def _verify(expected: torch.Tensor, logits: torch.Tensor, replay: Callable[[], None]) -> None:
-    """Replays a new recording once, over the batch of its capture.
+    """Replay a new capture once, on the batch that it was captured with.
 
     Raises:
-        RuntimeError: `logits` are then not `expected`, what the same step gives launch by launch.
+        RuntimeError: its `logits` differ from `expected`, those of the same step without replay.
     """
     replay()
     apart = float((logits - expected).abs().max())

@@ -1,6 +1,6 @@
-"""Whether a CUDA device has room for the pool and for what steps take beside it, told before there is a pool.
+"""Checks before allocating the pool that a CUDA device has room for it and for the memory of steps.
 
-Out of memory in the middle of serving ends everybody's requests; a refusal to start says what to set.
+Running out of memory while serving would end every request; a refusal at start says what to set.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.errors import ConfigError
 
 SPARE_BYTES: Final = 512 << 20
-"""Workspaces of libraries, and what the allocator rounds up; a guess that nothing has measured."""
+"""Library workspaces and allocator rounding; an unmeasured guess."""
 RECORDING_BYTES: Final = 16 << 20
-"""Of one recorded decode step: its nodes, worklists and block tables; a guess that nothing has measured."""
+"""Memory of one captured decode step: its nodes, worklists and block tables; an unmeasured guess."""
 COPIES_OF_LOGITS: Final = 6
-"""Float32 [rows, vocab] that the sampler holds at a time where a request cuts its distribution."""
+"""Float32 [rows, vocab] tensors that the sampler holds at once when a request truncates its distribution."""
 
 
 def beside_pool(
@@ -31,16 +31,16 @@ def beside_pool(
     merges: bool,
     dtype: torch.dtype,
 ) -> int:
-    """Bytes that steps take beside weights and pool, estimated from above.
+    """Return an upper estimate of the bytes that steps need in addition to weights and pool.
 
     Args:
         rows: of the largest step.
         adapters: of the largest batch.
-        recordings: of decode steps; 0 for none.
-        merges: whether the linear layers have a second copy.
+        recordings: number of captured decode steps; 0 for none.
+        merges: True if the linear layers have a second, merged copy.
     """
     wide = model.hidden_size + sum(out for out, _ in model.linear_shapes.values())
-    # A layer's inputs and outputs, those of the layer before it, and scores of attention in between.
+    # A layer's inputs and outputs, those of the previous layer, and the attention scores between them.
     activations = 2 * rows * wide * dtype.itemsize
     logits = COPIES_OF_LOGITS * 4 * sequences * model.vocab_size
     tables = GraphTables.bytes_for(
@@ -53,13 +53,13 @@ def beside_pool(
 
 
 def free_bytes(device: torch.device) -> int:
-    """What the device has left, with what PyTorch keeps of an engine that was closed."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0]) + kept
+    """Return the device's free bytes, including memory that PyTorch still reserves from a closed engine."""
+    reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + reserved
 
 
 def demand_room(pool: int, beside: int, free: int) -> None:
-    """Raises ConfigError, with the pool that would fit, when both take more than `free` bytes."""
+    """Raise ConfigError, naming the pool size that fits, if pool and steps need more than `free` bytes."""
     if pool + beside <= free:
         return
     fitting = (free - beside) / 2**30

@@ -1,4 +1,4 @@
-"""A guessed token on its way through a step: a row like any other, whose token nobody has confirmed yet."""
+"""A draft token within a step: a row like any other, whose token is not verified yet."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One guessed token, and what the token behind it is chosen by.
+    """One draft token, and the sampling state for the token after it.
 
     Attributes:
-        token_id: the guess.
-        sampling: the sequence's, as it stands once this guess and those before it are taken.
+        token_id: the draft token.
+        sampling: the sequence's sampling state after this draft and those before it.
         token_ids: the sequence's tokens up to this one, where the choice depends on them; else empty.
-        next_index: number, among the completion's tokens, of the one that is chosen behind it.
+        next_index: index within the completion of the token sampled after it.
     """
 
     token_id: int
@@ -30,10 +30,10 @@ class Draft:
 
 
 def drafts_of(sequence: Sequence, guesses: Items[int], ends: frozenset[int]) -> tuple[Draft, ...]:
-    """`guesses` as rows, up to the first that cannot be followed by another.
+    """Return `guesses` as draft rows, up to the first that no other token can follow.
 
-    A token of `ends` is left out: whether it comes is known from the row before it, and nothing follows it.
-    So is what the sequence's grammar forbids, with all that follows.
+    A token of `ends` is omitted: the row before it already decides whether it comes, and nothing follows it.
+    A token that the sequence's grammar forbids is omitted as well, with everything after it.
     """
     drafts: list[Draft] = []
     sampling, index = sequence.sampling, sequence.next_index

@@ -41,7 +41,7 @@ NON_FINITE: Final = "the model gave non-finite logits; the weights of the base o
 
 
 class Engine:
-    """Sequences in, token deltas out. Not thread-safe: `EngineThread` is its only caller when serving."""
+    """Turns queued requests into token deltas. Not thread-safe: in serving, only `EngineThread` calls it."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         captures: Captures | None = None,
     ) -> None:
-        """Loads the checkpoint; `captures` as `ModelRunner` takes it. Raises ConfigError, CheckpointError."""
+        """Load the checkpoint. `captures` is passed to `ModelRunner`. Raises ConfigError, CheckpointError."""
         self._clock, self._tokenizer = clock, tokenizer
         self._eos = frozenset(model.eos_token_ids)
         self._runner = ModelRunner(config, model, dtype=dtype, device=device, captures=captures)
@@ -78,7 +78,7 @@ class Engine:
         self._sampler = Sampler(MaskBatch())
         self._sequences: dict[str, Sequence] = {}
         self.speculator = build_speculator(config, model, tokenizer, dtype=dtype, device=device)
-        # A guess follows tokens that have been read.
+        # Draft tokens continue tokens that the host has read, so speculation excludes overlap.
         auto = config.overlap == "auto" and device.type == "cuda" and self.speculator is None
         ahead = config.overlap == "on" or auto
         self._depth, self.device = 1 if ahead else 0, device
@@ -87,21 +87,21 @@ class Engine:
         self.num_generated_tokens = self.num_timeouts = 0
         self.num_prompt_tokens = 0
         self.on_prompts: Callable[[list[TokenDelta]], None] = lambda deltas: None
-        """Is told before a step begins what it reads of prompts whose requests ask for that."""
+        """Called before a step with the prompt progress of requests that asked for it."""
 
     @property
     def adapters(self) -> AdapterBatch | PagedAdapterBatch:
-        """The device's tier; any thread may read its figures."""
+        """The batch's adapters; any thread may read the counters."""
         return self._runner.adapters
 
     @property
     def graphs(self) -> DecodeGraphs | None:
-        """Recorded decode steps, where there are any; any thread may read the figures."""
+        """Captured decode steps, if any; any thread may read the counters."""
         return self._runner.graphs
 
     @property
     def overlaps(self) -> bool:
-        """Whether a step is launched before the last one's tokens are read."""
+        """True if a step is launched before the previous step's tokens are read."""
         return self._depth > 0
 
     @property
@@ -109,21 +109,21 @@ class Engine:
         return self.scheduler.idle and not self._in_flight
 
     def fits(self, num_tokens: int, adapter: Adapter | None = None) -> bool:
-        """Whether a prompt and completion of `num_tokens` can ever be held beside the adapter alone."""
+        """Return True if `num_tokens` of prompt and completion, with only this adapter, fit into the pool."""
         return self.scheduler.fits(num_tokens, adapter)
 
     @property
     def pool_tokens(self) -> int:
-        """Tokens that the whole KV cache holds."""
+        """Tokens that the whole pool holds."""
         return self.pool.capacity * PAGE_SIZE
 
     def add_request(
         self, request: GenerateRequest, adapter: Adapter | None, *, arrived: float | None = None
     ) -> None:
-        """Queues a request; `request.request_id` must be new.
+        """Queue a request; `request.request_id` must be new.
 
         Args:
-            arrived: when, on this engine's clock, its deadline and its latencies begin; now by default.
+            arrived: engine-clock time from which its deadline and latencies count; now by default.
         """
         params, prompt = request.sampling, request.prompt_token_ids
         grammar = None if params.grammar is None else self.grammars.start(params.grammar)
@@ -136,7 +136,7 @@ class Engine:
         self.scheduler.add(sequence)
 
     def abort(self, request_id: str) -> None:
-        """Stops a request and frees its pages; unknown or finished ones are ignored."""
+        """Stop a request and free its pages; unknown or finished ones are ignored."""
         sequence = self._sequences.pop(request_id, None)
         if sequence is not None:
             sequence.finish_reason = sequence.finish_reason or FinishReason.CANCELLED
@@ -145,7 +145,7 @@ class Engine:
                 self.speculator.forget(sequence)
 
     def close(self) -> None:
-        """Lets go of weights, recordings and the pool's pages; nothing can be computed after this."""
+        """Release weights, captured steps and pages; the engine cannot compute afterwards."""
         self._in_flight.clear()
         self.grammars.close()
         if self.speculator is not None:
@@ -155,22 +155,22 @@ class Engine:
         del self._runner
 
     def warm_up(self) -> None:
-        """Computes what a first request would wait for: threads start, mapped weights come into reach."""
+        """Run a small step so that the first request need not start threads or page in mapped weights."""
         self._runner.warm_up()
 
     def check_device(self) -> None:
-        """After a step that failed: raises RuntimeError when the device is lost to this engine.
+        """Raise RuntimeError if a failed step left the device unusable.
 
-        On CUDA an access out of bounds, for one, fails every later call of the process as well.
+        On CUDA an out-of-bounds access, for example, makes every later call of the process fail.
         """
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def step(self) -> list[TokenDelta]:
-        """Launches a forward pass, and collects one: the same or, with overlap, the one before it.
+        """Launch one forward pass and collect one: the same or, with overlap, the previous one.
 
         Returns:
-            What the collected pass added to each request, and the ends of those whose time is up.
+            The collected pass's deltas, and the final deltas of requests that timed out.
         """
         late = [self._time_out(sequence) for sequence in self.scheduler.expired()]
         launched = self._launch()
@@ -181,11 +181,11 @@ class Engine:
         return late + (self._collect() if self._in_flight else self._refuse_stuck())
 
     def _launch(self) -> Launched | None:
-        """Puts the next step in the device's queue; None when there is none before what is in flight is read.
+        """Queue the next step on the device; None if nothing can run before an earlier step is collected.
 
-        Grammars, penalties and bad words want the tokens before the one that is chosen: while a sequence with
-        any of them is in flight, nothing else is launched. Nor is it when a sequence in flight must give its
-        pages back. A sequence that ends unforeseen has one row too many, which `_collect` drops.
+        Grammars, penalties and bad words depend on the previous token. While a sequence with any of them is
+        in flight, nothing else is launched. The same holds while a sequence in flight must free its pages. A
+        sequence that ends unexpectedly has one extra row, which `_collect` drops.
         """
         began = 0.0 if self.speculator is None else self.speculator.clock()
         last = self._in_flight[-1] if self._in_flight else None
@@ -211,13 +211,13 @@ class Engine:
         read = [c.sequence for c in chunks if not (c.sequence.generates or c.sequence.num_remaining)]
         tokens = self._sampler.launch(logits, _drawn(sampled, drafts)) if sampled else None
         for chunk in chunks:
-            chunk.sequence.num_launched += 1
+            chunk.sequence.num_inflight_steps += 1
         for sequence in sampled:
-            sequence.num_unread += 1
+            sequence.num_pending_tokens += 1
         return Launched(chunks, sampled, read, tokens, drafts, began)
 
     def _collect(self) -> list[TokenDelta]:
-        """Reads the oldest step's tokens; those of sequences that ended meanwhile are dropped."""
+        """Read the oldest step's tokens; drop those of sequences that ended in the meantime."""
         launched = self._in_flight[0]
         tokens = [] if launched.tokens is None else launched.tokens.collect()
         self._in_flight.popleft()
@@ -234,24 +234,24 @@ class Engine:
         return self._postprocess(launched, chosen)
 
     def _settle(self, launched: Launched) -> None:
-        """A step has run, or never will: what ended sequences held for it is free."""
+        """Account for a step that has run or was cancelled: free what ended sequences held for it."""
         for sequence in launched.sampled:
-            sequence.num_unread -= 1
+            sequence.num_pending_tokens -= 1
         for chunk in launched.chunks:
             sequence = chunk.sequence
-            sequence.num_launched -= 1
-            if sequence.finish_reason is not None and not sequence.num_launched:
+            sequence.num_inflight_steps -= 1
+            if sequence.finish_reason is not None and not sequence.num_inflight_steps:
                 self.scheduler.release(sequence)
 
     def _refuse_stuck(self) -> list[TokenDelta]:
-        """When nothing runs and yet nothing could enter, what stands first can never be held: it ends."""
+        """Fail the first waiting request when nothing runs and it cannot be scheduled: it never fits."""
         if self.scheduler.running or not self.scheduler.waiting:
             return []
         _, sequence = next(self.scheduler.waiting.in_turn(self._clock()))
         return [self._fail(sequence, "this worker's memory cannot hold the request beside its adapter")]
 
     def fail_all(self, message: str) -> list[TokenDelta]:
-        """Ends every request with an error, and forgets the steps in flight."""
+        """End every request with an error, and forget the steps in flight."""
         while self._in_flight:
             self._settle(self._in_flight.popleft())
         return [self._fail(sequence, message) for sequence in list(self._sequences.values())]
@@ -270,7 +270,7 @@ class Engine:
     def _postprocess_speculated(
         self, speculator: Speculator, launched: Launched, tokens: Items[Sampled | None]
     ) -> list[TokenDelta]:
-        """`_postprocess` of rows in which guesses may have been right: a sequence gets a token and more."""
+        """Like `_postprocess`, for steps with draft tokens: a sequence gets one token or more."""
         rows, now = iter(tokens), self._clock()
         deltas = self._postprocess(launched, [])
         for sequence in launched.sampled:
@@ -279,16 +279,16 @@ class Engine:
             if sequence.finish_reason is None:
                 deltas += self._give(sequence, speculator.settle(sequence, drafts, own), now)
                 if drafts and sequence.finish_reason is None:
-                    self.scheduler.take_back(sequence)
+                    self.scheduler.free_draft_pages(sequence)
         if all(chunk.count == 1 and chunk.samples for chunk in launched.chunks):
             speculator.observe(len(tokens), launched.began)
         return deltas
 
     def _give(self, sequence: Sequence, taken: Items[Sampled | None], now: float) -> Iterator[TokenDelta]:
-        """Deltas of the tokens up to one that ends the sequence, each as if it had come alone."""
+        """Yield the deltas of the tokens up to one that ends the sequence, each as if decoded alone."""
         for place, token in enumerate(taken):
             if place:
-                # The guess before this token was right: its keys and values stand, and it is paid for.
+                # The draft before this token was accepted: its keys and values are valid, and it is charged.
                 sequence.num_computed += 1
                 sequence.account.charge_output()
             self.latencies.record((sequence,), now)
@@ -298,7 +298,7 @@ class Engine:
                 return
 
     def _end_prompt(self, sequence: Sequence) -> TokenDelta:
-        """The only delta of a request that generates nothing."""
+        """Return the only delta of a request that generates nothing."""
         return self._delta(sequence, "", None, FinishReason.LENGTH)
 
     def _append(self, sequence: Sequence, token: Sampled) -> TokenDelta:
@@ -365,7 +365,7 @@ class Engine:
 
 
 def _reading(chunk: Chunk) -> TokenDelta:
-    """The progress delta of a prompt chunk."""
+    """Return the progress delta of a prompt chunk."""
     sequence = chunk.sequence
     return TokenDelta(
         sequence.request.request_id,
@@ -378,7 +378,7 @@ def _reading(chunk: Chunk) -> TokenDelta:
 
 
 def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[Drawn]:
-    """The rows that a token is chosen for: each sequence's, and behind it those of its guesses."""
+    """Return the rows to sample: each sequence's own, followed by those of its drafts."""
     if not drafts:
         return sampled
     rows: list[Drawn] = []

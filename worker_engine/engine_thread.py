@@ -1,4 +1,4 @@
-"""The engine's loop in a thread of its own, apart from HTTP's."""
+"""Runs the engine's loop in its own thread, separate from HTTP's."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ log = logging.getLogger(__name__)
 
 
 class EngineThread:
-    """Drives an engine in a thread; commands go in through a queue, deltas come out by a callback."""
+    """Drives an engine in a thread; commands enter through a queue, deltas leave through a callback."""
 
     def __init__(
         self, engine: Engine, on_deltas: Callable[[list[TokenDelta]], None], on_end: Callable[[], None]
     ) -> None:
-        """Both are called in the engine's thread: with each step's deltas, and once when no more come."""
+        """Both callbacks run in the engine's thread: one with each step's deltas, one when it ends."""
         self._engine, self._on_deltas, self._on_end = engine, on_deltas, on_end
         engine.on_prompts = on_deltas
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -40,7 +40,7 @@ class EngineThread:
         self._commands.put(lambda: self._engine.abort(request_id))
 
     def stop(self) -> None:
-        """Ends the loop after the step in progress, and waits for that; what runs gets no more deltas."""
+        """End the loop after the current step, and wait for it; running requests get no more deltas."""
         self._commands.put(None)
         self._thread.join()
 
@@ -69,7 +69,7 @@ class EngineThread:
                 self._on_deltas(deltas)
 
     def _add(self, request: GenerateRequest, adapter: Adapter | None, arrived: float) -> None:
-        """A request that cannot be taken in ends by itself."""
+        """Add a request; one that the engine cannot accept ends with an error."""
         try:
             self._engine.add_request(request, adapter, arrived=arrived)
         except Exception:
@@ -80,7 +80,7 @@ class EngineThread:
             )
 
     def _obey(self) -> bool:
-        """Carries out all commands; waits for one when there is nothing to compute. False means stop."""
+        """Execute all commands; wait for one if there is nothing to compute. Return False to stop."""
         while True:
             try:
                 command = self._commands.get(block=self._engine.idle)

@@ -1,9 +1,9 @@
-"""Whose turn it is: tenants' shares of the worker, counted in virtual tokens.
+"""Fair scheduling: tenants' shares of the worker, counted in virtual tokens.
 
 Sheng et al. 2024, "Fairness in Serving Large Language Models" (arXiv:2401.00588): each tenant's counter grows
-with the tokens that it is served, over its weight, and the smallest counter goes next. A tenant that was away
-comes back at the smallest counter of those that wait, so that an idle hour is not saved up as credit; only
-a short burst's worth is, since who sends little sends it unevenly.
+by the tokens it is served, divided by its weight; the smallest counter is served next. A returning tenant
+starts at the smallest counter among waiting tenants, so that idle time earns no credit. It may start lower by
+a short burst, because low-volume tenants send unevenly.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 
 INPUT_WEIGHT: Final = 1.0
 OUTPUT_WEIGHT: Final = 2.0
-"""What a prompt token that is computed and a generated token cost, as in the paper."""
+"""Virtual tokens of a computed prompt token and of a generated token, as in the paper."""
 MAX_ACCOUNTS: Final = 4096
-"""Beyond this many, tenants without requests whom the lift would raise anyway are forgotten."""
+"""Above this many, forget idle tenants whose counter would be raised on return anyway."""
 
 
 class Account:
-    """One tenant's counter, and how many of its requests run and wait at this moment."""
+    """One tenant's counter, and how many of its requests are running and waiting."""
 
     __slots__ = ("num_running", "num_waiting", "served", "tenant", "weight")
 
@@ -41,10 +41,10 @@ class Account:
 
 
 class Accounts:
-    """The accounts of all tenants that have, or lately had, requests."""
+    """The accounts of all tenants with current or recent requests."""
 
     def __init__(self, burst: float = 0.0) -> None:
-        """`burst`: virtual tokens by which a tenant that comes back may be behind those that wait."""
+        """`burst`: virtual tokens by which a returning tenant may be behind those that wait."""
         self._accounts: dict[str, Account] = {}
         self.burst: Final = burst
         self._last_queued: Account | None = None
@@ -56,7 +56,7 @@ class Accounts:
         return len(self._accounts)
 
     def enqueue(self, tenant: str, weight: float) -> Account:
-        """The tenant's account with one more waiting request, lifted if it had none."""
+        """Count one more waiting request and return the account, raised to the level if it had none."""
         account = self._accounts.get(tenant)
         if account is None:
             self._forget_idle()
@@ -66,25 +66,26 @@ class Accounts:
         return account
 
     def requeue(self, account: Account) -> None:
-        """One more waiting request."""
+        """Count one more waiting request."""
         if not account.num_waiting:
             account.served = max(account.served, self._level() - self.burst)
         account.num_waiting += 1
 
     def dequeue(self, account: Account) -> None:
-        """One waiting request less."""
+        """Count one waiting request less."""
         account.num_waiting -= 1
         self._last_queued = account
 
     def row_shares(self, rows: int) -> dict[Account, float]:
-        """How many of `rows` are each tenant's, by weight, among tenants that run or wait."""
+        """Return how many of `rows` each active tenant is entitled to, by weight."""
         active = [account for account in self if account.active]
         total = sum(account.weight for account in active)
         return {account: rows * account.weight / total for account in active}
 
     def _level(self) -> float:
-        """What a tenant that comes back starts from: the least served of those that wait, or, when none
-        does, the one that waited last."""
+        """Return the start level of returning tenants: the smallest waiting counter, else the last dequeued
+        one's.
+        """
         waiting = [account.served for account in self if account.num_waiting]
         if waiting:
             return min(waiting)

@@ -1,4 +1,4 @@
-"""What `/health` tells: whether requests are taken, and how steps are computed."""
+"""The body of `/health`: whether requests are accepted, and how steps are computed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from worker_engine.service import Service
 
 
 def report(service: Service) -> dict[str, object]:
-    """`status`, and while that is `ok` how the engine computes; why kernels are off is in the log alone,
-    since anyone may ask.
+    """Return `status` and, while it is `ok`, how the engine computes.
+
+    The endpoint is public, so the reason why kernels are off is only logged.
     """
     status = service.status
     if status != "ok":

@@ -1,4 +1,4 @@
-"""Which ops run their Triton kernels for this model: on CUDA, those that pass the self-check at start."""
+"""Chooses the ops that run Triton kernels for this model: on CUDA, those that pass the self-check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRITON: Final = "triton"
 
 
 def choose_kernels(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> dict[selection.Op, str]:
-    """Turns each op's kernels on or off for this process.
+    """Turn each op's kernels on or off for this process.
 
     Returns:
         By op "triton", or why PyTorch's operations run instead.
@@ -42,7 +42,7 @@ def choose_kernels(model: ModelConfig, dtype: torch.dtype, device: torch.device)
 
 
 def shapes_of(model: ModelConfig, dtype: torch.dtype) -> ModelShapes:
-    """What kernels are specialized on."""
+    """Return the model's shapes and formats on which kernels are specialized."""
     shapes = model.linear_shapes
     linears = {
         (shapes[modules[0]][1], tuple(shapes[module][0] for module in modules))
@@ -77,7 +77,7 @@ def _groups(model: ModelConfig) -> tuple[tuple[int, bool], ...]:
 
 @cache
 def _verified(shapes: ModelShapes, device: torch.device) -> dict[selection.Op, str]:
-    """Once a process: an engine that is started again has the same kernels."""
+    """Run the self-check, once per process and model shape; return each op's problem, "" if none."""
     problems = {op: problem for op, problem in verify(shapes, device).items() if op in selection.OPS}
     for op, problem in problems.items():
         if problem:

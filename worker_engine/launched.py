@@ -20,8 +20,8 @@ class Launched:
     Attributes:
         sampled: sequences that get a token, in the order of `tokens`.
         read: sequences without tokens to generate that end with this step.
-        drafts: guesses whose rows follow those of their sequences in `tokens`.
-        began: when it was thought of, by the speculator's clock; 0 without one.
+        drafts: draft tokens, whose rows follow those of their sequences in `tokens`.
+        began: when its scheduling began, by the speculator's clock; 0 without one.
     """
 
     chunks: Items[Chunk]

@@ -1,4 +1,4 @@
-"""The pages of this process, for KV and for adapter weights alike: who holds which."""
+"""The process's memory pages, shared by KV cache and adapter weights, with their number of holders."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from worker_engine.config import PAGE_SIZE
 
 
 def pages_for(tokens: int) -> int:
-    """Pages that hold `tokens` tokens."""
+    """Return the number of pages that hold `tokens` tokens."""
     return -(-tokens // PAGE_SIZE)
 
 
 class Idle(NamedTuple):
-    """Pages whose content may be wanted again, but which nobody holds; `forget` tells their owner."""
+    """Parked pages without holders whose content may be reused; `forget` notifies their owner of eviction."""
 
     pages: Sequence[int]
     forget: Callable[[], None]
 
 
 class MemoryPool:
-    """Pages of one size, each with its number of holders. Page 0 is never given out: tables pad with it.
+    """Pages of one size, each with its number of holders. Page 0 is never allocated: tables pad with it.
 
-    KV pages and the pages of adapter weights come from the same budget: a page that one use gives back is as
-    good for the other, and since no use needs neighbours, there is nothing that could fragment. What nobody
-    holds but may be wanted again (a cached prefix, an adapter without requests) is parked, and taken
-    back, longest parked first, when pages run out: one order for both uses (S-LoRA's unified pool; Sheng et
-    al. 2023, arXiv:2311.03285).
+    KV pages and adapter pages share one budget. A page that one use frees suits the other, and no use needs
+    adjacent pages, so nothing fragments. Pages without holders that may be reused (a cached prefix, an
+    adapter without requests) are parked. When pages run out, the longest parked ones are evicted, in one
+    order for both uses (S-LoRA's unified pool; Sheng et al. 2023, arXiv:2311.03285).
     """
 
     def __init__(self, num_pages: int) -> None:
@@ -42,7 +41,7 @@ class MemoryPool:
 
     @property
     def num_free(self) -> int:
-        """Pages that can be allocated, parked ones among them."""
+        """Pages that can be allocated, including parked ones."""
         return len(self._free) + self._num_idle
 
     @property
@@ -60,12 +59,12 @@ class MemoryPool:
         return count <= self.num_free
 
     def allocate(self, count: int, *, clear: bool = True) -> list[int]:
-        """Takes `count` pages, evicting what is parked if need be.
+        """Allocate `count` pages, evicting parked ones if needed.
 
         Args:
-            clear: whether `take_fresh` names them; not for pages that are filled before they are read.
+            clear: list the pages in `take_fresh`; False for pages that are filled before they are read.
 
-        Raises ValueError when fewer are free (ask `can_allocate` first).
+        Raises ValueError when fewer are free (check `can_allocate` first).
         """
         if not self.can_allocate(count):
             raise ValueError(f"{count} pages asked for, {self.num_free} free")
@@ -82,23 +81,25 @@ class MemoryPool:
         return pages
 
     def share(self, page: int) -> None:
-        """One more holder. Raises ValueError for a page that nobody holds."""
+        """Add one holder. Raises ValueError for a page without holders."""
         if page not in self._holders:
             raise ValueError(f"page {page} is not held")
         self._holders[page] += 1
 
     def free(self, pages: Iterable[int]) -> None:
-        """One holder less for each page; its last one frees it. Raises ValueError for a page not held."""
+        """Remove one holder from each page; the last one frees it. Raises ValueError for a page without
+        holders.
+        """
         for page in pages:
             if not self._drop_holder(page):
                 self._free.append(page)
 
     def park(self, key: object, pages: Sequence[int], forget: Callable[[], None]) -> None:
-        """Their only holder leaves, but the pages keep their content until they are needed.
+        """Park pages whose only holder leaves; they keep their content until they are needed.
 
         Args:
-            key: for `unpark`; unique among what is parked.
-            forget: called when the pages are taken back.
+            key: for `unpark`; unique among parked entries.
+            forget: called when the pages are evicted.
         """
         if any(self._holders.get(page) != 1 for page in pages) or key in self._idle:
             raise ValueError(f"pages {pages} must have one holder each, and the key be new")
@@ -108,7 +109,7 @@ class MemoryPool:
         self._num_idle += len(pages)
 
     def unpark(self, key: object) -> Sequence[int]:
-        """Takes parked pages with their content. Raises KeyError when nothing is parked under `key`."""
+        """Hold parked pages again, with their content. Raises KeyError when nothing is parked under `key`."""
         pages = self._idle.pop(key).pages
         self._num_idle -= len(pages)
         self._holders.update(dict.fromkeys(pages, 1))
@@ -118,7 +119,9 @@ class MemoryPool:
         return key in self._idle
 
     def take_fresh(self) -> list[int]:
-        """Pages allocated since the last call: they hold a former owner's data until they are cleared."""
+        """Return pages allocated since the last call, which hold a previous owner's data until they are
+        cleared.
+        """
         fresh, self._fresh = list(self._fresh), {}
         return fresh
 

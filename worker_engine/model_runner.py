@@ -1,4 +1,4 @@
-"""Runs the model over one step's chunks: builds the batch's tensors, returns logits."""
+"""Runs the model on one step's chunks: builds the batch's tensors, returns logits."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ log = logging.getLogger(__name__)
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises ConfigError when CUDA is asked for and missing."""
+    """Return the device; `auto` is CUDA if available. Raises ConfigError if requested CUDA is missing."""
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: this machine has no CUDA device that PyTorch can use")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.dtype:
-    """`auto` computes bf16 checkpoints in bf16 where the device or the native loops do, others in fp32.
+    """Return the compute dtype; `auto` is bf16 for bf16 checkpoints on suitable hardware, else fp32.
 
-    fp16 checkpoints run in bf16 on CUDA and in fp32 on CPU, where fp16 products are emulated; quantized ones
-    in bf16 wherever the native loops multiply them as they are.
+    fp16 checkpoints run in bf16 on CUDA and in fp32 on CPU, where fp16 products are emulated. Quantized ones
+    run in bf16 wherever the native loops are available.
     """
     if name != "auto":
         return torch.float32 if name == "float32" else torch.bfloat16
@@ -63,7 +63,7 @@ def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.d
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Rows of the step, those of one chunk, whose hidden states a reader takes."""
+    """The step's rows of one chunk whose hidden states a reader takes."""
 
     reader: Reader
     adapter: int
@@ -72,11 +72,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Tokens that the last launched step chooses; they are on the device only.
+    """Tokens sampled by the last launched step, which exist on the device only.
 
     Attributes:
         ids: int64 [n], -1 where the logits were not finite.
-        rows: where in `ids` a sequence's token stands.
+        rows: each sequence's index in `ids`.
     """
 
     ids: torch.Tensor
@@ -88,7 +88,7 @@ class ModelRunner:
 
     Attributes:
         kernels: see `choose_kernels`.
-        tier: where adapters lie in the pool's pages; None on the CPU.
+        tier: the adapters in pool pages; None on the CPU.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class ModelRunner:
         device: torch.device,
         captures: Captures | None = None,
     ) -> None:
-        """Loads the checkpoint. Raises CheckpointError, or ConfigError when the KV cache has no room.
+        """Load the checkpoint. Raises CheckpointError, or ConfigError when the KV cache has no room.
 
         Args:
-            captures: what decode steps are recorded by; by default CUDA graphs on CUDA, nothing elsewhere.
+            captures: how decode steps are captured; by default CUDA graphs on CUDA, nothing elsewhere.
         """
         self.max_model_len = engine.max_model_len or model.max_position_embeddings
         if self.max_model_len > model.max_position_embeddings:
@@ -163,7 +163,7 @@ class ModelRunner:
                 self.graphs.record_all()
 
     def _demand_room(self, engine: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> None:
-        """Once the weights are there. Raises ConfigError."""
+        """Check device memory once the weights are loaded. Raises ConfigError."""
         recorded = engine.cuda_graphs != "off" and self._capturable
         beside = beside_pool(
             model,
@@ -178,7 +178,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """A prompt's rows and a decode row on page 0, which no sequence has; not on CUDA."""
+        """On the CPU, run a prefill and a decode step on page 0, which belongs to no sequence."""
         if self._device.type != "cpu":
             return
         for rows, context in ((2, 2), (1, 2)):
@@ -196,7 +196,7 @@ class ModelRunner:
         self._cache.zero([0])
 
     def close(self) -> None:
-        """Waits for the device: a copy or a step that is under way writes to memory that is others' next."""
+        """Wait for the device: copies or steps in flight write to memory that is about to be freed."""
         try:
             if self.tier is not None:
                 self.tier.close()
@@ -207,22 +207,22 @@ class ModelRunner:
 
     @property
     def _capturable(self) -> bool:
-        """Attention and multi-LoRA of PyTorch's operations make tensors on the host in every step."""
+        """True if attention and LoRA run as Triton kernels; PyTorch's versions cannot be captured."""
         return self.kernels["attention_graph"] == self.kernels["lora_graph"] == TRITON
 
     @torch.inference_mode()
     def run(
         self, chunks: Items[Chunk], fresh_pages: Items[int], unread: Unread | None = None
     ) -> tuple[torch.Tensor, list[Sequence]]:
-        """Computes the chunks, hands their readers what they read, and moves their `num_computed`.
+        """Compute the chunks, pass hidden states to their readers, and advance their `num_computed`.
 
         Args:
-            fresh_pages: pages that changed hands since the last step; they are cleared first.
-            unread: tokens of sequences with `num_unread`, which are this step's input.
+            fresh_pages: pages with a new owner since the last step; they are cleared first.
+            unread: tokens of sequences with `num_pending_tokens`, which are this step's input.
 
         Returns:
-            Float32 logits [n, vocab], and the sequences that they belong to: a row of each, and behind it one
-            for each of its chunk's drafts.
+            Float32 logits [n, vocab], and the sequences that they belong to: one row of each, followed by one
+                for each of its chunk's drafts.
         """
         self._cache.zero(fresh_pages)
         owners = [chunk.sequence.adapter for chunk in chunks]
@@ -230,7 +230,7 @@ class ModelRunner:
         if merged:
             owners = [None] * len(owners)
         adapters = self.adapters.select(owners)
-        # Decode rows first, and adapters' rows in the order of their weights in the stacks.
+        # Decode rows first, then sorted by the adapter's index in the stacks.
         rows = sorted(zip(chunks, adapters, strict=True), key=lambda row: (row[0].count > 1, row[1]))
         inputs = self._inputs(rows, unread)
         logits = None if merged else self._replay(rows, inputs)
@@ -242,10 +242,10 @@ class ModelRunner:
         return logits, sampled
 
     def _replay(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> torch.Tensor | None:
-        """The logits of a step that is one token of each sequence and no more, where a recording takes it.
+        """Return the logits of a pure decode step from a captured graph; None if no capture applies.
 
-        A merged adapter changes weights that the recordings read elsewhere; gains, biases, norms and the
-        like of adapters are in none of them.
+        Merged weights lie at other addresses than the captured ones. Captures also leave out adapters' gains,
+        biases and norms.
         """
         if self.graphs is None or not all(_decodes(chunk) for chunk, _ in rows):
             return None
@@ -261,7 +261,7 @@ class ModelRunner:
         return self.graphs.run(step)
 
     def _inputs(self, rows: Items[tuple[Chunk, int]], unread: Unread | None) -> torch.Tensor:
-        """int64, the token ids of all rows, on the device."""
+        """Return the token ids of all rows, int64, on the device."""
         token_ids: list[int] = []
         places: list[int] = []
         sources: list[int] = []
@@ -277,13 +277,13 @@ class ModelRunner:
                 token_ids += [draft.token_id for draft in chunk.drafts]
         inputs = self._tensor(token_ids)
         if unread is not None and places:
-            # A row without finite logits ends once it is read; until then any token will do.
+            # A row with non-finite logits fails when it is collected; until then any token will do.
             chosen = unread.ids.index_select(0, self._tensor(sources)).clamp_(min=0)
             inputs.index_copy_(0, self._tensor(places), chosen)
         return inputs
 
     def _launch(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> torch.Tensor:
-        """The logits of any step, operation by operation."""
+        """Return the logits of any step, launched operation by operation."""
         batch, reads = self._batch(rows, inputs)
         hidden = self._model.forward(batch, self._cache)
         num_sampled = len(hidden) - sum(len(read.rows) for read in reads)
@@ -294,7 +294,7 @@ class ModelRunner:
         return self._model.predict(hidden, batch.tops)
 
     def _batch(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> tuple[Batch, list[Read]]:
-        """Takes chunks with their adapters' indices; output rows are those sampled, then those read."""
+        """Build the batch. Output rows are the sampled ones, then those that readers take."""
         positions: list[int] = []
         output_rows: list[int] = []
         row_adapter: list[int] = []
@@ -302,7 +302,7 @@ class ModelRunner:
         for chunk, adapter in rows:
             start = chunk.sequence.num_computed
             span = range(start, start + chunk.count + len(chunk.drafts))
-            if (read := _read_of(chunk, adapter, len(positions))) is not None:
+            if (read := _reading_of(chunk, adapter, len(positions))) is not None:
                 reads.append(read)
             positions += span
             row_adapter += [adapter] * len(span)
@@ -324,7 +324,7 @@ class ModelRunner:
         return batch, reads
 
     def _read(self, reads: Items[Read], hidden: torch.Tensor) -> None:
-        """`hidden`: of all rows that are read, in their order."""
+        """Pass hidden states to the readers. `hidden`: all rows that are read, in their order."""
         parts = torch.split(hidden, [len(read.rows) for read in reads])
         for read, part in zip(reads, parts, strict=True):
 
@@ -344,9 +344,9 @@ class ModelRunner:
         return Segments.of(row_adapter, self._device)
 
     def _segments(self, row_adapter: list[int]) -> Segments:
-        """The last step's, with the plans that were made for it, while neither rows nor weights have changed.
+        """Return the segments; reuse the last step's, with its plans, while rows and weights are unchanged.
 
-        Plans for 32 rows of 32 adapters take 0.3 ms of host time, and decoding changes nothing most steps.
+        Plans for 32 rows of 32 adapters take 0.3 ms of host time, and most decode steps change nothing.
         """
         last = self._last_segments
         if last is None or last[0] != row_adapter or last[1] is not self.adapters.layers:
@@ -359,10 +359,10 @@ class ModelRunner:
 
 
 def _queries(chunks: Items[Chunk]) -> tuple[list[int], list[int], list[Items[int]]]:
-    """Query lengths, context lengths and pages for attention.
+    """Return query lengths, context lengths and pages for attention.
 
-    A draft is a query of its own, as the decode row is that it stands for: its logits have the same bits
-    then, and a recorded decode step takes it. As one chunk's queries they would be summed in another order.
+    Each draft is a separate query, like a decode row. So its logits are bit-identical to the decode row's,
+    and a captured decode step can run it. Queries of one chunk would be summed in another order.
     """
     lens: list[int] = []
     contexts: list[int] = []
@@ -380,21 +380,21 @@ def _queries(chunks: Items[Chunk]) -> tuple[list[int], list[int], list[Items[int
 
 
 def _sampled_adapters(rows: Items[tuple[Chunk, int]]) -> list[int]:
-    """The adapter of each row that a token is chosen for."""
+    """Return the adapter of each sampled row."""
     return [adapter for chunk, adapter in rows if chunk.samples for _ in range(1 + len(chunk.drafts))]
 
 
 def _decodes(chunk: Chunk) -> bool:
     sequence = chunk.sequence
     simple = sequence.adapter is None or sequence.adapter.pairs_only
-    return chunk.count == 1 and chunk.samples and simple and _read_of(chunk, -1, 0) is None
+    return chunk.count == 1 and chunk.samples and simple and _reading_of(chunk, -1, 0) is None
 
 
-def _read_of(chunk: Chunk, adapter: int, first_row: int) -> Read | None:
-    """What is read of a chunk whose rows begin at `first_row`."""
-    reader, at = chunk.sequence.reader, chunk.sequence.num_computed
+def _reading_of(chunk: Chunk, adapter: int, first_row: int) -> Read | None:
+    """Return the reader's part of a chunk whose rows begin at `first_row`; None if it reads nothing."""
+    reader, start = chunk.sequence.reader, chunk.sequence.num_computed
     if reader is None:
         return None
-    rows = range(max(reader.start, at), min(reader.stop, at + chunk.count))
-    shift = first_row - at
+    rows = range(max(reader.start, start), min(reader.stop, start + chunk.count))
+    shift = first_row - start
     return Read(reader, adapter, range(rows.start + shift, rows.stop + shift)) if rows else None

@@ -1,4 +1,4 @@
-"""Pages that running prompts are about to compute: who needs the same ones next need not compute them too.
+"""Tracks prompt pages that running sequences will compute, so that other sequences wait and reuse them.
 
 Prompt tokens computed with SmolLM2-135M in steps of 2,048 rows, without and with this: 800 and 224 for four
 choices of a prompt of 200 tokens, 2,368 and 640 for 16 prompts of 220 whose first 200 are the same. In steps
@@ -15,19 +15,19 @@ from worker_engine.prefix_cache import PrefixCache
 from worker_engine.sequence import Sequence
 
 MAX_HELD: Final = 16
-"""Steps for which a sequence waits for a page that another is to compute, before it computes it itself.
+"""Steps for which a sequence waits for a page that another will compute, before computing it itself.
 
-Counted anew with each page that becomes known, so a long prefix is waited for as long as it makes progress.
+The count restarts with each page that becomes known, so a long prefix is awaited while it makes progress.
 """
 
 
 class PendingPages:
-    """Which running sequence computes which full page of its prompt, by the page's hash."""
+    """Maps hashes of full prompt pages to the running sequence that computes them."""
 
     def __init__(self, prefixes: PrefixCache) -> None:
         self._prefixes = prefixes
         self._owners: dict[bytes, Sequence] = {}
-        # Those that wait in this step, so that a step counts once however often it asks.
+        # Sequences waiting in this step, so that a step counts once however often it is queried.
         self._held: set[Sequence] = set()
 
     def __len__(self) -> int:
@@ -37,24 +37,24 @@ class PendingPages:
         self._held.clear()
 
     def add(self, sequence: Sequence) -> None:
-        """A sequence that has just entered is about to compute its full pages but those it found."""
+        """Register the full pages that a newly admitted sequence will compute."""
         pages = len(sequence.token_ids) // PAGE_SIZE
         for digest in sequence.chain.extend(sequence.token_ids, pages)[sequence.num_known_pages :]:
             self._owners.setdefault(digest, sequence)
 
     def drop(self, sequence: Sequence, hashes: Items[bytes]) -> None:
-        """The sequence has computed these pages, or will not."""
+        """Forget pages that the sequence has computed, or will not compute."""
         for digest in hashes:
             if self._owners.get(digest) is sequence:
                 del self._owners[digest]
 
     def leave(self, sequence: Sequence) -> None:
-        """A sequence leaves the batch: whoever waits for it waits no longer."""
+        """Forget the pages of a sequence that leaves the batch, so that no sequence waits for it."""
         self.drop(sequence, sequence.chain.hashes[sequence.num_known_pages :])
         self._held.clear()
 
     def holds_back(self, sequence: Sequence) -> bool:
-        """Whether the first page that the waiting sequence does not find is one that another computes now."""
+        """Return True if a running sequence is computing the waiting sequence's first missing page."""
         if sequence in self._held:
             return True
         if not self._owners:

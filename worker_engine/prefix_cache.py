@@ -1,4 +1,4 @@
-"""Computed KV pages found again by what they hold: cache salt, adapter, and every token up to their end."""
+"""Finds computed KV pages by content: cache salt, adapter, and every token up to their end."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from worker_engine.memory_pool import MemoryPool
 
 
 class HashChain:
-    """One hash for each full page of a sequence, each over the hash before it and the page's tokens.
+    """One hash per full page of a sequence, each over the previous hash and the page's tokens.
 
-    SHA-256, so that nobody can make a prompt that meets another tenant's page: vLLM's hash() allowed it
-    (CVE-2025-25183). The first link is over the salt and the adapter's content: sequences that differ
-    in either share nothing, and an adapter that is uploaded anew has other weights and other hashes.
+    SHA-256, so that no prompt can be crafted to collide with another tenant's page: vLLM's hash() allowed it
+    (CVE-2025-25183). The first hash covers the salt and the adapter's content. Sequences that differ in
+    either share nothing, and a new version of an adapter has other hashes.
     """
 
     __slots__ = ("_root", "hashes")
 
     def __init__(self, salt: str, adapter: str) -> None:
-        """`adapter` is the adapter's content hash, "" for the base alone."""
+        """`adapter` is the adapter's content hash, "" for the base model."""
         self._root = hashlib.sha256(hashlib.sha256(salt.encode()).digest() + adapter.encode()).digest()
         self.hashes: list[bytes] = []
 
     def extend(self, token_ids: Sequence[int], pages: int) -> list[bytes]:
-        """The hashes of the first `pages` pages, all of them full, of a sequence that only ever grows."""
+        """Return the hashes of the first `pages` pages, all of them full; the sequence may only grow."""
         for index in range(len(self.hashes), pages):
             block = array("q", token_ids[index * PAGE_SIZE : (index + 1) * PAGE_SIZE])
             before = self.hashes[-1] if self.hashes else self._root
@@ -36,7 +36,7 @@ class HashChain:
 
 
 class PrefixCache:
-    """Which page holds which prefix. A page that nobody holds stays here, parked, until it is needed."""
+    """Maps hashes to pages. A page without holders stays here, parked, until its memory is needed."""
 
     def __init__(self, pool: MemoryPool) -> None:
         self._pool = pool
@@ -49,7 +49,9 @@ class PrefixCache:
         return len(self._pages)
 
     def acquire(self, hashes: Iterable[bytes]) -> list[int]:
-        """Pages of the longest known beginning of `hashes`, with one more holder each; release them."""
+        """Return the pages of the longest known prefix of `hashes`, adding one holder each; `release` removes
+        it.
+        """
         pages: list[int] = []
         for digest in hashes:
             page = self._pages.get(digest)
@@ -63,23 +65,23 @@ class PrefixCache:
         return pages
 
     def num_known(self, hashes: Sequence[bytes]) -> int:
-        """Pages of the known beginning of `hashes`, by halving: a prefix loses its last page first."""
+        """Return the length of the known prefix of `hashes`, by bisection: eviction is from the end."""
         return bisect_left(hashes, True, key=lambda digest: digest not in self._pages)
 
     def count(self, queried_tokens: int, hit_tokens: int) -> None:
-        """For the metrics: what one prompt looked for and what it found."""
+        """Count one prompt's tokens and those found in the cache, for the metrics."""
         self.num_queried_tokens += queried_tokens
         self.num_hit_tokens += hit_tokens
 
     def insert(self, digest: bytes, page: int) -> None:
-        """Makes a computed, full, held page known. Of two with the same content the first stays known."""
+        """Register a computed, full page with a holder. Of equal pages the first stays registered."""
         if digest not in self._pages and page not in self._hashes:
             self._pages[digest], self._hashes[page] = page, digest
 
     def release(self, pages: Sequence[int]) -> None:
-        """One holder less for each; known pages outlive their last one.
+        """Remove one holder from each page; registered pages stay after their last one.
 
-        From the end on, so that a prefix loses its last page first and what is left can still be found.
+        From the end on, so that a prefix loses its last page first and its beginning can still be found.
         """
         for page in reversed(pages):
             digest = self._hashes.get(page)

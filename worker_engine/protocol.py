@@ -1,4 +1,4 @@
-"""What the engine takes and gives: generation requests and token deltas."""
+"""The engine's input and output: generation requests and token deltas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contracts.adapters.reference import AdapterMix, AdapterRef
 
 
 class FinishReason(enum.StrEnum):
-    """Why a generation ended, in OpenAI's words where they exist."""
+    """Why a generation ended, in OpenAI's terms where they exist."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -22,23 +22,23 @@ class FinishReason(enum.StrEnum):
 
 
 class GrammarKind(enum.StrEnum):
-    """What language a grammar's text is written in."""
+    """The language of a grammar's text."""
 
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     LARK = "lark"
     CLIENT = "client"
-    """A client's, in Lark's or GBNF's notation, to be checked."""
+    """A client's grammar in Lark's or GBNF's notation, which must be validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What a completion must match as a whole.
+    """A grammar that the whole completion must match.
 
     Attributes:
         text: the JSON schema, regular expression or Lark grammar.
-        strict: of a JSON schema: a keyword that cannot be enforced is refused, not left out.
-        param: the request's field that asked for it, which makes no other grammar of it.
+        strict: for a JSON schema: refuse unenforceable keywords instead of ignoring them.
+        param: the request field that set it, for error messages; not part of the grammar's identity.
     """
 
     kind: GrammarKind
@@ -48,26 +48,26 @@ class Grammar:
 
 
 GREEDY_TEMPERATURE: Final = 1e-5
-"""Temperatures below this take the most likely token."""
+"""Temperatures below this select the most likely token."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are drawn and when to stop. Penalties and truncation are vLLM's, in its order.
+    """How tokens are sampled and when to stop. Penalties and truncation are vLLM's, in its order.
 
     Attributes:
-        temperature: below `GREEDY_TEMPERATURE` the most likely token is taken.
+        temperature: below `GREEDY_TEMPERATURE` the most likely token is selected.
         top_k: 0 keeps all tokens.
-        min_p: least probability kept, as a share of the most likely token's.
-        seed: None draws a fresh one per request.
-        choice: which of a request's `n` choices this is; each has its own random stream.
-        stop: strings that end the text; they are shown only with `include_stop`.
+        min_p: lowest probability kept, as a share of the most likely token's.
+        seed: None uses a random seed per request.
+        choice: index among the request's `n` choices; each has its own random stream.
+        stop: strings that end the text; they are included only with `include_stop`.
         min_tokens: tokens before which neither end-of-sequence nor a stop ends the text.
         bad_words: token sequences that are never completed.
         allowed_token_ids: the only tokens that may be chosen; None for all.
-        max_tokens: 0 computes the prompt and draws nothing.
-        logprobs: None for none, else how many likely alternatives are told beside each token.
-        prompt_logprobs: the same of the prompt's tokens.
+        max_tokens: 0 computes the prompt and samples nothing.
+        logprobs: None for none, else the number of likely alternatives reported per token.
+        prompt_logprobs: the same for the prompt's tokens.
     """
 
     max_tokens: int
@@ -100,16 +100,16 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asks, and how much it matters: what scheduling and the prefix cache need to know.
+    """A request's tenant and priority, for scheduling and the prefix cache.
 
     The gateway sets it; clients cannot.
 
     Attributes:
-        tenant: whose share of the worker pays; "" is a tenant like any other.
+        tenant: the tenant whose share of the worker is charged; "" counts as a tenant.
         tenant_weight: the tenant's share relative to others'.
         priority: higher goes first; 0 is ordinary.
-        cache_salt: requests share computed prefixes only when their salts are the same.
-        timeout: seconds from the request's arrival after which its answer is useless; None never.
+        cache_salt: requests share computed prefixes only when their salts are equal.
+        timeout: seconds from the request's arrival until it is aborted; None for no limit.
     """
 
     tenant: str = ""
@@ -120,7 +120,7 @@ class Origin:
 
 
 class Pooling(enum.StrEnum):
-    """Which of a prompt's last hidden states make its embedding, in sentence-transformers' words."""
+    """How the prompt's last hidden states form its embedding, in sentence-transformers' terms."""
 
     LAST = "lasttoken"
     MEAN = "mean"
@@ -132,9 +132,9 @@ class GenerateRequest:
     """One sequence to generate: token ids in, token deltas out.
 
     Attributes:
-        pooling: not None asks for the prompt's embedding; `sampling.max_tokens` is then 0.
-        place: how many sequences of the same request come before this one.
-        tells_prompt: asks for a delta at each step that reads of the prompt.
+        pooling: if not None, return the prompt's embedding; `sampling.max_tokens` is then 0.
+        place: index of this sequence within its request.
+        tells_prompt: emit a delta at each step that computes part of the prompt.
     """
 
     request_id: str
@@ -149,13 +149,13 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Natural logarithms of probabilities at one position, of the model's own distribution.
+    """Natural log probabilities at one position, of the model's own distribution.
 
-    That is before penalties, biases, temperature, truncation and grammar.
+    The distribution is the one before penalties, biases, temperature, truncation and grammar.
 
     Attributes:
         top: the most likely (token id, logprob), best first.
-        rank: 1 for the most likely token of the vocabulary; only of prompts, else 0.
+        rank: 1 for the most likely token of the vocabulary; only for prompts, else 0.
     """
 
     token_id: int
@@ -166,17 +166,17 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class TokenDelta:
-    """What one engine step added to one request; the last one carries `finish_reason`.
+    """The output of one engine step for one request; the last one carries `finish_reason`.
 
     Attributes:
         text: new text, never half a UTF-8 character, never part of a stop string.
         completion_tokens: tokens generated so far for this request.
-        logprobs: one entry per token id, when asked for.
+        logprobs: one entry per token id, when requested.
         error: a sentence for the caller, only with `FinishReason.ERROR`, `REFUSED` and `TIMEOUT`.
-        prompt_logprobs: of every prompt token but the first, when asked for, in the first delta only.
-        embedding: float32 [hidden] of length 1, in the only delta of a request that asks for it.
-        queued: seconds from the request's arrival to the batch.
-        reading: nothing is generated yet: `prompt_tokens` counts what has been read by the end of this step.
+        prompt_logprobs: of every prompt token but the first, when requested, in the first delta only.
+        embedding: float32 [hidden] of length 1, in the only delta of a request for an embedding.
+        queued: seconds from the request's arrival until it joined the batch.
+        reading: nothing is generated yet; `prompt_tokens` counts those computed by the end of this step.
     """
 
     request_id: str

@@ -1,4 +1,4 @@
-"""How many requests the worker takes on: beyond that it says so at once, and when to come back."""
+"""Limits the number of accepted requests; excess requests are refused at once, with a time to retry."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Final
 from worker_engine.errors import TooManyRequests, Unavailable
 
 _LAST: Final = 64
-"""Requests whose ends the rate is taken from."""
+"""Finished requests from which the completion rate is computed."""
 MAX_RETRY_AFTER: Final = 60
 
 
 class QueueLimits:
-    """Requests accepted and not finished, in all and by tenant. `empty` is set while there are none."""
+    """Counts accepted and unfinished requests, in all and by tenant. `empty` is set while there are none."""
 
     def __init__(
         self,
@@ -28,8 +28,8 @@ class QueueLimits:
         waiting_per_tenant: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`running` requests run together; so many may wait beside them, in all and of one tenant."""
-        self._most, self._most_of_tenant = running + waiting, running + waiting_per_tenant
+        """Set the limits: `running` requests plus the waiting ones, in all and per tenant."""
+        self._limit, self._tenant_limit = running + waiting, running + waiting_per_tenant
         self._clock = clock
         self._by_tenant: Counter[str] = Counter()
         self._ends: deque[float] = deque(maxlen=_LAST)
@@ -42,17 +42,19 @@ class QueueLimits:
 
     @property
     def most_at_once(self) -> int:
-        """Sequences that one request may have: with more, it would be refused however often it came."""
-        return min(self._most, self._most_of_tenant)
+        """Sequences that one request may have; larger requests would be refused on every retry."""
+        return min(self._limit, self._tenant_limit)
 
     @property
     def age(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since this object was created."""
         return self._clock() - self._began
 
     @property
     def request_seconds(self) -> float:
-        """Seconds that requests have been here, summed up: its rate is how many at a time."""
+        """Sum of the seconds that requests have spent here; its rate is the mean number of concurrent
+        requests.
+        """
         return self._spent + self.num_pending * (self._clock() - self._changed)
 
     def _count(self, more: int) -> None:
@@ -61,16 +63,16 @@ class QueueLimits:
 
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
-        """A request's place, held for as long as the block runs.
+        """Hold a queue slot for one request of the tenant until the block ends.
 
         Raises:
-            Unavailable: the worker has no place left.
-            TooManyRequests: this tenant has taken all places that one may have.
+            Unavailable: the worker has no free slot.
+            TooManyRequests: this tenant uses all slots that one tenant may have.
         """
-        if self.num_pending >= self._most:
+        if self.num_pending >= self._limit:
             self.num_refused += 1
             raise Unavailable("the worker's queue is full", retry_after=self._retry_after())
-        if self._by_tenant[tenant] >= self._most_of_tenant:
+        if self._by_tenant[tenant] >= self._tenant_limit:
             self.num_refused += 1
             raise TooManyRequests(
                 f"this tenant has {self._by_tenant[tenant]} requests here, as many as one may have",
@@ -91,7 +93,7 @@ class QueueLimits:
             self._ends.append(self._clock())
 
     def _retry_after(self) -> int:
-        """Seconds in which, at the rate of late, a twentieth of the places come free; 1 to 60."""
+        """Return seconds, 1 to 60, until a twentieth of the slots should free up at the recent rate."""
         if len(self._ends) < 2 or self._clock() <= self._ends[0]:
             return 1
         rate = len(self._ends) / (self._clock() - self._ends[0])

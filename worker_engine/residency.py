@@ -1,6 +1,6 @@
-"""Which adapters are in this worker's memory, and which are to be: for whoever places them on copies.
+"""HTTP routes to list, load, pin and evict adapters, used by the control plane's placement.
 
-Adapters go by their references and digests here, as gateways send them, not by names that are registered.
+Adapters are identified by reference and digest, as gateways send them, not by registered names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 async def told(request: web.Request) -> web.Response:
-    """GET /resident."""
+    """GET /resident: list the adapters in memory."""
     service = request.app[SERVICE]
     pool, memory = service.adapters, service.engine.scheduler.adapters
     return web.json_response(
@@ -44,12 +44,12 @@ async def told(request: web.Request) -> web.Response:
 
 
 async def on_disk(request: web.Request) -> web.Response:
-    """GET /resident/disk."""
+    """GET /resident/disk: list the digests of adapters in the disk cache."""
     return web.json_response({"sha256": await request.app[SERVICE].adapters.on_disk()})
 
 
 async def load(request: web.Request) -> web.Response:
-    """POST /resident: answers when it is in memory. Without `pin` it may leave when room is needed."""
+    """POST /resident: load an adapter and answer once it is in memory. Without `pin` it may be evicted."""
     service = request.app[SERVICE]
     fields = Fields(parse_object(await request.read()))
     fields.refuse_others(_BODY)
@@ -66,13 +66,13 @@ async def load(request: web.Request) -> web.Response:
 
 
 async def unpin(request: web.Request) -> web.Response:
-    """POST /resident/{sha256}/unpin: it stays until room is needed."""
+    """POST /resident/{sha256}/unpin: allow eviction when room is needed."""
     pinned = request.app[SERVICE].adapters.unpin(_digest(request), by=BY_PLACEMENT)
     return web.json_response({"pinned": pinned})
 
 
 async def evict(request: web.Request) -> web.Response:
-    """DELETE /resident/{sha256}: unpinned, it leaves now or with its last request."""
+    """DELETE /resident/{sha256}: unpin the adapter and evict it, now or with its last request."""
     pool, sha256 = request.app[SERVICE].adapters, _digest(request)
     pool.unpin(sha256, by=BY_PLACEMENT)
     return web.json_response({"gone": pool.evict(sha256)})

@@ -1,4 +1,4 @@
-"""The next token of each row: greedy, or drawn from the tempered, truncated distribution."""
+"""Chooses each row's next token: greedy, or sampled from the tempered, truncated distribution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class SampledRows:
-    """One step's tokens, which the device may still be choosing.
+    """One step's tokens, which the device may still be computing.
 
     Attributes:
         ids: int64 [rows] on the device, -1 where the row's logits are not finite.
@@ -45,7 +45,7 @@ class SampledRows:
     _reporter: Reporter | None
 
     def collect(self) -> list[Sampled | None]:
-        """One token per row, None where the row's logits are not finite. Waits for the device."""
+        """Return one token per row, None where the row's logits are not finite. Waits for the device."""
         told = self._copy.wait().tolist()
         if self._reporter is None:
             return [None if token < 0 else Sampled(token) for token in told]
@@ -60,8 +60,7 @@ class SampledRows:
 class Sampler:
     """Chooses the tokens of a batch in one pass of tensor operations, and one copy to the host.
 
-    A row depends on its own logits and its own random stream only, so a seed gives the same tokens
-    whatever else is in the batch.
+    A row depends only on its own logits and random stream, so a seed gives the same tokens in any batch.
     """
 
     def __init__(self, masks: MaskBatch) -> None:
@@ -69,10 +68,10 @@ class Sampler:
 
     @torch.inference_mode()
     def launch(self, logits: torch.Tensor, sequences: Rows[Drawn]) -> SampledRows:
-        """Chooses one token per row; on CUDA it does not wait for the device.
+        """Choose one token per row; on CUDA it does not wait for the device.
 
         Args:
-            logits: float32 [rows, vocab]; they are changed in place where a request asks for it.
+            logits: float32 [rows, vocab]; changed in place where a request requires it.
         """
         # One pass finds NaN and infinities alike: any of them makes the sum NaN or infinite.
         finite = torch.isfinite(logits.sum(dim=-1))
@@ -114,7 +113,7 @@ def _choose(logits: torch.Tensor, sequences: Rows[Drawn]) -> torch.Tensor:
 
 
 def _take(values: torch.Tensor, rows: list[int]) -> torch.Tensor:
-    """The rows named, a copy unless they are all."""
+    """Return the given rows; a copy unless they are all rows."""
     return values if len(rows) == len(values) else values[_index(rows, values.device)]
 
 

@@ -1,4 +1,4 @@
-"""Which tokens the next step computes: decoding first, then prompts in whose turn it is, within a budget."""
+"""Chooses each step's tokens: decode rows first, then prefills in fair order, within a token budget."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from worker_engine.sequence import Sequence
 from worker_engine.waiting_queue import WaitingQueue, rank
 
 MAX_BYPASSED = 16
-"""Sequences that may enter before one whose turn it is but whose adapter the full batch cannot take."""
+"""Sequences that may be admitted ahead of one whose adapter does not fit into the full batch."""
 
 BURST_PER_ROW = 256.0
-"""Virtual tokens, for each row of the batch, that a tenant may be behind when it comes back.
+"""Virtual tokens, per row of the batch, by which a returning tenant may be behind others.
 
 In the simulation of tests/worker_engine/test_fairness.py a tenant sends half its fair share. Its p99 TTFT
-while another floods, over the same while that one sends its share (median of six seeds): 2.6 without any
+while another floods, relative to when that one sends its share too (median of six seeds): 2.6 without any
 burst, 1.5 at 16, 1.07 at 64, 1.02 at 128, 1.08 at 256 and from there to 4,096; in seconds 0.46, 0.23, 0.15,
-0.13 and 0.13. 256 leaves room for arrivals less even than that simulation's.
+0.13 and 0.13. 256 leaves room for burstier arrivals than the simulation's.
 """
 
 
 class MustDrain(Exception):
-    """A sequence must give its pages back, and a launched step still has rows of it."""
+    """A sequence must free its pages while a launched step still uses them; collect the steps in flight
+    first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`count` tokens of `sequence`, from its `num_computed` on.
+    """`count` tokens of `sequence`, starting at its `num_computed`.
 
     Attributes:
-        drafts: of a decode row, guesses that are computed behind it; they count for nothing until they are
-            found right.
+        drafts: draft tokens after a decode row, computed in extra rows; unverified, so not counted.
     """
 
     sequence: Sequence
@@ -52,7 +53,7 @@ class Chunk:
 
     @property
     def samples(self) -> bool:
-        """True when the chunk reaches the sequence's end, so that the next token can be drawn."""
+        """True when the chunk reaches the sequence's end, so that the next token can be sampled."""
         return self.count == self.sequence.num_remaining and self.sequence.generates
 
     @property
@@ -62,19 +63,19 @@ class Chunk:
 
 
 class Scheduler:
-    """Continuous batching with chunked prefill, fair among tenants, and preemption by recompute.
+    """Continuous batching with chunked prefill, fairness among tenants, and preemption by recomputation.
 
-    A sequence enters only when pages for all of its tokens and its adapter can be had, and takes them at
-    once; after that only decoding asks for more, one page at a time. When there is none, the sequence of the
-    lowest priority that entered last gives its pages back and waits at the head of its tenant's requests.
-    The first of the highest priority is never the victim while another runs, and no request larger than the
-    pool is accepted, so it always ends.
+    A sequence is admitted only when pages for all of its tokens and its adapter are free, and takes them at
+    once. After that, only decoding allocates more, one page at a time. When none is free, the most recently
+    admitted sequence of the lowest priority is preempted: it frees its pages and waits as its tenant's first
+    request. The oldest sequence of the highest priority is never preempted while another runs, and requests
+    larger than the pool are refused, so it always finishes.
 
-    Of sequences that begin alike the first computes their common prefix, and the others enter once it is
-    known: a burst with one system prompt computes it once.
+    Of sequences with a common prefix, the first computes it, and the others are admitted once it is cached.
+    So a burst with one system prompt computes the prompt once.
 
-    When all rows are taken, a tenant that had less than its share gets one from a tenant that had more. What
-    the victim has computed stays in the prefix cache, so as a rule that costs it one page of recomputing.
+    When all rows are taken, a tenant below its share takes a row from a tenant above its share. The victim's
+    computed pages stay in the prefix cache, so it usually recomputes only one page.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Scheduler:
         adapters: AdapterMemory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`adapters` None bounds neither their number nor their memory."""
+        """`adapters` None limits neither their number nor their memory."""
         self._pool, self._clock = pool, clock
         self._max_num_seqs, self.max_tokens = max_num_seqs, max_num_batched_tokens
         self.adapters = adapters or AdapterMemory(pool, page_bytes=0, max_adapters=max_num_seqs)
@@ -94,7 +95,7 @@ class Scheduler:
         self._pending = PendingPages(self.prefixes)
         self.accounts = Accounts(BURST_PER_ROW * max_num_seqs)
         self.waiting = WaitingQueue(self.accounts)
-        # A dict for its order of entry and its quick removal; the values mean nothing.
+        # A dict keeps insertion order and removes quickly; its values are unused.
         self.running: dict[Sequence, None] = {}
         self._deadlines: list[tuple[float, int, Sequence]] = []
         self._numbers = itertools.count()
@@ -105,7 +106,7 @@ class Scheduler:
         return not self.waiting and not self.running
 
     def fits(self, num_tokens: int, adapter: Adapter | None = None) -> bool:
-        """Whether `num_tokens` and the adapter can ever be held, all others gone."""
+        """Return True if `num_tokens` and the adapter fit into an otherwise empty pool."""
         return pages_for(num_tokens) + self.adapters.pages_of(adapter) <= self._pool.capacity
 
     def add(self, sequence: Sequence) -> None:
@@ -115,7 +116,7 @@ class Scheduler:
             heapq.heappush(self._deadlines, (sequence.deadline, next(self._numbers), sequence))
 
     def expired(self) -> list[Sequence]:
-        """Sequences, waiting or running, whose deadline has passed; each is named once."""
+        """Return the waiting or running sequences whose deadline has passed, each of them once."""
         late: list[Sequence] = []
         while self._deadlines and self._deadlines[0][0] <= self._clock():
             sequence = heapq.heappop(self._deadlines)[2]
@@ -124,24 +125,24 @@ class Scheduler:
         return late
 
     def _forget_deadlines(self) -> None:
-        """Lets go of sequences that ended long before their deadline, once they are the greater part."""
+        """Drop finished sequences from the deadline heap once they are the majority."""
         if len(self._deadlines) > 2 * (len(self.running) + len(self.waiting)) + 64:
             self._deadlines = [item for item in self._deadlines if item[2].finish_reason is None]
             heapq.heapify(self._deadlines)
 
     def schedule(self) -> list[Chunk]:
-        """The next step's chunks: decoding sequences first, then prompts, those running and those new.
+        """Return the next step's chunks: decoding sequences first, then running and new prompts.
 
-        Tokens that launched steps choose count as there, so a sequence may get a row that it turns out not to
-        need. None of a sequence whose launched token is its last by `max_tokens`.
+        Tokens of steps in flight count as present, so a sequence may get a row that turns out unnecessary. A
+        sequence whose token in flight is its last by `max_tokens` gets none.
 
         Raises:
-            MustDrain: once the launched steps have been collected, asking again helps.
+            MustDrain: call again after collecting the launched steps.
         """
         now = self._clock()
         self._pending.begin_step()
         if self.waiting:
-            self._give_way(now)
+            self._preempt_for_fairness(now)
         chunks = self._schedule_decodes(now)
         chunks += self._schedule_prefills(self.max_tokens - len(chunks), now)
         for _, sequence in itertools.islice(self.waiting.in_turn(now), AHEAD):
@@ -152,7 +153,7 @@ class Scheduler:
         return chunks
 
     def commit(self, chunks: Iterable[Chunk]) -> None:
-        """After the step: makes the pages that it filled known to the prefix cache."""
+        """After the step, register the pages that it filled in the prefix cache."""
         for chunk in chunks:
             sequence = chunk.sequence
             full = min(sequence.num_computed, len(sequence.token_ids)) // PAGE_SIZE
@@ -163,39 +164,44 @@ class Scheduler:
                 self._pending.drop(sequence, hashes[sequence.num_known_pages :])
                 sequence.num_known_pages = full
 
-    def lend(self, sequence: Sequence, drafts: int) -> int:
-        """How many guesses behind a scheduled decode row find pages; what it holds too many, it gives back in
-        `take_back`.
+    def allocate_draft_pages(self, sequence: Sequence, drafts: int) -> int:
+        """Allocate pages for draft tokens of a scheduled decode row, from free pages only.
+
+        Returns:
+            How many of the `drafts` tokens fit. `free_draft_pages` frees the excess pages after verification.
         """
         missing = pages_for(sequence.num_tokens + drafts) - len(sequence.pages)
-        given = min(max(missing, 0), self._pool.num_free)
-        sequence.pages += self._pool.allocate(given)
+        num_new = min(max(missing, 0), self._pool.num_free)
+        sequence.pages += self._pool.allocate(num_new)
         return min(drafts, len(sequence.pages) * PAGE_SIZE - sequence.num_tokens)
 
-    def take_back(self, sequence: Sequence) -> None:
-        """Frees the pages of guesses that turned out wrong."""
+    def free_draft_pages(self, sequence: Sequence) -> None:
+        """Free the sequence's pages beyond its accepted tokens."""
         needed = pages_for(sequence.num_tokens)
         self.prefixes.release(sequence.pages[needed:])
         del sequence.pages[needed:]
 
     def finish(self, sequence: Sequence) -> None:
-        """Takes a sequence out, wherever it stands, and frees its pages: at once where no launched step has
-        rows of it, else when `release` is called.
+        """Remove a waiting or running sequence and free its pages.
+
+        If a launched step still uses the pages, `release` frees them later.
         """
         if sequence in self.running:
-            self._leave(sequence)
+            self._remove(sequence)
         else:
             self.waiting.remove(sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """Frees what a sequence that left the batch held for launched steps; they have run."""
+        """Free the pages and adapter of a sequence that left the batch, after its launched steps have run."""
         self.prefixes.release(sequence.pages)
         self.adapters.release(sequence.adapter)
         sequence.pages = []
         sequence.num_computed = sequence.num_known_pages = 0
 
     def _schedule_decodes(self, now: float) -> list[Chunk]:
-        """One token of each decoding sequence, possible victims last, so that none is scheduled yet."""
+        """Return one token for each decoding sequence. Preemption victims come last, before they are
+        scheduled.
+        """
         chunks = []
         ordered = sorted(self.running, key=lambda sequence: -sequence.request.origin.priority)
         victims = list(ordered)
@@ -212,17 +218,17 @@ class Scheduler:
         return chunks
 
     def _schedule_prefills(self, budget: int, now: float) -> list[Chunk]:
-        """Prompts in whose turn it is: a newcomer of a tenant served less goes before a running one."""
+        """Return prompt chunks in fair order; new sequences of less served tenants precede running ones."""
         chunks: list[Chunk] = []
         highest = self.waiting.highest_priority
         prefilling = [sequence for sequence in self.running if sequence.num_remaining > 1]
         started = deque(sorted(prefilling, key=lambda sequence: _rank(sequence, now, highest)))
-        newcomers = bool(self.waiting)
-        while budget > 0 and (started or newcomers):
+        admitting = bool(self.waiting)
+        while budget > 0 and (started or admitting):
             sequence = None
-            if newcomers:
+            if admitting:
                 before = _rank(started[0], now, highest) if started else None
-                sequence, newcomers = self._admit_next(now, before)
+                sequence, admitting = self._admit_next(now, before)
             if sequence is None and started:
                 sequence = started.popleft()
             if sequence is not None:
@@ -233,11 +239,14 @@ class Scheduler:
     def _admit_next(
         self, now: float, before: tuple[float, float, int] | None
     ) -> tuple[Sequence | None, bool]:
-        """Admits the sequence whose turn it is, unless a running prompt's rank `before` precedes it.
+        """Admit the next sequence in fair order, unless a running prompt's rank `before` precedes it.
 
-        Returns it, or None, and whether asking again can help. One that lacks memory lets nobody pass; one
-        whose adapter finds the batch full of others lets `MAX_BYPASSED` pass; one whose next page a running
-        prompt computes lets others pass, for a bounded time.
+        A sequence that lacks memory blocks all others. One whose adapter does not fit into the batch lets
+        `MAX_BYPASSED` pass. One whose next page a running prompt is computing lets others pass, for a bounded
+        time.
+
+        Returns:
+            The sequence or None, and whether calling again in this step can help.
         """
         if len(self.running) >= self._max_num_seqs:
             return None, False
@@ -252,15 +261,17 @@ class Scheduler:
                     return None, False
                 held_up.append(sequence)
                 continue
-            if not self._enter(sequence, now):
+            if not self._admit(sequence, now):
                 return None, False
             for other in held_up:
                 other.num_bypassed += 1
             return sequence, True
         return None, False
 
-    def _enter(self, sequence: Sequence, now: float) -> bool:
-        """Takes pages and a row; its last token, at least, is left to compute. False when pages lack."""
+    def _admit(self, sequence: Sequence, now: float) -> bool:
+        """Allocate pages and a row; at least the last token remains to be computed. False if pages are
+        lacking.
+        """
         total = len(sequence.token_ids)
         known = self.prefixes.acquire(sequence.reusable_hashes())
         missing = pages_for(total) - len(known)
@@ -286,8 +297,8 @@ class Scheduler:
             sequence.account.charge_input(total - sequence.num_computed)
         return True
 
-    def _give_way(self, now: float) -> None:
-        """Rows and adapter slots go from tenants that have had more to those that wait and had less."""
+    def _preempt_for_fairness(self, now: float) -> None:
+        """Preempt sequences of tenants above their share, for waiting tenants below theirs."""
         shares = self.accounts.row_shares(self._max_num_seqs)
         if len(shares) < 2 or not self.running:
             return
@@ -304,16 +315,18 @@ class Scheduler:
                 continue
             victims = self._victims(sequence, shares, whole_adapter=not has_slot)
             if victims and self._memory_after(victims, sequence):
-                if any(victim.num_launched for victim in victims):
+                if any(victim.num_inflight_steps for victim in victims):
                     raise MustDrain
                 for victim in victims:
                     self._preempt(victim, now)
-                self._enter(sequence, now)
+                self._admit(sequence, now)
 
     def _victims(
         self, sequence: Sequence, shares: Mapping[Account, float], *, whole_adapter: bool
     ) -> list[Sequence]:
-        """Who makes room for `sequence`: the youngest of the most served, or all that use one adapter."""
+        """Return sequences to preempt for `sequence`: the newest of the most served tenant, or all of one
+        adapter.
+        """
         units: dict[object, list[Sequence]] = {}
         for other in reversed(self.running):
             lower = other.request.origin.priority <= sequence.request.origin.priority
@@ -328,40 +341,41 @@ class Scheduler:
         ]
         return min(ready, key=lambda unit: (len(unit), -unit[0].account.served), default=[])
 
-    def _yields(self, victim: Account, rows: int, heir: Account, shares: Mapping[Account, float]) -> bool:
-        """Whether `rows` rows of one tenant go to another.
+    def _yields(self, victim: Account, rows: int, claimant: Account, shares: Mapping[Account, float]) -> bool:
+        """Return True if one tenant's `rows` rows should go to another tenant.
 
-        They do when that one is far behind, and, unless it is far ahead, when both then stand on the right
-        side of their shares of rows. Both cannot hold the other way round, so none goes to and fro.
+        That is so if the claimant is far behind in virtual tokens. It is also so if it is not far ahead and
+        both tenants then respect their row shares. The reverse transfer cannot qualify as well, so rows do
+        not oscillate.
         """
-        behind = victim.served - heir.served
-        right = heir.num_running + 1 <= shares[heir] and victim.num_running - rows >= shares[victim]
+        behind = victim.served - claimant.served
+        right = claimant.num_running + 1 <= shares[claimant] and victim.num_running - rows >= shares[victim]
         margin = self.accounts.burst / 2
         return behind > margin or (right and behind >= -margin)
 
     def _memory_after(self, victims: Iterable[Sequence], sequence: Sequence) -> bool:
-        """Whether `sequence` finds pages once the victims are gone, whatever the prefix cache holds of it."""
+        """Return True if `sequence` fits once the victims' pages are free, not counting cached prefixes."""
         freed = sum(self._pool.holders(page) == 1 for victim in victims for page in victim.pages)
         needed = pages_for(len(sequence.token_ids)) + self.adapters.num_missing_pages(sequence.adapter)
         return needed <= self._pool.num_free + freed
 
     def _preempt(self, victim: Sequence, now: float) -> None:
-        if victim.num_launched:
+        if victim.num_inflight_steps:
             raise MustDrain
-        self._leave(victim)
+        self._remove(victim)
         self.waiting.put_back(victim, now)
         self.num_preemptions += 1
 
-    def _leave(self, sequence: Sequence) -> None:
+    def _remove(self, sequence: Sequence) -> None:
         del self.running[sequence]
         self._pending.leave(sequence)
         sequence.account.num_running -= 1
-        if not sequence.num_launched:
+        if not sequence.num_inflight_steps:
             self.release(sequence)
 
 
 def _rank(sequence: Sequence, now: float, highest: int) -> tuple[float, float, int]:
-    """A running prompt's turn among those that wait."""
+    """Return a running prompt's rank among waiting sequences."""
     waited = now - (sequence.admitted or now)
     return rank(sequence.account, sequence.request.origin.priority, waited, highest)
 

@@ -1,4 +1,4 @@
-"""One request on its way through the engine."""
+"""The engine's state of one request."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from worker_engine.text.tokenizer import Detokenizer
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """Prompt and completion of one request, and how far its KV cache has come.
+    """Prompt and completion of one request, and the state of its KV cache.
 
     Attributes:
         token_ids: prompt, then completion.
-        num_computed: tokens whose keys and values stand in `pages`, or will once the launched steps have run.
-        num_unread: tokens that a launched step chooses and that are not in `token_ids` yet.
-        num_launched: steps with rows of it that were launched and not collected.
-        cached_tokens: prompt tokens whose keys and values were found when it first entered the batch.
+        num_computed: tokens whose keys and values are in `pages`, or will be after the launched steps.
+        num_pending_tokens: tokens that launched steps sample and that are not in `token_ids` yet.
+        num_inflight_steps: steps with rows of it that were launched and not collected.
+        cached_tokens: prompt tokens found in the prefix cache when it was first admitted.
         chain: hashes of its full pages; the first `num_known_pages` pages are in the prefix cache.
-        account: its tenant's, from when it is queued.
+        account: its tenant's account, set when it is queued.
         deadline: on the scheduler's clock, as are all times here; infinite when there is none.
-        turn: its place in the rounds in which its tenant's requests take turns, while it waits.
-        num_bypassed: sequences admitted while this one's turn was held up by its adapter.
+        turn: its round in its tenant's round-robin order, while it waits.
+        num_bypassed: sequences admitted while the full batch had no slot for this one's adapter.
         num_held: steps that it has waited for a page that another computes, since the last one became known.
-        num_found_pages: the most pages that were known of it while it waited for more.
-        sampling: what its tokens are drawn by; the engine replaces it where ends and a grammar matter.
-        reader: what takes hidden states of its prompt, if anything does.
+        num_found_pages: the most cached pages found while it waited for more.
+        sampling: its sampling state; the engine replaces it with one that knows end tokens and grammar.
+        reader: takes hidden states of its prompt; None if nothing reads them.
     """
 
     request: GenerateRequest
@@ -43,8 +43,8 @@ class Sequence:
     token_ids: list[int] = field(init=False)
     arrived: float = 0.0
     num_computed: int = 0
-    num_unread: int = 0
-    num_launched: int = 0
+    num_pending_tokens: int = 0
+    num_inflight_steps: int = 0
     pages: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     sampling: SamplingRow = field(init=False)
@@ -78,22 +78,22 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """With those that nobody has read yet."""
-        return len(self.token_ids) + self.num_unread
+        """Number of tokens, including those still on the device."""
+        return len(self.token_ids) + self.num_pending_tokens
 
     @property
     def next_index(self) -> int:
-        """Number, among the completion's tokens, of the one that is chosen next."""
+        """Index within the completion of the next sampled token."""
         return self.num_tokens - self.num_prompt_tokens
 
     @property
     def will_end(self) -> bool:
-        """Whether the token that nobody has read yet is the last one, whatever it is."""
-        return self.num_unread > 0 and self.next_index >= self.request.sampling.max_tokens
+        """True if the token still on the device is the last one by `max_tokens`."""
+        return self.num_pending_tokens > 0 and self.next_index >= self.request.sampling.max_tokens
 
     @property
     def num_tokens_left(self) -> int:
-        """Tokens that it may still be given, by `max_tokens`."""
+        """Tokens that may still be generated, by `max_tokens`."""
         return self.request.sampling.max_tokens - self.next_index
 
     @property
@@ -108,13 +108,13 @@ class Sequence:
 
     @property
     def num_missing_pages(self) -> int:
-        """Pages needed, beyond those held, to compute all tokens that exist."""
+        """Pages needed, beyond those held, to compute all existing tokens."""
         return pages_for(self.num_tokens) - len(self.pages)
 
     def reusable_hashes(self) -> list[bytes]:
-        """Of the full pages that another sequence's may stand for.
+        """Return the hashes of full pages that cached pages may replace.
 
-        The last token is computed whatever is known, and so is each whose hidden state is to be read.
+        The last token is always computed, and so is each token whose hidden state a reader takes.
         """
         tokens = len(self.token_ids) - 1
         if self.reader is not None and self.reader.start < self.reader.stop:

@@ -1,4 +1,4 @@
-"""The worker's HTTP API: every room's routes, who may call them, and how refusals are told."""
+"""The worker's HTTP API: all routes, authorization, and error responses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STREAMS: Final = ("application/json", "text/event-stream")
 
 
 def create_app(service: Service, tracing: Tracing | None = None) -> web.Application:
-    """The worker as an aiohttp application; starts and stops the service with itself."""
+    """Return the worker's aiohttp application, which starts and stops the service."""
     middlewares: list[Middleware] = [_render_errors, _demand_token, _read_body]
     if tracing is not None:
         middlewares.insert(0, traced(tracing))
@@ -56,7 +56,7 @@ def create_app(service: Service, tracing: Tracing | None = None) -> web.Applicat
 
 
 async def _run_service(app: web.Application) -> AsyncIterator[None]:
-    """Raises ConfigError when an adapter that is to be there from the start cannot be served."""
+    """Run the service with the application. Raises ConfigError if an adapter of the folder is refused."""
     service = app[SERVICE]
     service.start()
     try:
@@ -82,14 +82,14 @@ async def _render_errors(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPRequestEntityTooLarge:
         return error_response(BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes"))
     except web.RequestPayloadError as error:
-        # The rest of such a body cannot be told from the next request.
+        # After an unreadable body, the connection's next request cannot be located.
         answer = error_response(InvalidRequest(f"the body cannot be read: {reason(error)}"))
         answer.force_close()
         return answer
     except web.HTTPException:
         raise
     except ConnectionError:
-        raise  # the client hung up
+        raise  # the client disconnected
     except Exception:
         log.exception("request failed")
         return error_response(GenerationFailed("internal error; the worker's log has the details"))
@@ -97,7 +97,7 @@ async def _render_errors(request: web.Request, handler: Handler) -> web.StreamRe
 
 @web.middleware
 async def _read_body(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Before anything else is done: a body that never comes holds nothing but its connection."""
+    """Read the body before anything else, so that an incomplete body holds only its connection."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             await request.read()
@@ -114,22 +114,22 @@ async def _name_server(request: web.Request, response: web.StreamResponse) -> No
 async def _demand_token(request: web.Request, handler: Handler) -> web.StreamResponse:
     token = request.app[SERVICE].config.fleet_token
     if token and request.path not in _OPEN_PATHS:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        # Headers may hold bytes that are no UTF-8: aiohttp keeps them as surrogates.
-        if not hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode()):
+        supplied = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        # Headers may hold bytes that are not UTF-8; aiohttp keeps them as surrogates.
+        if not hmac.compare_digest(supplied.encode(errors="surrogateescape"), token.encode()):
             raise Unauthorized("this worker wants its fleet token as `Authorization: Bearer ...`")
     return await handler(request)
 
 
 async def _health(request: web.Request) -> web.Response:
-    return _told(health.report(request.app[SERVICE]))
+    return _status_response(health.report(request.app[SERVICE]))
 
 
 async def _ping(request: web.Request) -> web.Response:
-    return _told({"status": request.app[SERVICE].status})
+    return _status_response({"status": request.app[SERVICE].status})
 
 
-def _told(report: dict[str, object]) -> web.Response:
+def _status_response(report: dict[str, object]) -> web.Response:
     taken = report["status"] == "ok"
     headers = {} if taken else {"Retry-After": "1"}
     return web.json_response(report, status=200 if taken else 503, headers=headers)
@@ -140,7 +140,7 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _load(request: web.Request) -> web.Response:
-    """For whoever chooses among copies, once a second."""
+    """Report load and resident adapters to gateways, which poll this once a second to choose a copy."""
     service = request.app[SERVICE]
     return web.json_response(
         {"status": service.status, "pending": service.num_pending, "adapters": service.adapters.digests}
@@ -148,7 +148,9 @@ async def _load(request: web.Request) -> web.Response:
 
 
 async def _drain(request: web.Request) -> web.Response:
-    """For the hook before a container is stopped: answers once nothing runs, or the drain time is over."""
+    """Stop accepting requests; answer once none runs or the drain time is over. For a container's preStop
+    hook.
+    """
     service = request.app[SERVICE]
     await service.drain(service.config.drain_seconds)
     return web.json_response({"status": service.status, "pending": service.num_pending})

@@ -1,10 +1,10 @@
-"""Between HTTP and the engine's thread: adapters acquired, requests numbered, deltas handed out.
+"""Connects HTTP handlers to the engine's thread: acquires adapters, numbers requests, distributes deltas.
 
-The engine's loop is a thread, not a process. A process of its own behind a socket, over the thread in rounds
-taken in turn (32 streams of an 8-layer model of width 384 over HTTP, two cores that others used too): 0.96 of
-the tokens/s, 1.15 of the median and 0.93 of the p99 time between tokens, 1.20 of the TTFT, 1.02 of the CPU
-time. What the thread cannot do is outlive a crash of native code: that ends the worker, and whoever started
-it must start it again.
+The engine's loop is a thread, not a process. A separate process behind a socket was measured against the
+thread in alternating rounds (32 streams of an 8-layer model of width 384 over HTTP, two shared cores): 0.96
+of the tokens/s, 1.15 of the median and 0.93 of the p99 time between tokens, 1.20 of the TTFT, 1.02 of the CPU
+time. A thread does not survive a crash of native code: that ends the worker, and its supervisor must restart
+it.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from worker_engine.text.tokenizer import ChatTokenizer
 log = logging.getLogger(__name__)
 
 RESTART_DELAYS: Final = (0.0, 1.0, 5.0, 15.0, 30.0)
-"""Seconds before each attempt to start a broken engine again; the last one repeats."""
+"""Seconds before each attempt to restart a broken engine; the last one repeats."""
 
 
 class Service:
-    """The model as coroutines see it. Create it, then `start()` on the event loop that serves."""
+    """The model's asynchronous interface. Create it, then call `start()` on the serving event loop."""
 
     def __init__(
         self, config: EngineConfig, startup: Startup | None = None, tokenizer: ChatTokenizer | None = None
     ) -> None:
-        """Loads tokenizer and checkpoint, and computes a first step. Raises ConfigError, CheckpointError.
+        """Load tokenizer and checkpoint, and compute a first step. Raises ConfigError, CheckpointError.
 
         Args:
-            startup: is told when they are done.
-            tokenizer: the checkpoint's, where it has been read already.
+            startup: records the duration of each phase.
+            tokenizer: the checkpoint's tokenizer, if it is already loaded.
         """
         self.started_at = int(time.time())
         self.config, self.startup = config, startup or Startup(began=boot_clock())
@@ -110,7 +110,7 @@ class Service:
 
     @property
     def status(self) -> str:
-        """`ok`, or why no request is taken."""
+        """`ok`, or why requests are refused."""
         if self._stopping or self._draining:
             return "stopping" if self._stopping else "draining"
         return "ok" if self._thread.alive and not self._ended else "restarting"
@@ -129,15 +129,15 @@ class Service:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the engine's thread, from any thread; streams that still run end with an error.
+        """Stop the engine's thread; callable from any thread. Running streams end with an error.
 
-        Blocks for the step in progress.
+        Blocks until the current step is done.
         """
         self._stopping = True
         self._thread.stop()
 
     async def drain(self, seconds: float) -> None:
-        """Takes no more requests, and waits at most `seconds` for those that are here."""
+        """Accept no more requests, and wait at most `seconds` for pending ones."""
         self._draining = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self.limits.empty.wait(), seconds)
@@ -145,7 +145,7 @@ class Service:
     async def generate(
         self, request: GenerateRequest, *, arrived: float | None = None
     ) -> AsyncGenerator[TokenDelta, None]:
-        """Deltas until one carries a finish reason. Closing the iterator early stops the generation.
+        """Yield deltas until one carries a finish reason. Closing the iterator early stops the generation.
 
         Args:
             arrived: when its time limit began, by `time.monotonic`; now by default.
@@ -155,18 +155,18 @@ class Service:
             DeadlineExceeded, GenerationTimedOut: the request's time limit passed, before or after a token.
             AdapterUnavailable, AdapterRefused: as `AdapterPool.acquire`, before the first delta.
             ContextLengthExceeded: the pool cannot hold the request beside its adapter.
-            GrammarTooComplex: its grammar cannot be followed any further.
-            GenerationFailed: the engine gave up on this request.
+            GrammarTooComplex: its grammar became too complex to continue.
+            GenerationFailed: the engine failed on this request.
         """
         arrived = time.monotonic() if arrived is None else arrived
         self._demand_service()
         with self.limits.place(request.origin.tenant):
             async with AsyncExitStack() as stack:
                 adapter = await self._acquire(request, stack)
-                # Once more after the wait, and with no await before the stream stands in `_streams`:
-                # else `_end` could come between, and nobody would ever end the stream.
+                # Check again after the wait, without an await before the stream is in `_streams`. Otherwise
+                # `_end` could run in between and the stream would never end.
                 self._demand_service()
-                # The caller's id may repeat; the engine's may not.
+                # The caller's id may repeat; the engine's must be unique.
                 request = replace(request, request_id=f"{next(self._numbers)}-{request.request_id}")
                 stream: asyncio.Queue[TokenDelta] = asyncio.Queue()
                 self._streams[request.request_id] = stream
@@ -188,7 +188,7 @@ class Service:
             raise Unavailable(f"the worker is {self.status}")
 
     async def _acquire(self, request: GenerateRequest, stack: AsyncExitStack) -> Adapter | None:
-        """The request's adapter, held until `stack` closes; waiting for it counts against the deadline."""
+        """Return the request's adapter, held until `stack` closes; loading counts against the deadline."""
         if request.adapter is None:
             return None
         try:
@@ -207,15 +207,15 @@ class Service:
         return adapter
 
     def _publish(self, deltas: list[TokenDelta]) -> None:
-        """Called in the engine's thread: one wake-up of the event loop per step."""
+        """Pass deltas to the event loop, one wake-up per step. Called in the engine's thread."""
         self._on_loop(self._dispatch, deltas)
 
     def _publish_end(self) -> None:
-        """Called in the engine's thread, as the last thing that it does."""
+        """Report that the engine's thread ends. Its last call."""
         self._on_loop(self._end)
 
     def _on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens
+        with suppress(RuntimeError):  # the loop is closed, so no stream is left
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(callback, *arguments)
 
@@ -228,8 +228,8 @@ class Service:
             self._restart = self._loop.create_task(self._start_again())
 
     async def _start_again(self) -> None:
-        """A new engine in place of the broken one; adapters stay resident, since they are loaded outside."""
-        # Two engines' weights and KV pages may not fit: the old one's go first.
+        """Replace a broken engine by a new one; adapters are loaded outside of it and stay resident."""
+        # Free the old engine first: two sets of weights and KV pages may not fit.
         self.engine.close()
         for delay in itertools.chain(RESTART_DELAYS, itertools.repeat(RESTART_DELAYS[-1])):
             await asyncio.sleep(delay)
@@ -257,7 +257,7 @@ class Service:
 
 
 def _checked(delta: TokenDelta, request: GenerateRequest) -> TokenDelta:
-    """The delta, unless it says that the request failed."""
+    """Return the delta, or raise the request's error if it failed."""
     if delta.finish_reason is FinishReason.REFUSED:
         param = request.sampling.grammar.param if request.sampling.grammar is not None else ""
         raise GrammarTooComplex(f"{param}: {delta.error}", param=param)

@@ -1,4 +1,4 @@
-"""Sequences that wait: the highest priority first, then who was served least, then its requests by turns."""
+"""Waiting sequences: ordered by priority, then by their tenant's served tokens, then round-robin."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from worker_engine.fairness import Account, Accounts
 from worker_engine.sequence import Sequence
 
 AGING_SECONDS: Final = 10.0
-"""A tenant's requests of one priority gain one step for each such time in which none of them was admitted."""
+"""Seconds without an admission after which a tenant's requests of one priority gain one priority step."""
 LOOKAHEAD: Final = 64
-"""Requests of one tenant and priority looked at when the first cannot run beside the batch's adapters."""
+"""Requests of one tenant and priority that are tried when the first cannot join the batch's adapters."""
 
 
 class Group:
-    """One tenant's waiting requests of one priority, which take turns.
+    """One tenant's waiting requests of one priority, served round-robin.
 
-    In each round every request that waits gets one sequence in, and who comes joins the next round: `n` of
-    128 holds another request up by one sequence, not by 128, and is not held up for ever by others.
+    In each round every waiting request gets one sequence admitted, and new requests join the next round. So a
+    request with `n` of 128 delays another one by one sequence, not by 128, and is not starved by others.
     """
 
     __slots__ = ("_round", "account", "priority", "sequences", "since")
@@ -31,7 +31,7 @@ class Group:
         self._round = 0
 
     def add(self, sequence: Sequence) -> None:
-        """Behind those whose turn comes in the same round."""
+        """Add a sequence behind those of its round."""
         sequence.turn = self._round + 1 + sequence.request.place
         at = len(self.sequences)
         while at and self.sequences[at - 1].turn > sequence.turn:
@@ -39,26 +39,26 @@ class Group:
         self.sequences.insert(at, sequence)
 
     def admit(self, sequence: Sequence, now: float) -> None:
-        """Its turn has come and gone."""
+        """Remove a sequence that is admitted, and advance the round."""
         self.since, self._round = now, max(self._round, sequence.turn)
 
     def rank(self, now: float, highest: int) -> tuple[float, float, int]:
-        """Smaller goes first. `highest`: the greatest priority that anyone asks for."""
+        """Return the group's sort key; smaller goes first. `highest`: the highest priority of any request."""
         return rank(self.account, self.priority, now - self.since, highest)
 
 
 def rank(account: Account, priority: int, waited: float, highest: int) -> tuple[float, float, int]:
-    """Smaller goes first.
+    """Return the sort key of a group or running prompt; smaller goes first.
 
-    Age counts from the group's last admission, not from a request's arrival, and lifts to the highest
-    priority in sight at most: else the backlog of a tenant that floods would outrank everybody by its age.
+    Age counts from the group's last admission, not from a request's arrival, and raises the priority at most
+    to `highest`. Otherwise the backlog of a flooding tenant would outrank everyone by its age.
     """
     aged = min(priority + int(waited / AGING_SECONDS), max(highest, priority))
     return (-aged, account.served, account.num_running)
 
 
 class WaitingQueue:
-    """Not bounded by itself: the service refuses before it grows too long."""
+    """All waiting sequences. Unbounded: the service refuses requests before the queue grows too long."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -75,20 +75,20 @@ class WaitingQueue:
         return (sequence for group in self._groups.values() for sequence in group.sequences)
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """Opens the tenant's account and lines up a new sequence."""
+        """Open the tenant's account and queue a new sequence."""
         origin = sequence.request.origin
         sequence.account = self._accounts.enqueue(origin.tenant, origin.tenant_weight)
         self._group(sequence, now).add(sequence)
         self._length += 1
 
     def put_back(self, sequence: Sequence, now: float) -> None:
-        """A sequence that ran already goes before its tenant's others."""
+        """Queue a preempted sequence ahead of its tenant's others."""
         self._accounts.requeue(sequence.account)
         self._group(sequence, now).sequences.appendleft(sequence)
         self._length += 1
 
     def remove(self, sequence: Sequence, *, admitted_at: float | None = None) -> None:
-        """Raises ValueError when it does not wait here."""
+        """Remove a sequence. Raises ValueError when it does not wait here."""
         key = (sequence.account.tenant, sequence.request.origin.priority)
         group = self._groups.get(key)
         if group is None:
@@ -106,14 +106,14 @@ class WaitingQueue:
         return max((group.priority for group in self._groups.values()), default=0)
 
     def groups(self, now: float) -> list[Group]:
-        """All groups, in whose turn it is."""
+        """Return all groups in scheduling order."""
         if len(self._groups) < 2:
             return list(self._groups.values())
         highest = self.highest_priority
         return sorted(self._groups.values(), key=lambda group: group.rank(now, highest))
 
     def in_turn(self, now: float) -> Iterator[tuple[Group, Sequence]]:
-        """Sequences in whose turn it is; the queue must not change meanwhile."""
+        """Yield sequences in scheduling order; the queue must not change meanwhile."""
         for group in self.groups(now):
             for sequence in islice(group.sequences, LOOKAHEAD):
                 yield group, sequence

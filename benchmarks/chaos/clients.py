@@ -1,4 +1,4 @@
-"""Clients that write down what they saw: streams, hang-ups, whole answers, several choices, repeats."""
+"""Clients that record their observations: streams, hang-ups, whole answers, several choices, repeats."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ import aiohttp
 from benchmarks.chaos.processes import KEY, MODEL, Killable
 
 _KINDS: Final = {"stream": 66, "hang-up": 12, "choices": 6, "whole": 8, "failing": 4, "repeat": 4}
-"""What is sent, in hundredths."""
+"""Percentage of each kind of request."""
 _DELAY: Final = 0.05
 _AGAIN_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
 class Seen:
-    """What a client saw of one answer with HTTP 200.
+    """A client's record of one answer with HTTP 200.
 
     Attributes:
-        gateway: index of the one that answered.
-        asked: tokens that the backend was to make.
+        gateway: index of the gateway that answered.
+        asked: tokens that the backend should generate.
         started: `time.monotonic()` when it was sent.
-        tokens: `time.monotonic()` as each token came.
+        tokens: `time.monotonic()` as each token arrived.
         end: `whole`, `error` (an error event), `cut` (the connection broke) or `hang-up` (by the client).
-        ended: `time.monotonic()` at that.
-        replayed: it was a stored answer, of another request.
+        ended: `time.monotonic()` at its end.
+        replayed: it was a stored answer of an earlier request with the same key.
     """
 
     request_id: str
@@ -47,9 +47,9 @@ class Seen:
 
 
 class Clients:
-    """So many at once, until so many answers have been seen; `ended` is called after each.
+    """`at_once` concurrent clients that send `streams` requests; `ended` is called after each.
 
-    What was refused, or broke before its headers, is sent again and counted apart.
+    Requests that were refused, or broke before the headers, are sent again and counted separately.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Clients:
             self._ended()
 
     def _request(self, kind: str) -> tuple[dict[str, Any], int]:
-        """A body, and the token after which the client leaves (0 for never)."""
+        """Return a body, and the token after which the client hangs up (0 for never)."""
         tokens = self._rng.randint(4, 90)
         plan: dict[str, Any] = {"tokens": tokens, "delay": _DELAY}
         if kind == "failing":
@@ -103,7 +103,7 @@ class Clients:
     async def _send(
         self, session: aiohttp.ClientSession, body: dict[str, Any], key: str, leave_after: int
     ) -> bool:
-        """Sends once; False when no answer began."""
+        """Send once; return False if no answer began."""
         number = self._rng.randrange(len(self._gateways))
         url = f"http://127.0.0.1:{self._gateways[number].port}/v1/chat/completions"
         headers = {"authorization": f"Bearer {KEY}"} | ({"idempotency-key": key} if key else {})
@@ -114,7 +114,7 @@ class Clients:
             async with session.post(url, json=body, headers=headers) as answer:
                 if answer.status != 200:
                     self.refused[str(answer.status)] += 1
-                    # 409: the gateway that was to answer this key is dead, and holds it for a minute.
+                    # 409: the gateway that held this key is dead, and the key stays locked for a minute.
                     return answer.status == 409
                 replayed = "idempotent-replayed" in answer.headers
                 seen = Seen(answer.headers["x-request-id"], number, asked, started, replayed)
@@ -129,7 +129,7 @@ class Clients:
 
 
 def _shows(line: bytes) -> bool:
-    """Whether an event shows text: a worker's first names the role, its last the reason for the end."""
+    """Return True if an event has text: a worker's first event has the role, its last the finish reason."""
     if b'"choices":[{' not in line:
         return False
     choices = json.loads(line.removeprefix(b"data:"))["choices"]

@@ -1,4 +1,4 @@
-"""Holds the bill against what clients saw and what backends made."""
+"""Compares the bill with the clients' records and the backends' tokens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarks.chaos.clients import Seen
 from benchmarks.chaos.processes import Told
 
 LAST_SECONDS: Final = 1.0
-"""Of a stream that a kill of its gateway cut, so much may be seen and not billed."""
+"""Tokens of this last stretch of a stream may be unbilled if a kill of its gateway cut the stream."""
 _PROMPT: Final = (11, 5)
-"""Prompt tokens, and those of them that were cached, of every request."""
+"""Prompt tokens and cached tokens of every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One usage event as it stands in the database."""
+    """One usage event as stored in the database."""
 
     request_id: str
     attempt: int
@@ -33,17 +33,17 @@ class Row:
 
 @dataclass(slots=True)
 class Verdict:
-    """What came out. Each list holds requests that are wrong.
+    """The result of a reconciliation. Each list holds requests that are wrong.
 
     Attributes:
-        streams: answers with HTTP 200 of which a client saw at least one token.
+        streams: answers with HTTP 200 of which a client received at least one token.
         once: of those, how many are billed once.
         ends: how they ended.
         over: billed more than was generated.
-        under: billed less than was seen, beyond the last second of a stream that a kill cut.
-        unlike: a whole answer, or a prompt, billed other than it was.
-        unbilled_tokens: seen and not billed, in the last seconds that kills cut.
-        longest_unbilled: seconds before the kill at which the first of those came, at most.
+        under: billed less than was received, beyond the last second of a stream that a kill cut.
+        unlike: a whole answer, or a prompt, billed with wrong counts.
+        unbilled_tokens: received and not billed, in the last seconds before kills.
+        longest_unbilled: longest time in seconds from the first unbilled token to the kill.
     """
 
     streams: int = 0
@@ -72,7 +72,12 @@ def reconcile(
     deaths: Sequence[Sequence[float]],
     told: Mapping[str, Told] | None = None,
 ) -> Verdict:
-    """`deaths` has each gateway's, ascending; `told` what a real worker reported of what it served."""
+    """Compare the records, rows and generated tokens.
+
+    Args:
+        deaths: by gateway, in ascending order.
+        told: usage that a real worker reported for its requests.
+    """
     told = told or {}
     verdict = Verdict()
     by_request: dict[str, list[Row]] = {}
@@ -119,17 +124,17 @@ def _judge(
         else:
             verdict.under.append(f"{label}: {row}, the next token came {stretch:.2f} s before the kill")
     elif item.end == "whole":
-        # A worker's answer may end by itself before it has as many tokens as were asked for.
+        # A worker's answer may end before it has as many tokens as requested.
         made = {item.asked, told.completion_tokens} if told else {item.asked}
         if row.completion_tokens not in made or row.status != "ok":
             verdict.unlike.append(f"{label}: {row}")
 
 
 def _death(item: Seen, deaths: Sequence[float]) -> float:
-    """When the gateway died under a stream; infinity when it did not.
+    """Return when the gateway died under a stream; infinity if it did not.
 
-    A cut is seen after the death, and what was on its way then too. A client that hung up may have left
-    before it, while its leaving was not on record yet.
+    A client sees a cut after the death, and receives data in transit. A client that hung up may have left
+    before the death, before its disconnect was recorded.
     """
     if item.end == "cut":
         last = bisect.bisect_right(deaths, item.ended) - 1

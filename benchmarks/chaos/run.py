@@ -1,4 +1,4 @@
-"""One run: load, kills, the end of it, and the verdict."""
+"""One run: load, kills, shutdown, and the verdict."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 from gateway.admission.script import PREFIX, SLOTS
 
 VICTIMS: Final = ("gateway", "upstream", "ingester", "redis", "gateway", "emptied redis")
-"""In these shares, in random order; an emptied Redis comes back without its data."""
+"""Killed equally often, in random order; an emptied Redis returns without its data."""
 _DOWN_SECONDS: Final = 1.0
-"""A process stays away for up to so long."""
+"""Longest time that a process stays down."""
 _PATIENCE_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         kills: how often each kind of process was killed.
@@ -64,14 +64,15 @@ async def run(
     outages: bool = False,
     worker: Path | None = None,
 ) -> Outcome:
-    """Raises TimeoutError when something does not come back, or usage does not arrive.
+    """Run the load and the kills. Raises TimeoutError when something does not recover, or usage does not
+    arrive.
 
     Args:
         database_url: migrated and empty.
-        outages: of the database too, which must be PostgreSQL's.
-        worker: folder of a checkpoint that one of the two backends serves by a real worker.
+        outages: also interrupt the database, which must be PostgreSQL.
+        worker: folder of a checkpoint that a real worker serves as one of the two backends.
     """
-    # Fewer places than clients: some wait for one, and a place that is lost would be missed.
+    # Fewer slots than clients: some wait for one, so that a leaked slot would be noticed.
     plant = Plant(folder, database_url, places=max(1, 3 * at_once // 4), worker=worker)
     chaos = _Chaos(plant, streams, kills, seed, [*VICTIMS, *(["database"] if outages else [])])
     started = time.monotonic()
@@ -86,7 +87,7 @@ async def run(
         await _until(plant, _ready)
         await _until(plant, _no_places)
         for gateway in plant.gateways:
-            # A stop ships what is left, so that nothing can come after the bill is read.
+            # A stop ships the remaining events, so that none can arrive after the bill is read.
             await asyncio.to_thread(gateway.stop)
         await _until(plant, _ingested)
         publishing.cancel()
@@ -100,7 +101,7 @@ async def run(
 
 
 class _Chaos:
-    """Kills a process each time that so many streams more have ended, and starts it again soon."""
+    """Kills a process each time a number of streams has ended, and restarts it soon after."""
 
     def __init__(self, plant: Plant, streams: int, kills: int, seed: int, victims: Sequence[str]) -> None:
         self.kills: Counter[str] = Counter()
@@ -119,7 +120,7 @@ class _Chaos:
             self._tasks.append(asyncio.create_task(self._strike(self._plan.pop())))
 
     async def over(self) -> None:
-        """Returns when every kill has been done and all that was killed was started again."""
+        """Return when every kill has been done and everything has been restarted."""
         self._tasks += [asyncio.create_task(self._strike(victim)) for victim in self._plan]
         self._plan = []
         await asyncio.gather(*self._tasks)
@@ -127,7 +128,7 @@ class _Chaos:
     async def _strike(self, victim: str) -> None:
         process = None if victim == "database" else self._rng.choice(self._processes(victim))
         pause = self._rng.uniform(0, _DOWN_SECONDS)
-        # One death of a process at a time: it is up again before the next.
+        # Kill a process again only after it has been restarted.
         async with self._locks[victim if process is None else process.name]:
             if process is None:
                 await asyncio.to_thread(set_open, self._plant.database_url, open_=False)
@@ -151,9 +152,9 @@ class _Chaos:
 
 
 async def _keep_routes(plant: Plant) -> None:
-    """Stands where the control plane's publisher stands: an emptied Redis gets its routes again."""
+    """Restore the routes after Redis was emptied, in place of the control plane's publisher."""
     table = plant.routes()
-    # Without the client's own repetitions, which would hold up the clients.
+    # Without the client's own retries, which would delay the clients.
     retry = Retry(NoBackoff(), 0)
     with redis.Redis.from_url(plant.redis_url, socket_timeout=2, retry=retry) as client:
         while True:
@@ -174,7 +175,7 @@ async def _until(plant: Plant, state: Callable[[Plant], object]) -> None:
 
 
 def _ready(plant: Plant) -> bool:
-    """Whether every process runs and every gateway takes work."""
+    """Return True if every process runs and every gateway and worker accepts requests."""
     for each in plant.processes:
         if each.process is None or each.process.poll() is not None:
             raise RuntimeError(f"{each.name} has ended by itself: {each.log.read_text()[-3000:]}")
@@ -189,7 +190,7 @@ def _ready(plant: Plant) -> bool:
 
 
 def _no_places(plant: Plant) -> bool:
-    """Whether no gateway holds a place any more; a dead one's are not looked at."""
+    """Return True if no living gateway holds a concurrency slot."""
     with redis.Redis.from_url(plant.redis_url, socket_timeout=2) as client:
         try:
             held = cast(dict[bytes, bytes], client.hgetall(f"{PREFIX}concurrency:tenant:acme"))
@@ -200,7 +201,7 @@ def _no_places(plant: Plant) -> bool:
 
 
 def _ingested(plant: Plant) -> bool:
-    """Whether the stream is empty: entries leave it once they are in the database."""
+    """Return True if the stream is empty: entries are deleted once they are in the database."""
     with redis.Redis.from_url(plant.redis_url, socket_timeout=2) as client:
         try:
             return not client.xlen(USAGE_STREAM)

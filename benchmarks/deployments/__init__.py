@@ -1,9 +1,9 @@
-"""Hundreds of adapters on two base models, by the whole product in front of the local SageMaker.
+"""Hundreds of adapters on two base models, through the whole product in front of the local SageMaker.
 
-PostgreSQL, Redis, the web process, Celery, the publisher, a gateway and the local SageMaker are processes of
-their own, and behind it are the bundled worker's. Every adapter is registered over REST, placed as an
-inference component, asked for through the gateway all the time, updated to another version, and removed.
-GRAFTWORK_TEST_POSTGRES_URL says where the database is made and dropped; `sqlite` has it in a file.
+PostgreSQL, Redis, the web process, Celery, the publisher, a gateway and the local SageMaker are separate
+processes, and so are the bundled workers behind it. Every adapter is registered over REST, placed as an
+inference component, requested through the gateway all the time, updated to another version, and removed.
+GRAFTWORK_TEST_POSTGRES_URL names the server where the database is created and dropped; `sqlite` uses a file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from benchmarks.figure import Figure
 
 ADAPTERS: Final = 300
 RATES: Final = {"CreateInferenceComponent": 5.0, "DeleteInferenceComponent": 5.0}
-"""Calls a second, above which the account throttles."""
+"""Calls per second, above which the account throttles."""
 SPARE: Final = 10
-"""Components beyond one of each adapter, out of which an update has to come: a tenth would be ample."""
+"""Components beyond one per adapter, which an update needs temporarily: a tenth would be ample."""
 
 
 def run(*, adapters: int = ADAPTERS) -> Iterator[Figure]:
-    """One run; what it came to."""
+    """Do one run and yield its figures."""
     server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
     limits = {"rates": RATES, "component_quota": adapters + len(BASES) + max(SPARE, adapters // 10)}
     with tempfile.TemporaryDirectory(prefix="graftwork-deployments-") as name:
@@ -37,7 +37,7 @@ def run(*, adapters: int = ADAPTERS) -> Iterator[Figure]:
 
 
 def figures(outcome: Outcome) -> Iterator[Figure]:
-    """What a run says, the promise first."""
+    """Yield the figures of a run, failed requests first."""
     tally, requests = outcome.tally, outcome.tally.requests
     for failure in tally.failures[:20]:
         _tell(f"FAILED {failure}")

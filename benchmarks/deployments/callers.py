@@ -1,4 +1,4 @@
-"""Callers in a closed loop: streams of whichever adapters should be there, one after the other, checked."""
+"""Closed-loop callers: each streams answers of the known adapters one after another, and checks them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
 
 
 class AnswerError(Exception):
-    """A request was refused, broken off, or answered by somebody else's weights."""
+    """A request was refused, broken off, or answered by another version's or adapter's weights."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What may be asked for under one name, and what it may answer.
+    """A model name to request, and its valid answers.
 
     Attributes:
-        model: as requests name it.
+        model: the name in requests.
         texts: answers of the versions that may serve it now, by version.
         moved: `time.monotonic()` at which its alias's move to the newest was confirmed; 0 before.
     """
@@ -40,13 +40,13 @@ class Asked:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the requests.
+    """The results of the requests.
 
     Attributes:
-        requests: by phase, whatever became of them.
+        requests: by phase, including failed ones.
         failures: one line each.
-        lag: the longest time after a move was confirmed at which a request began that the old version
-            answered, seconds.
+        lag: longest time in seconds after a confirmed move at which a request began that the old version
+            answered.
     """
 
     requests: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Tally:
 
 
 class Callers:
-    """So many at once, in a thread of their own. `known` is changed by whoever drives the run."""
+    """`count` concurrent callers in their own thread. The run updates `known` while they run."""
 
     def __init__(self, url: str, key: str, count: int, *, seed: int = 1) -> None:
         self.tally, self.phase = Tally(), ""
@@ -75,7 +75,7 @@ class Callers:
         self._loop.close()
 
     def learn(self, model: str) -> str:
-        """The first answer of a version that has just come; it counts like any other."""
+        """Return the first answer of a new version; the request counts like any other."""
         return asyncio.run_coroutine_threadsafe(self._learn(model), self._loop).result()
 
     async def _learn(self, model: str) -> str:
@@ -101,12 +101,12 @@ class Callers:
                 await self._ask(session, asked)
 
     async def _ask(self, session: aiohttp.ClientSession, asked: Asked) -> None:
-        # The texts first: whoever adds one has taken the time of the move before it away by then.
+        # Copy the texts first: a new text is added only after `moved` was reset.
         texts = dict(asked.texts)
         began, phase, moved, may = time.monotonic(), self.phase, asked.moved, set(texts.values())
         try:
             text = await self._text(session, asked.model)
-            # Of a version that came while this was on its way the answer is as right.
+            # The answer of a version that was added during the request is also correct.
             if text not in may | set(asked.texts.values()):
                 raise AnswerError(f"answered {text!r}, which is none of {sorted(may)}")
             if moved and text != texts[max(texts)] and text in may:
@@ -117,7 +117,7 @@ class Callers:
             self.tally.requests[phase] += 1
 
     async def _text(self, session: aiohttp.ClientSession, model: str) -> str:
-        """A whole stream's text. Raises AnswerError."""
+        """Return the text of a whole stream. Raises AnswerError."""
         pieces, finished, done = [], "", False
         async with session.post(self._url, json=_BODY | {"model": model}) as answer:
             if answer.status != 200:

@@ -30,7 +30,7 @@ _START_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class Plant:
-    """Everything that runs, each on a port of its own; `work` is the folder of SageMaker's copies."""
+    """All processes, each with its own port; `work` is the folder of SageMaker's copies."""
 
     web: str
     gateway: str
@@ -40,19 +40,19 @@ class Plant:
     environ: Mapping[str, str]
 
     def aws(self, service: str) -> Any:
-        """A boto3 client of the account, as any customer's."""
+        """Return a boto3 client of the account, like a customer's."""
         return boto3.client(
             service, endpoint_url=self.sagemaker, region_name=REGION, aws_access_key_id=_KEY,
             aws_secret_access_key=_SECRET, config=Config(retries={"total_max_attempts": 8}),
         )  # fmt: skip
 
     def routes_version(self) -> int:
-        """The version of the route table by which the gateway serves."""
+        """Return the version of the gateway's current route table."""
         answer = httpx.get(f"{self.gateway}/readyz", trust_env=False)
         return int(answer.json()["routes_version"] or 0)
 
     def left(self) -> dict[str, list[str]]:
-        """All that is in the account, by kind; and the workers that run."""
+        """Return all resources in the account by kind, and the running workers."""
         sagemaker, s3 = self.aws("sagemaker"), self.aws("s3")
         kinds = {
             "list_inference_components": ("InferenceComponents", "InferenceComponentName"),
@@ -78,10 +78,10 @@ class Plant:
 
 @contextlib.contextmanager
 def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) -> Iterator[Plant]:
-    """Starts all of it on a migrated database.
+    """Start everything on a migrated database.
 
     Args:
-        sagemaker: fields of the local SageMaker's configuration beside those that are given here.
+        sagemaker: additional fields of the local SageMaker's configuration.
     """
     redis, web, gateway, aws = (free_port() for _ in range(4))
     environ = {
@@ -95,7 +95,7 @@ def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) ->
         "GRAFTWORK_WEB_URL": f"http://127.0.0.1:{web}",
         "GRAFTWORK_WAL_DIR": str(folder / "wal"),
         "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'store'}",
-        # Longer than any request of the load takes, and than gateways take to hear of a route's end.
+        # Longer than any request of this load, and than gateways take to learn that a route has ended.
         "GRAFTWORK_DEPLOYMENT_DRAIN_SECONDS": "3",
         "AWS_ACCESS_KEY_ID": _KEY,
         "AWS_SECRET_ACCESS_KEY": _SECRET,
@@ -134,7 +134,7 @@ def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) ->
 def _processes(
     folder: Path, environ: Mapping[str, str], *, web: int, redis: int, aws: int
 ) -> Sequence[Killable]:
-    """In the order in which they need one another."""
+    """Return the processes in order of dependency."""
 
     def process(name: str, *command: str) -> Killable:
         return Killable(name, command, environ, folder / f"{name}.log")
@@ -158,7 +158,7 @@ def _processes(
 
 
 class Staff:
-    """What only staff may do, by a process of the control plane's code; one line asks, one answers."""
+    """Staff-only actions, run in a process of the control plane's code; one line per request and answer."""
 
     def __init__(self, plant: Plant, log: Path) -> None:
         with log.open("ab") as stderr:
@@ -170,12 +170,12 @@ class Staff:
         self._log = log
 
     def ask(self, action: str, **arguments: Any) -> Any:
-        """Raises RuntimeError when the process has ended; its log says why."""
-        asked, answers = self._process.stdin, self._process.stdout
-        if asked is None or answers is None:
+        """Return the action's result. Raises RuntimeError with the log when the process has ended."""
+        requests, answers = self._process.stdin, self._process.stdout
+        if requests is None or answers is None:
             raise RuntimeError("the process has no pipes")
-        asked.write(json.dumps([action, arguments]) + "\n")
-        asked.flush()
+        requests.write(json.dumps([action, arguments]) + "\n")
+        requests.flush()
         if not (line := answers.readline()):
             raise RuntimeError(f"{action}: {self._log.read_text()[-3000:]}")
         return json.loads(line)

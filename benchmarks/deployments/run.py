@@ -1,4 +1,4 @@
-"""The life of many adapters: deployed, asked all the time, updated, removed, and nothing left of them."""
+"""The life of many adapters: deployed, requested continuously, updated and removed without leftovers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _PATIENCE: Final = 3600.0
 """Seconds that a phase may take; the machine may be slow."""
 _INSTANCE: Final = "ml.g5.12xlarge"
 _LEAVING: Final = 25
-"""Adapters that are removed together, while the others are asked on."""
+"""Adapters that are removed together, while requests for the others continue."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         seconds: by phase.
-        tally: what became of the requests.
-        answers: distinct first answers, of all versions that came to serve.
-        served: versions that came to serve.
+        tally: the results of the requests.
+        answers: distinct first answers, of all versions that were served.
+        served: number of versions that were served.
         steps: the control plane's journal, summed.
-        left: what was in the account at the end, by kind.
+        left: resources left in the account at the end, by kind.
     """
 
     adapters: int
@@ -57,14 +57,14 @@ def life(
     sagemaker: Mapping[str, Any],
     tell: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """One run in `folder`, on a migrated and empty database.
+    """Do one run in `folder`, on a migrated and empty database.
 
     Args:
-        sagemaker: of the local SageMaker's configuration: rates and quotas that it is to hold to.
-        tell: is told how far it is.
+        sagemaker: rates and quotas for the local SageMaker's configuration.
+        tell: called with progress messages.
 
     Raises:
-        TimeoutError: something does not come, or does not go.
+        TimeoutError: a resource does not appear, or does not disappear.
     """
     folders = {
         name: write_model(folder / "models" / name, seed=seed) for seed, name in enumerate(BASES, start=1)
@@ -101,7 +101,7 @@ class _Life:
         self._api.close()
 
     def through(self) -> Outcome:
-        """All phases, one after the other."""
+        """Run all phases in order."""
         outcome = self._outcome
         with self._phase("bases"):
             self._staff.ask("deploy", bases=BASES, instance_type=_INSTANCE)
@@ -114,11 +114,11 @@ class _Life:
         with self._phase("update"):
             self._bring(version=2)
         with self._phase("settled"):
-            # Old versions are gone, or going; the load goes on.
+            # Old versions are being removed while the load continues.
             self._until(lambda look: look["placements"] == {"ready": len(self._names)})
         with self._phase("remove"):
             for start in range(0, len(self._names), _LEAVING):
-                self._leave(self._names[start : start + _LEAVING])
+                self._delete_adapters(self._names[start : start + _LEAVING])
             self._until(lambda look: not look["placements"])
         with self._phase("bases removed"):
             self._callers.known.clear()
@@ -139,7 +139,7 @@ class _Life:
         )
 
     def _bring(self, *, version: int) -> None:
-        """The next version of every adapter: registered at once, and asked for as it comes to serve."""
+        """Register the next version of every adapter, and request each as soon as it is served."""
         waiting = set(self._names)
         with ThreadPoolExecutor(2) as pool:
             sent = [
@@ -166,7 +166,7 @@ class _Life:
         ).raise_for_status()
 
     def _take_over(self, names: Sequence[str], version: int) -> None:
-        """Their aliases come to mean `version`, which serves; the version before is deleted."""
+        """Move the adapters' aliases to `version`, which is served, and delete the previous version."""
         known = self._callers.known
         coming: dict[str, Asked] = {}
         for name in names:
@@ -184,17 +184,17 @@ class _Life:
                 del known[name].texts[version - 1]
                 self._api.delete(f"/adapters/{name}/versions/{version - 1}").raise_for_status()
 
-    def _leave(self, names: Sequence[str]) -> None:
-        """Nobody asks for them any more, then they are deleted; what runs still ends."""
+    def _delete_adapters(self, names: Sequence[str]) -> None:
+        """Stop requesting the adapters, then delete them; running requests may finish."""
         for name in names:
             del self._callers.known[name]
-        # A request that was chosen before is on its way by now.
+        # A request chosen before the removal has been sent by now.
         time.sleep(0.2)
         for name in names:
             self._api.delete(f"/adapters/{name}").raise_for_status()
 
     def _in_force(self) -> None:
-        """Waits until the gateway serves by the routes as they are now."""
+        """Wait until the gateway uses the current routes."""
         version = self._staff.ask("look")["routes"]
         wait_until(lambda: self._plant.routes_version() >= version, seconds=60, name="routes", pause=0.05)
 

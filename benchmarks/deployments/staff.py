@@ -1,6 +1,6 @@
-"""What staff do in the run, by the control plane's services: `python -m benchmarks.deployments.staff`.
+"""Staff actions of the run, using the control plane's services: `python -m benchmarks.deployments.staff`.
 
-Reads `[action, arguments]` a line, writes an answer a line.
+Reads `[action, arguments]` per line, and writes one answer per line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORKER: Final = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.05", "GRAFTWORK_WORKER_
 
 
 def prepare(*, sagemaker: str, region: str, store: str, bases: dict[str, str]) -> str:
-    """A tenant, base models from folders, and a target; the text of a key of the tenant's."""
+    """Create a tenant, base models from folders, and a target; return the text of an API key."""
     tenant = tenant_create(slug="orchard", name="Orchard")
     _, key = api_key_create(tenant=tenant, name="bench", scopes=["manage", "inference"])
     for name, folder in bases.items():
@@ -42,7 +42,7 @@ def prepare(*, sagemaker: str, region: str, store: str, bases: dict[str, str]) -
 
 
 def deploy(*, bases: list[str], instance_type: str) -> None:
-    """A deployment of each base model, all on one endpoint."""
+    """Deploy each base model, all on one endpoint."""
     for base in BaseModel.objects.filter(name__in=bases).order_by("name"):
         deployment_create(
             name=base.name, target=Target.objects.get(), base_model=base, endpoint="shared",
@@ -51,7 +51,7 @@ def deploy(*, bases: list[str], instance_type: str) -> None:
 
 
 def look() -> dict[str, Any]:
-    """How far deployments are, and which versions of which adapters can be asked for."""
+    """Return the state of deployments and placements, the ready adapter versions, and the route version."""
     deployments = {
         row.name: [row.status, row.reason, row.removed_at is not None]
         for row in Deployment.objects.order_by("name")
@@ -67,13 +67,13 @@ def look() -> dict[str, Any]:
 
 
 def remove() -> None:
-    """All deployments."""
+    """Remove all deployments."""
     for row in Deployment.objects.filter(removed_at=None):
         deployment_remove(deployment=row)
 
 
 def steps() -> dict[str, Any]:
-    """The journal's calls by action, and what was refused."""
+    """Return the journal's calls by action, and the refused ones by cause."""
     rows = DeploymentStep.objects
     refused = rows.filter(outcome=DeploymentStep.Outcome.FAILED).values_list("cause", flat=True)
     return {

@@ -1,4 +1,4 @@
-"""The worker beside the engines that a team might choose instead, on this CPU. See README.md."""
+"""The worker compared with alternative engines on this CPU. See README.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-# As the worker sets it for itself, here for all that runs in this process: libgomp reads it when torch loads.
+# As the worker does, for everything in this process; libgomp reads it when torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from benchmarks.engine.adapter_cost import adapter_cost
@@ -20,7 +20,7 @@ MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "model
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Yields the figures of the servers over HTTP and, unless `quick`, of the engine in this process."""
+    """Yield the figures of the servers over HTTP and, unless `quick`, of the engine in this process."""
     yield from compare(MODEL, quick=quick)
     if not quick:
         yield from adapter_cost(MODEL)

@@ -1,8 +1,8 @@
-"""What adapters cost a decode step, beside what reading their weights must cost.
+"""Cost of adapters per decode step, compared with the cost of reading their weights.
 
-A decode step reads every weight of the base once, and each adapter's that it serves. Were reading all there
-is, a step with adapters would take (base + adapters) / base bytes times a step without. Steps with and
-without adapters are timed in turn, on the engine in this process, with nothing but decoding in them.
+A decode step reads every weight of the base once, and those of each adapter in the batch. If reading were all
+the work, a step with adapters would take (base + adapters) / base bytes times a step without. Steps with and
+without adapters alternate, on the engine in this process, with decoding only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOAL: Final = 1.15
 
 
 def adapter_cost(model: Path) -> Iterator[Figure]:
-    """Yields, for each case, a step's time over the base's and over what the bytes alone allow."""
+    """Yield, for each case, a step's time against the base's time scaled by the bytes."""
     process = InProcess(model)
     base_bytes = sum(path.stat().st_size for path in model.glob("*.safetensors"))
     with tempfile.TemporaryDirectory() as folder:
@@ -57,14 +57,14 @@ def _step_ms(process: InProcess, base: Sequence[None], adapters: Sequence[Adapte
 
 
 def decode_ms(process: InProcess, adapters: Sequence[Adapter | None]) -> float:
-    """Milliseconds of a step in which every stream decodes, the median of `STEPS`."""
+    """Return the milliseconds of a step in which every stream decodes, the median of `STEPS`."""
     engine = process.engine
     sampling = SamplingParams(PROMPT, temperature=0.0, ignore_eos=True)
     for index, adapter in enumerate(adapters):
         prompt = tuple(100 + (7 * index + 13 * place) % 40_000 for place in range(PROMPT))
         engine.add_request(GenerateRequest(str(index), prompt, sampling), adapter)
     decoding = 0
-    while decoding < len(adapters):  # the step after the last prompt decodes alone
+    while decoding < len(adapters):  # the step after the last prefill only decodes
         decoding = len(engine.step())
     times = []
     for _ in range(STEPS):

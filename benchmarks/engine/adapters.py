@@ -1,4 +1,4 @@
-"""As many adapters as a scenario wants, each with weights of its own, out of one of the demo's."""
+"""Generates adapters with different weights from one of the demo's."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_dige
 
 RANK: Final = 8
 SOURCE: Final = Path(__file__).resolve().parents[2] / "demo" / "adapters" / "strict-json"
-"""Rank 8 on q, k, v and o: what every contender serves."""
+"""Rank 8 on q, k, v and o, which every contender supports."""
 _SPREAD: Final = 0.1
-"""Each weight is multiplied with 1 + this times a normal draw: other numbers, still a working adapter."""
+"""Each weight is multiplied by 1 + this times a normal draw: different numbers, still a working adapter."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchAdapter:
-    """A PEFT folder and how our worker is told of it."""
+    """A PEFT folder and the worker's reference to it."""
 
     folder: Path
     ref: AdapterRef
 
 
 def make_adapters(folder: Path, count: int) -> list[BenchAdapter]:
-    """Writes `count` adapters under `folder`, bf16 as the model, the same ones on every call."""
+    """Write `count` adapters under `folder`, in bf16 like the model, the same ones on every call."""
     weights = load_file(SOURCE / ADAPTER_FILES[1])
     return [_make(folder / f"adapter-{index}", weights, index) for index in range(count)]
 
@@ -47,7 +47,7 @@ def _make(folder: Path, weights: dict[str, torch.Tensor], index: int) -> BenchAd
 
 
 def ref_of(folder: Path, *, rank: int) -> AdapterRef:
-    """The reference by which the worker loads the adapter in `folder`."""
+    """Return the reference by which the worker loads the adapter in `folder`."""
     sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ADAPTER_FILES}
     digest = adapter_digest(sums)
     name = engine_name(tenant="bench", adapter=folder.name, version=1, sha256=digest)

@@ -1,4 +1,4 @@
-"""All contenders over HTTP, scenario by scenario, their rounds in turn."""
+"""Compares all contenders over HTTP, scenario by scenario, in alternating rounds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PEERS: Final[tuple[type[Contender], ...]] = (LlamaCpp, VllmCpu)
 
 
 def compare(model: Path, *, quick: bool) -> Iterator[Figure]:
-    """Yields every scenario's figures as soon as they are known, ours beside each peer that is installed.
+    """Yield every scenario's figures as soon as they are known, ours against each installed peer.
 
     Raises:
-        RuntimeError: a contender did not start, or did not compute what was asked.
+        RuntimeError: a contender did not start, or returned other token counts than requested.
     """
     scenarios = [item for item in SCENARIOS if not quick or item.name in QUICK]
     kinds: list[type[Contender]] = [Graftwork, *(peer for peer in PEERS if peer.installed())]
@@ -55,7 +55,7 @@ def compare(model: Path, *, quick: bool) -> Iterator[Figure]:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends this process by an exception, so that what it started ends with it."""
+    """Make SIGTERM raise SystemExit, so that child processes end with this one."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)
@@ -68,7 +68,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _warm_up(contender: Contender, requests: Sequence[Request]) -> None:
-    """Loads what is loaded on first use, and sees that adapters change what is said."""
+    """Load what is loaded on first use, and check that adapters change the output."""
     answers, _ = contender.ask(requests, streams=8)
     base, *adapted = (answer.text for answer in answers)
     if base in adapted:
@@ -88,7 +88,7 @@ def _rounds(
     rounds: dict[str, list[Round]] = {contender.name: [] for contender in contenders}
     for number in range(count):
         requests = workload.requests(scenario, number)
-        # Whoever goes first in one round goes last in the next.
+        # Reverse the order in every other round.
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             answers, seconds = contender.ask(requests, streams=scenario.streams)
             rounds[contender.name].append(Round.of(answers, seconds))
@@ -105,7 +105,7 @@ _METRICS: Final[tuple[tuple[str, str, Callable[[Round], float]], ...]] = (
 
 
 def _figures(scenario: Scenario, rounds: Mapping[str, Sequence[Round]]) -> Iterator[Figure]:
-    """Medians over the rounds; with a goal where the scenario has one, TTFT's beside vLLM everywhere."""
+    """Yield medians over the rounds, with the scenario's goal; TTFT has a goal against vLLM everywhere."""
     peers = [name for name in rounds if name != Graftwork.name]
     for metric, unit, read in _METRICS:
         values = {name: statistics.median(read(item) for item in each) for name, each in rounds.items()}

@@ -1,4 +1,4 @@
-"""What all servers that are compared have in common: a process group that starts, rests, runs and ends."""
+"""The common base of all compared servers: a process group that is started, paused, resumed and stopped."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ THREADS: Final = len(os.sched_getaffinity(0))
 
 
 class Contender(ABC):
-    """One server on this machine. It computes only while `ask` runs: between, its processes are stopped.
+    """One server on this machine. It only runs during `ask`; otherwise its processes are stopped.
 
     Attributes:
-        name: as figures call it.
+        name: in figures.
     """
 
     name: ClassVar[str]
 
     def __init__(self, model: Path, adapters: Sequence[BenchAdapter], scratch: Path) -> None:
-        """Takes the base checkpoint's folder, and an empty folder to write to."""
+        """Take the base checkpoint's folder, and an empty folder to write to."""
         self.model, self.adapters, self.scratch = model, adapters, scratch
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,22 +42,22 @@ class Contender(ABC):
     @staticmethod
     @abstractmethod
     def installed() -> bool:
-        """Whether this machine has what the contender needs."""
+        """Return True if this machine has everything the contender needs."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What serves on 127.0.0.1 and `port`; may convert files first."""
+        """Return the command that serves on 127.0.0.1 and `port`; may convert files first."""
 
     @abstractmethod
     def fields(self, request: Request) -> dict[str, Any]:
-        """What names the model and the adapter in a request's body."""
+        """Return the body fields that name the model and the adapter of a request."""
 
     def environment(self) -> Mapping[str, str]:
-        """Added to this process's own."""
+        """Return variables added to this process's environment."""
         return {}
 
     def start(self) -> None:
-        """Returns when the server answers. Raises RuntimeError when it ends or takes too long."""
+        """Start the server and wait until it answers. Raises RuntimeError when it ends or takes too long."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -78,10 +78,10 @@ class Contender(ABC):
         self._signal(signal.SIGSTOP)
 
     def ask(self, requests: Sequence[Request], *, streams: int) -> tuple[list[Stream], float]:
-        """Runs the requests, `streams` at a time.
+        """Run the requests, `streams` at a time.
 
         Raises:
-            RuntimeError: the server did not compute the prompts and as many tokens as were asked for.
+            RuntimeError: the server did not process the prompts and generate as many tokens as requested.
         """
         bodies = [self._body(request) for request in requests]
         self._signal(signal.SIGCONT)
@@ -99,7 +99,7 @@ class Contender(ABC):
         return answers, seconds
 
     def stop(self) -> None:
-        """Ends all processes of the server."""
+        """Stop all processes of the server."""
         if self._process is None:
             return
         self._signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Closed-loop clients of an OpenAI-like server: what each stream of tokens looked like from outside."""
+"""Closed-loop clients of an OpenAI-like server, which record each stream's timing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMEOUT = 300.0
 
 @dataclass(slots=True)
 class Stream:
-    """One answer as it came: seconds on `time.perf_counter`, and the tokens that the server counted."""
+    """One answer: times by `time.perf_counter`, and the server's token counts."""
 
     sent: float
     arrivals: list[float] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """All streams of a round.
+    """The figures of all streams of a round.
 
     Attributes:
         tokens_per_s: generated tokens over the time from the first request to the last answer's end.
@@ -54,20 +54,20 @@ class Round:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """0.0 without values."""
+    """Return the interpolated percentile; 0.0 without values."""
     if len(values) < 2:
         return values[0] if values else 0.0
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def exchange(port: int, bodies: Iterable[dict[str, Any]], *, streams: int) -> tuple[list[Stream], float]:
-    """POSTs `bodies` to /v1/completions, `streams` at a time.
+    """POST `bodies` to /v1/completions, `streams` at a time.
 
     Returns:
-        The answers in the order of `bodies`, and the seconds that all took.
+        The answers in the order of `bodies`, and the total seconds.
 
     Raises:
-        RuntimeError: an answer was no stream of events that ends with the usage.
+        RuntimeError: an answer was not an event stream that ends with the usage.
         TimeoutError: an answer took five minutes.
     """
     return asyncio.run(_exchange(port, [orjson.dumps(body) for body in bodies], streams))
@@ -75,10 +75,10 @@ def exchange(port: int, bodies: Iterable[dict[str, Any]], *, streams: int) -> tu
 
 async def _exchange(port: int, bodies: list[bytes], streams: int) -> tuple[list[Stream], float]:
     answers: dict[int, Stream] = {}
-    left = iter(enumerate(bodies))
+    remaining = iter(enumerate(bodies))
 
     async def client() -> None:
-        for index, body in left:
+        for index, body in remaining:
             async with asyncio.timeout(_TIMEOUT):
                 answers[index] = await _ask(port, body)
 
@@ -117,7 +117,7 @@ def _take(stream: Stream, data: bytes) -> None:
 
 
 async def _events(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The data of each server-sent event of a chunked answer, until [DONE]."""
+    """Yield the data of each server-sent event of a chunked answer, until [DONE]."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     if b" 200 " not in head.partition(b"\r\n")[0] or b"transfer-encoding: chunked" not in head:
         raise RuntimeError(f"no stream: {head.decode()} {(await reader.read(2000)).decode()}")

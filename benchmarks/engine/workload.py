@@ -1,4 +1,4 @@
-"""What is asked of every contender: prompts, lengths, adapters and how many streams at once."""
+"""The workload of every contender: prompts, lengths, adapters and number of streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ OUTPUT_SCALE: Final = 2
 MAX_PROMPT: Final = 512
 MAX_OUTPUT: Final = 96
 """Prompts get an eighth and outputs half of the trace's tokens: medians near 128 and 64, which a small model
-on few cores answers in a time that one can wait for."""
+completes on few cores in reasonable time.
+"""
 
 _WORDS: Final = """
 the sea harbour letter window morning people market river answer garden question small before never
@@ -33,9 +34,9 @@ class Request:
     """One completion.
 
     Attributes:
-        prompt: token ids; its first words are drawn anew for each request, so no cache knows it.
+        prompt: token ids; its words are drawn anew for each request, so no cache has it.
         new_tokens: to generate, greedily and past any end-of-sequence token.
-        adapter: index of the adapter; None asks the base model.
+        adapter: index of the adapter; None for the base model.
     """
 
     prompt: tuple[int, ...]
@@ -50,10 +51,10 @@ class Scenario:
     Attributes:
         streams: requests in flight; the next is sent when one ends.
         requests: in one round.
-        adapters: requests take them in turn; 0 asks the base model alone.
-        rounds: how often all contenders run it, in turn.
-        goal: tokens/s beside each peer.
-        goal_of: the peers that `goal` is about; all when empty.
+        adapters: requests rotate through them; 0 uses the base model only.
+        rounds: how often all contenders run it, alternating.
+        goal: tokens/s relative to each peer.
+        goal_of: the peers to which `goal` applies; all when empty.
     """
 
     name: str
@@ -77,14 +78,14 @@ SCENARIOS: Final = (
     Scenario("128_adapters_32", 32, 128, 128, rounds=1),
 )
 QUICK: Final = ("base_1", "8_adapters_8", "8_adapters_32")
-"""One round of these, for a look in three minutes."""
+"""One round of these, for an overview in three minutes."""
 
 
 class Workload:
     """The requests of every round, the same for all contenders."""
 
     def __init__(self, model: Path) -> None:
-        """`model` is the checkpoint's folder, whose tokenizer writes the prompts."""
+        """`model` is the checkpoint's folder, whose tokenizer encodes the prompts."""
         self._tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         with LENGTHS.open(encoding="utf-8", newline="") as lines:
             rows = [
@@ -99,7 +100,7 @@ class Workload:
         ]
 
     def requests(self, scenario: Scenario, number: int) -> list[Request]:
-        """Those of round `number`; rounds share lengths, so that they can be compared, and no prompt."""
+        """Return the requests of round `number`. Rounds share lengths, for comparability, but no prompt."""
         draw = random.Random(f"{scenario.name} {number}")
         return [
             Request(
@@ -111,13 +112,15 @@ class Workload:
         ]
 
     def short(self, adapters: int) -> list[Request]:
-        """One prompt for the base model and for each adapter, before anything is timed."""
+        """Return one prompt for the base model and for each adapter, for the warm-up."""
         prompt = self._prompt(random.Random("short"), 32)
         return [Request(prompt, 24, adapter) for adapter in (None, *range(adapters))]
 
     def _spread(self, count: int) -> list[tuple[int, int]]:
-        """`count` lengths that stand for all, evenly from the cheapest to the dearest, in an order of no
-        meaning. A generated token is counted as three of the prompt's: so chosen, few have all's means.
+        """Return `count` representative lengths, evenly spaced from cheapest to most expensive, in random
+        order.
+
+        A generated token is weighted as three prompt tokens, so that even few lengths have the means of all.
         """
         ranked = sorted(self._lengths, key=lambda item: item[0] + 3 * item[1])
         chosen = [ranked[(2 * index + 1) * len(ranked) // (2 * count)] for index in range(count)]

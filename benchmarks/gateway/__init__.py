@@ -1,6 +1,6 @@
-"""What the gateway costs: beside its ceiling, beside other gateways, under half its load, with 5,000 streams.
+"""The gateway's cost: against its ceiling and other gateways, at half its capacity, and with 5,000 streams.
 
-README.md tells what is on in each target and where others' programs are looked for.
+README.md describes each target's features and where other programs are searched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.gateway.targets import direct, gateway, passthrough
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Measures every target and yields the figures; `quick` leaves out the minutes of streams and memory."""
+    """Measure every target and yield the figures; `quick` leaves out the long stream and memory tests."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=disk())))
         backend = direct(stack)

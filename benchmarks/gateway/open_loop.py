@@ -1,7 +1,7 @@
-"""Requests that come when they come: latency at half of what the gateway can do.
+"""Open-loop requests at random times: latency at half of the gateway's capacity.
 
-Each is sent at its own time whether or not those before it have been answered, and its latency counts from
-the time when it was due, so that a stall is seen by all who met it.
+Each request is sent at its own time whether or not the previous ones were answered. Its latency counts from
+the time it was due, so that a stall affects every request that meets it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PATIENCE_SECONDS: Final = 10.0
 
 
 def figures(target: Target, capacity: float, beside: Mapping[str, Target]) -> Iterator[Figure]:
-    """The tail of `target`; in its note, that of each of `beside`, which are asked in turn with it.
+    """Yield the tail latency of `target`; the note has that of each of `beside`, measured in alternation.
 
     Args:
-        capacity: what the closed loop reached, in requests a second.
+        capacity: requests per second that the closed loop reached.
     """
     rate = capacity / 2
     rounds: dict[str, list[list[float]]] = {}
@@ -57,7 +57,7 @@ def _p99_ms(latencies: list[float]) -> float:
 
 
 class _Connection:
-    """One connection, with at most one request on its way."""
+    """One connection, with at most one request in flight."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address)
@@ -73,7 +73,7 @@ class _Connection:
         self._socket.sendall(request)
 
     def answered(self) -> bool:
-        """Reads what has come; whether the answer is whole. Raises RuntimeError."""
+        """Read available data; return True if the answer is complete. Raises RuntimeError."""
         data = self._socket.recv(1 << 16)
         if not data:
             raise RuntimeError("a connection has ended")
@@ -84,8 +84,8 @@ class _Connection:
         head = self._data[:end].lower()
         if not head.startswith(b"http/1.1 200") or b"content-length:" not in head:
             raise RuntimeError(f"the answer is no 200 with a length: {head!r}")
-        at = head.index(b"content-length:")
-        size = int(head[at + 15 : head.index(b"\r", at)])
+        start = head.index(b"content-length:")
+        size = int(head[start + 15 : head.index(b"\r", start)])
         if len(self._data) < end + size:
             return False
         self._data = b""
@@ -96,16 +96,16 @@ class _Connection:
 
 
 def latencies_at(url: str, rate: float) -> list[float]:
-    """Seconds of each request, `rate` of them a second at random times, after a warm-up that is left out."""
+    """Return the seconds of each request, at `rate` per second at random times, without the warm-up."""
     latencies, warm, _ = exchanges_at(url, rate)
     return latencies[warm:]
 
 
 def exchanges_at(url: str, rate: float) -> tuple[list[float], int, int]:
-    """Seconds of each answered request, how many of them were the warm-up's, and how many were sent.
+    """Return the seconds of each answered request, the number of warm-up ones, and the number sent.
 
-    An event loop's timers have a grain of a millisecond: requests would come in clumps, some of them late by
-    that much, which would count as the target's. `select` waits to the microsecond.
+    Uses `select`, which waits with microsecond resolution. An event loop's timers have a resolution of a
+    millisecond: requests would be sent in bursts, and their delay would count as the target's.
 
     Raises:
         RuntimeError: an answer was not a 200 with a length, or a connection ended.
@@ -131,7 +131,7 @@ def exchanges_at(url: str, rate: float) -> tuple[list[float], int, int]:
                 if not warm and due > started + WARM_SECONDS:
                     warm = len(latencies)
                 due += rng.expovariate(rate)
-            # With all connections busy the next request waits, and its latency tells of it.
+            # If all connections are busy, the next request waits, and its latency includes the wait.
             wait = max(0.0, due - time.perf_counter()) if idle and due < end else _PATIENCE_SECONDS
             ready = select.select(busy, (), (), wait)[0]
             if not ready and wait == _PATIENCE_SECONDS:

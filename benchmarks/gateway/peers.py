@@ -1,4 +1,4 @@
-"""Other people's gateways, run beside ours where their programs are found."""
+"""Third-party gateways, measured where their programs are installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = Callable[[str, int, Path, str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One program. What is on: `note`."""
+    """One program; `note` lists its enabled features."""
 
     name: str
     variable: str
@@ -31,11 +31,11 @@ class Peer:
     streams: bool = True
 
     def program(self) -> str | None:
-        """Its path: named by the environment variable, else found on the PATH."""
+        """Return its path: from the environment variable, else from the PATH."""
         return os.environ.get(self.variable) or shutil.which(self.default)
 
     def start(self, stack: contextlib.ExitStack, program: str, folder: Path, upstream: str) -> Target:
-        """Raises TimeoutError when it does not come to answer."""
+        """Start it and wait for an answer. Raises TimeoutError when it does not answer."""
         port = free_port()
         environ = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "PORT": str(port)}
         pid = start(stack, self.command(program, port, folder, upstream), environ)

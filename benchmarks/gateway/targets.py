@@ -1,4 +1,4 @@
-"""What is measured: the backend itself, the ceiling, and our gateway with everything on."""
+"""The measured targets: the backend itself, the ceiling, and our gateway with every feature on."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ STREAM: Final = json.dumps({"model": "base", "messages": _MESSAGES, "stream": Tr
 _LIMITS: Final = (
     Limit("requests", 10**9), Limit("tokens", 10**12), Limit("concurrency", 10**5), Limit("budget", 10**17),
 )  # fmt: skip
-"""Never reached: what is measured is keeping to them."""
+"""Limits that are never reached, since the cost of enforcing them is measured."""
 
 
 def direct(stack: contextlib.ExitStack) -> Target:
-    """The backend, which answers at once."""
+    """Start the backend, which answers immediately."""
     port = free_port()
     pid = spawn(stack, "benchmarks.instant_upstream", "--port", str(port))
     return Target(wait(f"http://127.0.0.1:{port}"), pid)
 
 
 def passthrough(stack: contextlib.ExitStack, upstream: str, *, own_server: bool = False) -> Target:
-    """The ceiling: bytes passed on under granian, nothing else; `own_server`: under the gateway's."""
+    """Start the ceiling: a pass-through under granian or, with `own_server`, the gateway's server."""
     port = free_port()
     flags = ["--own-server"] if own_server else []
     pid = spawn(stack, "benchmarks.passthrough", "--port", str(port), "--upstream", upstream, *flags)
@@ -46,7 +46,7 @@ def passthrough(stack: contextlib.ExitStack, upstream: str, *, own_server: bool 
 
 
 def gateway(stack: contextlib.ExitStack, folder: Path, upstream: str) -> Target:
-    """Our gateway: key check, every kind of limit on tenant and key, prices, durable metering, metrics."""
+    """Start our gateway: key check, every limit on tenant and key, prices, durable metering, metrics."""
     valkey, port = free_port(), free_port()
     (folder / "valkey").mkdir()
     (folder / "valkey.port").write_text(str(valkey))
@@ -64,7 +64,7 @@ def gateway(stack: contextlib.ExitStack, folder: Path, upstream: str) -> Target:
 
 
 def valkey_port(folder: Path) -> int:
-    """Of the Redis-like server that `gateway` started with this folder."""
+    """Return the port of the Redis-like server that `gateway` started with this folder."""
     return int((folder / "valkey.port").read_text())
 
 
@@ -80,7 +80,7 @@ def _publish(valkey: int, upstream: str) -> None:
     month = budget_period("month", dt.datetime.now(dt.UTC))[0]
     with redis.Redis(port=valkey) as client:
         until(lambda: _publishes(client, table))
-        # A life of the data that began long ago: limits are granted from the first request on.
+        # Backdate the data's epoch, so that limits are granted from the first request.
         client.hset(EPOCH, mapping={"id": "bench", "until": 0})
         for scope in table.limits:
             client.hset(budget_key(scope, month), mapping={"base": 0, "cut": 1})

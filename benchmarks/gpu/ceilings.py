@@ -1,4 +1,4 @@
-"""What the device is and what it reaches: facts, copy bandwidth and matrix rate."""
+"""Facts and ceilings of the device: copy bandwidth and matrix rate."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kernels import tuned
 from worker_engine.machine import facts
 
 COPY_BYTES: Final = 4 << 30
-"""Read once and written once: 8.6 GB of traffic, 70 times the largest L2 cache of today."""
+"""Read once and written once: 8.6 GB of traffic, 70 times today's largest L2 cache."""
 MATMUL_SIZE: Final = 8192
 UNKNOWN: Final = Ceilings(float("nan"), float("nan"))
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:
-    """The machine's facts; on CUDA the GPU's too."""
+    """Return the machine's facts; on CUDA the GPU's too."""
     folder = Path(os.environ.get(tuned.VARIABLE) or tuned.FOLDER)
     known: dict[str, Any] = {
         **facts(),
@@ -53,7 +53,7 @@ def _driver() -> str | None:
 
 
 def measure(bench: Bench) -> Row:
-    """Both ceilings on random data, and the versions that matter to them."""
+    """Measure both ceilings on random data, and record the versions that affect them."""
     device = bench.device
     copied = 16 << 20 if bench.quick else COPY_BYTES
     source = torch.randn(copied // 2, device=device, dtype=torch.bfloat16)

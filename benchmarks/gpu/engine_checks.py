@@ -1,7 +1,7 @@
-"""The engine as a GPU runs it against itself launch by launch: replays, a step in flight, adapters in pages.
+"""Compares GPU features of the engine (graph replay, overlap, paged adapters) with plain eager execution.
 
-Weights are random, and the same in both engines. In bf16 another order of sums may settle a near tie
-otherwise, so tokens are compared with their log probabilities, up to the first tie that falls differently.
+Weights are random, and the same in both engines. In bf16 another order of sums may decide a near tie
+differently. So tokens are compared with their log probabilities, up to the first tie that differs.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from worker_engine.protocol import GenerateRequest, SamplingParams, TokenLogprob
 
 RANKS: Final = (4, 32, 8, 16)
 STRENGTH: Final = 10.0
-"""What B is multiplied with: another adapter's tokens, or none's, are then plainly others."""
+"""Factor of B, so that a wrong or missing adapter clearly changes the tokens."""
 TOLERANCE: Final = 0.2
-"""Nats between log probabilities of the same token; other weights differ by several."""
+"""Nats between log probabilities of the same token; wrong weights differ by several."""
 LEAST_SHARE: Final = 0.5
-"""Of all tokens, those that must have been compared."""
+"""Fraction of all tokens that must have been compared."""
 REQUESTS: Final = 16
 PAGE_BYTES: Final = 4096
-"""Of `random_model.TINY` in bf16."""
+"""Bytes per page of `random_model.TINY` in bf16."""
 
 Told = dict[str, list[TokenLogprobs]]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the engine does beyond running launch by launch, one step after another.
+    """Engine features used in addition to eager execution of one step at a time.
 
     Attributes:
-        pages: of the pool; few enough, and adapters leave it and come back while others decode.
-        again: the engine is closed and another one started before anything is compared.
+        pages: of the pool; with few, adapters are evicted and reloaded while others decode.
+        again: the engine is closed and restarted before the comparison.
     """
 
     name: str
@@ -65,13 +65,13 @@ CHECKS: Final = (
 
 
 def tasks() -> list[Task]:
-    """The same small model with `--quick` and without: what is asked is whether, not how fast."""
+    """Return the checks, on the same small model with and without `--quick`, since speed is not measured."""
     return [
         Task(
             f"engine.{check.name}",
             {"op": "engine", "form": check.name},
             partial(run, check=check),
-            # What the kernels compute is checked by the other rows, case by case.
+            # Other rows check the kernels' results case by case.
             environment={"GRAFTWORK_WORKER_TRITON": "1"},
             limit_s=180.0,
         )
@@ -80,7 +80,7 @@ def tasks() -> list[Task]:
 
 
 def run(bench: Bench, check: Check) -> Row:
-    """Serves the same requests twice."""
+    """Serve the same requests with both engines and compare them."""
     engine, model = _engine(bench.device, check)
     adapters = _adapters(model, bench.device)
     if check.again:
@@ -106,7 +106,7 @@ def run(bench: Bench, check: Check) -> Row:
 
 
 def judge(expected: Told, found: Told) -> Row:
-    """Token by token, of each request up to a near tie that falls otherwise."""
+    """Compare token by token, for each request up to a near tie that is decided differently."""
     worst, compared, ties = 0.0, 0, 0
     for name, known in expected.items():
         ours = found.get(name, [])
@@ -133,13 +133,13 @@ def judge(expected: Told, found: Told) -> Row:
 
 
 def serve(engine: Engine, model: ModelConfig, adapters: Sequence[Adapter | None]) -> Told:
-    """Requests that come while others run, each with an adapter of chance; greedy.
+    """Serve requests that arrive while others run, each with a random adapter; greedy.
 
     Raises:
         RuntimeError: a request ended with an error.
     """
     draw, waiting = random.Random(5), list(range(REQUESTS))
-    told: Told = {}
+    logprobs: Told = {}
     while waiting or not engine.idle:
         while waiting and draw.random() < 0.3:
             name = str(waiting.pop(0))
@@ -149,26 +149,26 @@ def serve(engine: Engine, model: ModelConfig, adapters: Sequence[Adapter | None]
         for delta in engine.step():
             if delta.error is not None:
                 raise RuntimeError(f"request {delta.request_id}: {delta.error}")
-            told.setdefault(delta.request_id, []).extend(delta.logprobs)
-    return told
+            logprobs.setdefault(delta.request_id, []).extend(delta.logprobs)
+    return logprobs
 
 
 @cache
 def _expected(model: ModelConfig, device: torch.device) -> Mapping[str, list[TokenLogprobs]]:
     engine, _ = _engine(device, Check("expected"))
-    told = serve(engine, model, _adapters(model, device))
+    logprobs = serve(engine, model, _adapters(model, device))
     engine.close()
-    return told
+    return logprobs
 
 
 def expected(model: ModelConfig, device: torch.device) -> Told:
-    """What the engine says launch by launch, one step after another, with room for all."""
+    """Return the log probabilities of eager execution, one step at a time, with room for all."""
     return dict(_expected(model, device))
 
 
 @cache
 def _adapters(model: ModelConfig, device: torch.device) -> tuple[Adapter | None, ...]:
-    """As the loader hands them over: in host memory that the device copies from."""
+    """Return adapters in pinned host memory, as the loader provides them."""
     made: list[Adapter | None] = [None]
     for index, rank in enumerate(RANKS):
         torch.manual_seed(index)
@@ -181,7 +181,9 @@ def _adapters(model: ModelConfig, device: torch.device) -> tuple[Adapter | None,
 
 
 def _engine(device: torch.device, check: Check) -> tuple[Engine, ModelConfig]:
-    """Of the same weights each time. On a CPU recordings run again and copies are done at once."""
+    """Build an engine with the same weights each time. On a CPU, captures are re-run and copies are
+    synchronous.
+    """
     torch.manual_seed(11)
     options: dict[str, Any] = {
         "max_model_len": 128,
@@ -198,6 +200,6 @@ def _engine(device: torch.device, check: Check) -> tuple[Engine, ModelConfig]:
 
 @contextmanager
 def _pages_lent() -> Iterator[None]:
-    """Adapters lie in the pool's pages on every device, as on CUDA."""
+    """Place adapters in pool pages on every device, as on CUDA."""
     with mock.patch("worker_engine.model_runner.lends_pages", return_value=True):
         yield

@@ -1,4 +1,4 @@
-"""One timed row of an op: its time on rotating inputs, what that is of the ceilings, and the peer's."""
+"""One timed row of an op: its time on rotating inputs, relative to the ceilings, and the peer's time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from benchmarks.gpu.timing import Call, Timing, host_us, time_calls
 from kernels.lora.rank_rows import RankRows
 
 SAME: Final = 0.05
-"""Relative difference of two right results in bf16, each rounded where it adds to the base output."""
+"""Allowed relative difference of two correct bf16 results, each rounded when added to the base output."""
 
 
 def against_ceilings(bench: Bench, timing: Timing, work: Work) -> Row:
-    """The figures that every timed row has."""
+    """Return the figures that every timed row has."""
     seconds = timing.median_us * 1e-6
     roofline = bench.ceilings.roofline_us(work.nbytes, work.flops)
     return {
@@ -38,7 +38,7 @@ def against_ceilings(bench: Bench, timing: Timing, work: Work) -> Row:
 
 
 def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
-    """Multi-LoRA on one layer and batch, in bf16, beside vLLM's on the same values."""
+    """Time multi-LoRA on one layer and batch, in bf16, against vLLM's on the same values."""
     device, row_adapter = bench.device, batch.row_adapter()
     by_adapter = ranks_of(ranks, batch.adapters, quick=bench.quick)
     shape = (by_adapter, layer.widths, layer.inner, row_adapter)
@@ -62,7 +62,7 @@ def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
 
 
 def _difference(inputs: LoraInputs, groups: list[list[Call]]) -> float:
-    """Of what both add to the same output: the norm of the difference over that of ours."""
+    """Return the relative difference of the two added outputs, as the norm over the norm of ours."""
     before = inputs.out.clone()
     added: list[torch.Tensor] = []
     for calls in groups:
@@ -73,9 +73,9 @@ def _difference(inputs: LoraInputs, groups: list[list[Call]]) -> float:
 
 
 def _compared(mine: float, theirs: float, row: Row, peer: Row, layer: Layer) -> Row:
-    """Speed-ups of the kernels alone, and with each side's preparation of a step shared out.
+    """Return speed-ups of the kernels alone, and including each side's preparation per step.
 
-    Theirs serves every packed layer of a step, ours every layer of one shape.
+    vLLM's preparation serves every packed layer of a step, ours every layer of one shape.
     """
     mine_prepared = mine + row["plan_us"] / layer.copies
     theirs_prepared = theirs + peer["metadata_us"] / (layer.copies * PACKED)
@@ -86,7 +86,7 @@ def _compared(mine: float, theirs: float, row: Row, peer: Row, layer: Layer) -> 
 
 
 def attention(bench: Bench, heads: Heads, query_lens: Sequence[int], context_lens: Sequence[int]) -> Row:
-    """Paged attention of one step, in bf16."""
+    """Time paged attention of one step, in bf16."""
     lens = (heads, query_lens, context_lens)
     work = attention_work(*lens, torch.bfloat16.itemsize)
 
@@ -97,7 +97,7 @@ def attention(bench: Bench, heads: Heads, query_lens: Sequence[int], context_len
 
 
 def row_op(bench: Bench, op: str, model: Model, rows: int) -> Row:
-    """A norm, a rotation or an activation over all rows of a step, in bf16."""
+    """Time a norm, a rotation or an activation over all rows of a step, in bf16."""
     first = OPS[op](model, rows, torch.bfloat16, bench.device)
     return _timed(bench, first.work, lambda: OPS[op](model, rows, torch.bfloat16, bench.device).run)
 
@@ -110,7 +110,7 @@ def _timed(bench: Bench, work: Work, draw: Callable[[], Call]) -> Row:
 
 
 def _peer(bench: Bench, sets: list[LoraInputs]) -> dict[str, Any]:
-    """vLLM's calls and what they prepare once a step, or why they are not here."""
+    """Return vLLM's calls and its preparation per step, or why they are absent."""
     if bench.device.type != "cuda":
         return {"absent": "Triton kernels are not timed on a CPU"}
     try:
@@ -121,7 +121,7 @@ def _peer(bench: Bench, sets: list[LoraInputs]) -> dict[str, Any]:
         calls = ops.calls(sets)
         calls[0]()
         torch.cuda.synchronize()
-    except Exception as error:  # of theirs, whatever it is: our row goes on without them
+    except Exception as error:  # any error of the peer's: our row continues without it
         return {"failed": f"{type(error).__name__}: {error}"}
     metadata_us = round(host_us(lambda: ops.prepare(sets[0]), bench.device), 1)
     return {"name": "vllm", "source": ops.source, "metadata_us": metadata_us, "calls": calls}

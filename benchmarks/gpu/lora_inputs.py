@@ -1,4 +1,4 @@
-"""Inputs of one multi-LoRA call on random data, what it must move and compute, and how it is called."""
+"""Inputs of one multi-LoRA call on random data, its necessary bytes and operations, and its call."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kernels.lora.rank_rows import RankRows
 
 MOST_SETS: Final = 4096
 CACHE_TURNS: Final = 2
-"""Input sets together hold so many times the L2 cache."""
+"""Size of all input sets together, as a multiple of the L2 cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraInputs:
-    """One set: adapters by slice and index, a batch over them.
+    """One set: adapters by slice and index, and a batch that uses them.
 
     Attributes:
         pairs: by slice, then by adapter; None at rank 0.
@@ -46,10 +46,10 @@ class LoraInputs:
         dtype: torch.dtype,
         device: torch.device,
     ) -> LoraInputs:
-        """Random normal values: A of variance 1/inner and B of 1/rank, so that outputs stay near one."""
+        """Draw normal values: A of variance 1/inner and B of 1/rank, so that outputs stay near one."""
 
         def normal(rows: int, columns: int, scale: float) -> torch.Tensor:
-            # Drawn and scaled in place: a second copy of a large layer's adapters takes gigabytes.
+            # Draw and scale in place: a second copy of a large layer's adapters takes gigabytes.
             return torch.randn(rows, columns, device=device, dtype=dtype).mul_(scale)
 
         pairs: list[list[LoraPair | None]] = []
@@ -71,11 +71,11 @@ class LoraInputs:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call cannot do without.
+    """The necessary memory traffic and operations of a call.
 
     Attributes:
-        nbytes: each active adapter's A and B once at their real rank, x once, the rows of the output that
-            change once read and once written.
+        nbytes: each active adapter's A and B once at their real rank, x once, the changed rows of the output
+            once read and once written.
         flops: two for each product of the active ranks.
     """
 
@@ -100,7 +100,7 @@ class Work:
 
 
 def sets_needed(nbytes: int, device: torch.device, *, quick: bool) -> int:
-    """Input sets to rotate among so that no call finds its inputs in the cache."""
+    """Return the number of input sets to rotate so that no call finds its inputs in the cache."""
     if device.type != "cuda":
         return 1 if quick else 2
     cache = torch.cuda.get_device_properties(device).L2_cache_size
@@ -112,7 +112,7 @@ def planned(inputs: LoraInputs, rows: RankRows, *, deterministic: bool = True) -
 
 
 def calls(sets: Sequence[LoraInputs]) -> list[Call]:
-    """The op on each set: the kernels on CUDA, the CPU path elsewhere; planned once, as for all layers."""
+    """Return the op's call on each set: kernels on CUDA, the CPU path elsewhere; planned once for all."""
     if sets[0].x.is_cuda:
         from kernels.lora import gpu
 

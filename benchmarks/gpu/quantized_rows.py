@@ -1,4 +1,4 @@
-"""Timed rows of quantized linear layers beside PyTorch's own products with whole weights, in turn."""
+"""Timed rows of quantized linear layers against PyTorch's products with unquantized weights, alternating."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kernels.quantization.fp8_matrix import CAPABILITY
 from kernels.quantization.weight import Coding
 
 SAME: Final = 0.02
-"""Relative difference of two right results: of 16 bits with weights that were rounded to them in one."""
+"""Allowed relative difference of two correct 16-bit results, one with weights rounded to 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How weights are quantized. `group` inputs share a scale, 0 for all of a channel."""
+    """How weights are quantized. `group` inputs share a scale, 0 for a whole channel."""
 
     name: str
     group: int
@@ -50,7 +50,7 @@ QUICK_FORMS: Final = (
 
 
 def forms(quick: bool, device: str) -> tuple[Form, ...]:
-    """Those whose kernels this device has."""
+    """Return the formats whose kernels this device supports."""
     every = QUICK_FORMS if quick else FORMS
     if device != "cuda" or torch.cuda.get_device_capability() >= CAPABILITY:
         return every
@@ -59,12 +59,13 @@ def forms(quick: bool, device: str) -> tuple[Form, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One layer's weights twice, on inputs of its own.
+    """One layer's weights in two forms, with their inputs.
 
     Attributes:
-        ours: the product with the quantized weights. theirs: with the same ones made whole.
-        specified: what ours is to be.
-        weight_bytes: of the quantized ones.
+        ours: the product with the quantized weights.
+        theirs: the product with the same weights dequantized.
+        specified: the reference for `ours`.
+        weight_bytes: of the quantized weights.
     """
 
     ours: Call
@@ -74,12 +75,12 @@ class Pair:
 
 
 def pair(form: Form, layer: Layer, x: torch.Tensor) -> Pair:
-    """The weights lie where x does; whole ones in x's dtype."""
+    """Draw the weights on x's device; the dequantized ones have x's dtype."""
     weight = form.draw(sum(layer.widths), layer.inner, x.device)
     fp8 = form.coding == "e4m3"
     matrix = Fp8Matrix.of(weight, x.device) if fp8 else DeviceMatrix.of(weight, x.device)
     theirs = partial(linear, x, weight.dequantize().to(x.dtype))
-    # Inputs of FP8 products are rounded, too.
+    # FP8 products also round their inputs.
     specified = partial(_fp8_product, x, matrix) if isinstance(matrix, Fp8Matrix) else theirs
     return Pair(partial(quantized_linear, x, matrix), theirs, specified, matrix.nbytes)
 
@@ -89,7 +90,7 @@ def _fp8_product(x: torch.Tensor, matrix: Fp8Matrix) -> torch.Tensor:
 
 
 def one_layer(bench: Bench, form: Form, layer: Layer, rows: int) -> Row:
-    """One layer, rotating among weights that no cache holds all of."""
+    """Time one layer, rotating among weights that exceed the cache."""
     draw = partial(_input, bench, layer, rows)
     first = pair(form, layer, draw())
     work = _work(first.weight_bytes, layer, rows)
@@ -99,9 +100,9 @@ def one_layer(bench: Bench, form: Form, layer: Layer, rows: int) -> Row:
 
 
 def all_layers(bench: Bench, form: Form, layers: Sequence[Layer], rows: int) -> Row:
-    """Every linear layer of a model's decoder layers, one after another: of a step what weights are read in.
+    """Time every linear layer of a model's decoder layers in sequence: the weight-reading part of a step.
 
-    The figures are of one product in the mean.
+    The figures are per product, as means.
     """
     inputs: Mapping[int, torch.Tensor] = {layer.inner: _input(bench, layer, rows) for layer in layers}
     copies = 1 if bench.quick else layers[0].copies
@@ -120,7 +121,7 @@ def _input(bench: Bench, layer: Layer, rows: int) -> torch.Tensor:
 
 
 def _work(weight_bytes: int, layer: Layer, rows: int) -> Work:
-    """The weights as they are stored once, x once, the output once."""
+    """Return the minimum traffic: the stored weights once, x once, the output once."""
     columns = sum(layer.widths)
     return Work(weight_bytes + 2 * rows * (layer.inner + columns), 2 * rows * layer.inner * columns)
 
@@ -131,10 +132,10 @@ def _timed(bench: Bench, pairs: Sequence[Pair], work: Work) -> Row:
         return {"passed": False, "reason": f"differs by {difference:.3g} from what is specified"}
     groups = [[one.ours for one in pairs], [one.theirs for one in pairs]]
     ours, theirs = time_calls(groups, bench.device, rounds=3 if bench.quick else 20)
-    return against_ceilings(bench, ours, work) | _beside(ours, theirs) | {"difference": difference}
+    return against_ceilings(bench, ours, work) | _speedup(ours, theirs) | {"difference": difference}
 
 
-def _beside(ours: Timing, theirs: Timing) -> Row:
+def _speedup(ours: Timing, theirs: Timing) -> Row:
     speedup = round(theirs.median_us / ours.median_us, 3)
     return {"whole_us": theirs.to_json(), "speedup": speedup}
 

@@ -1,4 +1,4 @@
-"""A Llama of random weights, made on the device and written to no file, and random adapters for it."""
+"""A Llama with random weights, generated on the device without files, and random adapters for it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LLAMA_8B: Final = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 500000.0,
 }
-"""Llama-3.1-8B's shape; its rope scaling changes no time and is left out."""
+"""Llama-3.1-8B's shape; its rope scaling does not affect time and is omitted."""
 TINY: Final = {
     "vocab_size": 512,
     "hidden_size": 64,
@@ -58,7 +58,7 @@ ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 class RandomCheckpoint:
-    """Stands in for `checkpoint.folder.Checkpoint`: every name has a tensor of the wanted shape."""
+    """Replaces `checkpoint.folder.Checkpoint`: every name has a tensor of the requested shape."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class RandomCheckpoint:
         packed_in: Path | None = None,
         quantization: Quantization | None = None,
     ) -> None:
-        """Other weights each time: what is packed of them is kept nowhere, whatever `packed_in` says.
+        """Weights differ each time, so packed weights are not stored, regardless of `packed_in`.
 
         Raises:
-            ValueError: a shape quantized to 8 bits of whole numbers, for which no weights are drawn.
+            ValueError: a model quantized to 8-bit integers, for which no weights are generated.
         """
         self._quantization = quantization
         schemes = () if quantization is None else quantization.targets.values()
@@ -92,14 +92,14 @@ class RandomCheckpoint:
         return not name.endswith("bias")
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
-        """Matrices of variance 1/in, vectors (norms' weights) near one."""
+        """Return matrices of variance 1/in, vectors (norm weights) near one."""
         if len(shape) == 2 and self.scheme(name) is not None:
             return self.quantized(name, *shape).dequantize().to(self.dtype)
         drawn = torch.randn(shape, dtype=self.dtype, device=self.device)
         return drawn.mul_(shape[-1] ** -0.5) if len(shape) > 1 else drawn.mul_(0.1).add_(1)
 
     def scheme(self, name: str) -> Scheme | None:
-        """Of the decoder layers' linear modules, where the shape is quantized."""
+        """Return the scheme of a decoder layer's linear module, if the model is quantized."""
         if self._quantization is None or "_proj." not in name:
             return None
         return self._quantization.scheme(name.removesuffix(".weight"))
@@ -109,7 +109,7 @@ class RandomCheckpoint:
         return multiplies(self.dtype, self.device)
 
     def quantized(self, name: str, out: int, inner: int) -> QuantizedWeight:
-        """Every code as often as any other, and scales that give the weights a variance of 1/in."""
+        """Return uniformly distributed codes, with scales that give the weights a variance of 1/in."""
         scheme = self.scheme(name)
         if scheme is None:
             raise ValueError(f"tensor {name} is not quantized")
@@ -124,17 +124,17 @@ class RandomCheckpoint:
 def random_quantized(
     out: int, inner: int, group: int, *, zeros: bool, device: torch.device, coding: Coding = "whole"
 ) -> QuantizedWeight:
-    """4 bits, or E4M3. Without zeros codes count from 8, with them from 0; the variance is near 1/in."""
+    """Draw 4-bit or E4M3 weights of variance near 1/in. Without zeros, codes are relative to 8, else to 0."""
     if coding == "e4m3":
         return to_e4m3(torch.randn(out, inner, device=device).mul_(inner**-0.5))
     lines = (out, inner // group)
     if coding == "e2m1":
         codes = torch.randint(0, 16, (out, inner), dtype=torch.uint8, device=device)
-        # 2.8 is what codes alone spread.
+        # 2.8 is the standard deviation of the codes alone.
         scale = 2.0 ** round(math.log2(inner**-0.5 / 2.8))
         scales = torch.full(lines, scale, dtype=torch.bfloat16, device=device)
         return QuantizedWeight(codes, scales, None, 4, "e2m1")
-    spread = 4.6 if not zeros else 6.5  # of codes alone; of codes less a zero that is drawn as well
+    spread = 4.6 if not zeros else 6.5  # standard deviation of codes alone; of codes less a random zero
     scales = (torch.rand(lines, device=device) + 0.5) * (inner**-0.5 / spread)
     return QuantizedWeight(
         torch.randint(0, 16, (out, inner), dtype=torch.uint8, device=device),
@@ -152,10 +152,11 @@ def build_engine(
     quantization: dict[str, Any] | None = None,
     **config: Any,
 ) -> tuple[Engine, ModelConfig]:
-    """An engine on random weights in bf16.
+    """Build an engine on random weights in bf16.
 
     Args:
-        captures: as the engine takes them. config: its other settings.
+        captures: passed to the engine.
+        config: the engine's other settings.
         quantization: config.json's `quantization_config`.
     """
     shape: dict[str, Any] = dict(TINY if quick else LLAMA_8B)
@@ -167,7 +168,7 @@ def build_engine(
         _write_tokenizer(folder, int(shape["vocab_size"]))
         model = load_config(folder)
         options = EngineConfig(folder, "base", **config)
-        # The engine opens a checkpoint by folder; nothing of this size shall be written to a disk.
+        # The engine opens a checkpoint by folder, but this one is too large to be written to disk.
         with mock.patch("worker_engine.models.Checkpoint", RandomCheckpoint):
             tokenizer = ChatTokenizer(folder)
             engine = Engine(options, model, tokenizer, dtype=torch.bfloat16, device=device, captures=captures)
@@ -185,7 +186,7 @@ def _config(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_tokenizer(folder: Path, size: int) -> None:
-    """Every id is a token: the bytes, then words of letters, so that detokenizing costs what it does."""
+    """Write a tokenizer in which every id is a token, so that detokenizing has realistic cost."""
     vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
     vocabulary += itertools.islice(words, size - len(vocabulary))
@@ -197,7 +198,7 @@ def _write_tokenizer(folder: Path, size: int) -> None:
 def random_adapter(
     index: int, model: ModelConfig, rank: int, device: torch.device, modules: Sequence[str] = LORA_MODULES
 ) -> Adapter:
-    """An adapter of all layers, as the loader would hand it to the engine, small enough to stay finite."""
+    """Return an adapter of all layers, as the loader would provide it, small enough to stay finite."""
     layers: list[dict[str, LoraPair]] = []
     for _ in range(model.num_layers):
         pairs = {}
@@ -214,11 +215,11 @@ def random_adapter(
 
 @dataclass(frozen=True, slots=True)
 class StepBytes:
-    """What one decode step cannot do without.
+    """The minimum memory traffic of one decode step.
 
     Attributes:
-        base: every weight that a token meets: linear layers, norms, the head.
-        kv: keys and values of one token in all layers.
+        base: bytes of every weight that a token uses: linear layers, norms, the head.
+        kv: bytes of keys and values of one token in all layers.
     """
 
     base: int
@@ -228,14 +229,14 @@ class StepBytes:
     def of(cls, model: ModelConfig, element_size: int = 2) -> StepBytes:
         linear = sum(wide * inner for wide, inner in model.linear_shapes.values()) * element_size
         if model.quantization is not None:
-            # All modules alike, as `RandomCheckpoint` draws them: a scale of 16 bits, perhaps a zero of 8.
+            # All modules have the scheme of `RandomCheckpoint`: a 16-bit scale, perhaps an 8-bit zero.
             (scheme,) = model.quantization.targets.values()
             bits = scheme.bits + ((16 if scheme.symmetric else 24) / scheme.group if scheme.group else 0)
             linear = round(linear * bits / (8 * element_size))
-        rest = 2 * model.num_layers * model.hidden_size + model.hidden_size * (model.vocab_size + 1)
+        unquantized = 2 * model.num_layers * model.hidden_size + model.hidden_size * (model.vocab_size + 1)
         kv = 2 * model.num_layers * model.num_kv_heads * model.head_dim
-        return cls(model.num_layers * linear + rest * element_size, kv * element_size)
+        return cls(model.num_layers * linear + unquantized * element_size, kv * element_size)
 
     def of_step(self, contexts: Sequence[int], adapters_bytes: int) -> int:
-        """Base + keys and values of every sequence's context + the weights of the active adapters."""
+        """Return the bytes of the base, all sequences' keys and values, and the active adapters."""
         return self.base + self.kv * sum(contexts) + adapters_bytes

@@ -1,4 +1,4 @@
-"""Runs a part's tasks one after another in a process of their own, within a budget of time."""
+"""Runs a part's tasks one after another in a separate process, within a time budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUNG: Final = "no answer"
 
 @dataclass
 class Budget:
-    """Seconds for a whole part, counted from `start`; a row begins only where the longest so far fits."""
+    """Seconds for a whole part, counted from `start`; a row begins only if the longest so far would fit."""
 
     seconds: float
     start: float = field(default_factory=time.monotonic)
@@ -43,7 +43,7 @@ class Budget:
 
 
 class Worker:
-    """A process that runs tasks; started when there is something to run, and again after it was lost."""
+    """A process that runs tasks; started on demand, and restarted after it was lost."""
 
     def __init__(self, part: str, device: str, quick: bool, out: Path) -> None:
         self._arguments = [part, device, "quick" if quick else "full", str(out.resolve())]
@@ -67,7 +67,7 @@ class Worker:
         environment: Mapping[str, str],
         limit_s: float,
     ) -> Row:
-        """The task's row, or one that says how the process was lost."""
+        """Return the task's row, or one that says how the process was lost."""
         if self._environment != dict(environment):
             self.stop()
             self._environment = dict(environment)
@@ -97,7 +97,7 @@ class Worker:
     def _start(self) -> Connection:
         ours, theirs = Pipe()
         command = [sys.executable, "-m", "benchmarks.gpu.worker", str(theirs.fileno()), *self._arguments]
-        # As the worker sets it for itself: idle threads that spin slow down what is measured.
+        # As the worker does: spinning idle threads would slow down the measured code.
         environment = {"OMP_WAIT_POLICY": "passive"} | os.environ | self._environment
         self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
         theirs.close()
@@ -106,7 +106,7 @@ class Worker:
 
 
 def run_part(tasks: Sequence[Task], report: Report, worker: Worker, budget: Budget) -> None:
-    """Adds a row for each task that the report lacks, as far as the budget goes; `report.left` has the rest.
+    """Add a row for each task that the report lacks, within the budget; `report.left` lists the rest.
 
     Raises:
         RuntimeError: not even the ceilings could be measured.

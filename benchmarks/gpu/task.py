@@ -1,4 +1,4 @@
-"""What a part is made of: tasks, each of which makes one row."""
+"""Tasks of a part; each makes one row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import torch
 
 Row = dict[str, Any]
-"""One result as JSON holds it."""
+"""One result, as in the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What this device reached in this run.
+    """The device's measured ceilings in this run.
 
     Attributes:
-        bandwidth: bytes/s of a device-to-device copy, bytes read and bytes written both counted.
+        bandwidth: bytes/s of a device-to-device copy, counting bytes read and bytes written.
         matmul: FLOP/s of a bf16 matrix product.
     """
 
@@ -26,13 +26,13 @@ class Ceilings:
     matmul: float
 
     def roofline_us(self, nbytes: float, flops: float) -> float:
-        """The least time in which this device could move so many bytes and do so many operations."""
+        """Return the least microseconds for moving these bytes and doing these operations."""
         return max(nbytes / self.bandwidth, flops / self.matmul) * 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where a task runs; `out` is the report's folder, for what is more than a row."""
+    """A task's environment; `out` is the report's folder, for additional files."""
 
     device: torch.device
     quick: bool
@@ -42,12 +42,12 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One row to be.
+    """A task that makes one row.
 
     Attributes:
-        key: names the row; `--resume` leaves out what the JSON already has.
-        inputs: what the row is about, as it stands in the JSON.
-        run: makes the row's results. A result `passed` of False fails the run.
+        key: names the row; `--resume` skips rows that the JSON already has.
+        inputs: description of the row, as in the JSON.
+        run: makes the row's results. A result with `passed` False fails the run.
         environment: variables that must be set when the process starts.
         limit_s: seconds after which the process counts as hung.
     """
@@ -64,7 +64,7 @@ class Goal:
     """One line of the closing table.
 
     Attributes:
-        met: None where the figures needed were not measured, or not on a GPU.
+        met: None where the required figures were not measured, or not on a GPU.
     """
 
     name: str

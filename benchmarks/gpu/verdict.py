@@ -1,4 +1,4 @@
-"""Whether a result is right: against float64, beside PyTorch in the same dtype, on poisoned memory."""
+"""Checks results: against float64, relative to PyTorch's error in the same dtype, on NaN-filled memory."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import torch
 from benchmarks.gpu.task import Row
 
 ALLOWED: Final = 2.0
-"""Our error over PyTorch's: another order of summation is as likely to be worse as better."""
+"""Allowed ratio of our error to PyTorch's: another order of summation may be better or worse."""
 
 DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on the CPU."""
+    """Return True if kernels run in Triton's interpreter, on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def implementation(device: torch.device | str) -> str:
-    """What computes here: "kernels", "interpreter" or "cpu path"."""
+    """Return the implementation in use: "kernels", "interpreter" or "cpu path"."""
     if torch.device(device).type == "cuda":
         return "kernels"
     return "interpreter" if interpreted() else "cpu path"
 
 
 def verdict(result: torch.Tensor, expected: torch.Tensor, torch_result: torch.Tensor) -> Row:
-    """Passed when the largest error is at most twice PyTorch's, plus one rounding of the largest value.
+    """Pass if the largest error is at most twice PyTorch's, plus one rounding of the largest value.
 
     Args:
         expected: float64.
@@ -55,7 +55,7 @@ def failed(reason: str) -> Row:
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """Fills whatever `torch.empty` gives with NaN (integers with their largest value) meanwhile."""
+    """Fill results of `torch.empty` with NaN (integers with their largest value) inside the context."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     previous = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
@@ -67,6 +67,6 @@ def poisoned() -> Iterator[None]:
 
 
 def op_module(op: str, device: torch.device) -> Any:
-    """`kernels.<op>.gpu` where kernels run, on the device or interpreted; else its CPU path."""
+    """Return `kernels.<op>.gpu` where kernels run, on the device or interpreted; else its CPU path."""
     module = "cpu" if implementation(device) == "cpu path" else "gpu"
     return importlib.import_module(f"kernels.{op}.{module}")

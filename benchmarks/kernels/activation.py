@@ -1,10 +1,10 @@
-"""SwiGLU on CPU beside transformers' two passes over separate tensors, and inside the matrix product.
+"""SwiGLU on CPU against transformers' two passes over separate tensors, and inside the matrix product.
 
-`transformers` has gate and up in tensors of their own, as its two linear layers make them. `epilogue` times
-the feed-forward's first half as a whole: one packed product and the activation, beside a product with the
-function as its epilogue and one that multiplies with it, by oneDNN. An adapter's product must be added before
-the function, so only batches without adapters could take that way. All contenders compute the same, which is
-checked before they are timed in turn; enough layers rotate that weights come from memory.
+`transformers` has gate and up in separate tensors, as its two linear layers produce them. `epilogue` times
+the whole first half of the feed-forward: one packed product and the activation, against oneDNN products with
+the function and the multiplication as epilogues. An adapter's product must be added before the function, so
+only batches without adapters could use that. All contenders compute the same, which is checked before they
+are timed in alternation. Enough layers rotate that weights come from memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-# As the worker sets it for itself: libgomp reads it when torch loads.
+# As the worker does; libgomp reads it when torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -29,7 +29,7 @@ SIZES: Final = {"smollm2-135m": (576, 1536), "llama-3.1-8b": (4096, 14336)}
 DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 ROWS: Final = (1, 8, 32, 128, 512)
 PRODUCT_ROWS: Final = {"smollm2-135m": ROWS, "llama-3.1-8b": (1, 8)}
-"""Rows for the products; more take seconds a round in the larger model."""
+"""Rows for the products; more would take seconds per round in the larger model."""
 ROTATED: Final = 100e6
 PACK_BATCH_HINT: Final = 8
 
@@ -37,7 +37,7 @@ Ways = dict[str, Callable[[], torch.Tensor]]
 
 
 def run() -> Iterator[Figure]:
-    """Yields microseconds a call, each beside another way's."""
+    """Yield microseconds per call, ours against each alternative."""
     for model, (hidden, inter) in SIZES.items():
         for name, dtype in DTYPES.items():
             for rows in ROWS:
@@ -64,14 +64,14 @@ def _figure(metric: str, ways: Ways) -> Figure:
 
 
 def activations(rows: int, inter: int, dtype: torch.dtype) -> Ways:
-    """The activation alone."""
+    """Return the activation alone, by each implementation."""
     gate_up = torch.randn(rows, 2 * inter, generator=torch.Generator().manual_seed(rows)).to(dtype)
     gate, up = (part.contiguous() for part in gate_up.chunk(2, 1))
     return {"ours": lambda: gated(gate_up), "transformers": lambda: functional.silu(gate) * up}
 
 
 class Products:
-    """Gate and up projections of several layers, packed together and packed apart."""
+    """Gate and up projections of several layers, packed together and packed separately."""
 
     def __init__(self, hidden: int, inter: int, dtype: torch.dtype) -> None:
         count = max(1, round(ROTATED / (2 * inter * hidden * dtype.itemsize)))
@@ -84,7 +84,7 @@ class Products:
             self._apart.append(tuple(_packed(half) for half in weight.chunk(2)))
 
     def ways(self, rows: int) -> Ways:
-        """The product and the activation, in both forms; each call takes the next layer."""
+        """Return the product with activation, in both forms; each call uses the next layer."""
         x = torch.randn(rows, self._hidden, generator=torch.Generator().manual_seed(rows)).to(self._dtype)
         linear = torch.ops.mkldnn._linear_pointwise
         together, apart = itertools.cycle(self._together), itertools.cycle(self._apart)

@@ -1,11 +1,11 @@
-"""Multi-LoRA's CPU path beside what else could do the same: one decoder layer's four packed linear layers.
+"""Multi-LoRA's CPU path against alternatives: one decoder layer's four packed linear layers.
 
 (a) `loop`: two products per adapter and slice, on row ranges known beforehand. (b) `peft`: PEFT's own layers
-called with `adapter_names=`. (c) `padded`: batched products of weights that already stand stacked in batch
-order, padded to the highest rank; `gathered`: the same, stacked by adapter and selected by index on each
-call, as vLLM's torch_ops do. Base products are outside every contender's time (PEFT's base layer returns a
-tensor made beforehand). All contenders compute the same on the same weights, which is checked before they
-are timed in turn, round by round. Enough layers rotate that weights come from memory, as in a model.
+called with `adapter_names=`. (c) `padded`: batched products of weights already stacked in batch order, padded
+to the highest rank; `gathered`: the same, stacked by adapter and selected by index on each call, as vLLM's
+torch_ops do. Base products are outside every contender's time (PEFT's base layer returns a precomputed
+tensor). All contenders compute the same on the same weights, which is checked before they are timed in
+alternating rounds. Enough layers rotate that weights come from memory, as in a model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-# As the worker sets it for itself: libgomp reads it when torch loads.
+# As the worker does; libgomp reads it when torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -42,11 +42,11 @@ DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 RANK: Final = 16
 MIXED: Final = (4, 8, 16, 32, 64)
 ROTATED: Final = 100e6
-"""Bytes of weights that pass between two uses of the same layer: three times the cache."""
+"""Bytes of weights read between two uses of the same layer: three times the cache."""
 MOST_LAYERS: Final = 200
 ROUNDS: Final = 7
 SECONDS: Final = 0.6
-"""Per contender and case; at least three rounds are timed even so."""
+"""Time limit per contender and case; at least three rounds are timed regardless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Case:
 
     @classmethod
     def draw(cls, shapes: Shapes, ranks: Sequence[int], row_adapter: list[int], dtype: torch.dtype) -> Case:
-        """Random normal weights: A of variance 1/in, B of 1/rank."""
+        """Draw normal weights: A of variance 1/in, B of 1/rank."""
         per_rank = sum(inner + width for inner, widths in shapes for width in widths)
         nbytes = sum(ranks) * per_rank * dtype.itemsize
         count = min(max(1, round(ROTATED / nbytes)), MOST_LAYERS)
         pool = torch.randn(15_000_017, generator=torch.Generator().manual_seed(3))
-        place = 0
+        offset = 0
 
         def normal(rows: int, columns: int, scale: float) -> torch.Tensor:
-            nonlocal place
-            place = (place + 7919) % (len(pool) - rows * columns)
-            return pool[place : place + rows * columns].view(rows, columns).mul(scale).to(dtype)
+            nonlocal offset
+            offset = (offset + 7919) % (len(pool) - rows * columns)
+            return pool[offset : offset + rows * columns].view(rows, columns).mul(scale).to(dtype)
 
         def layer(inner: int, widths: tuple[int, ...]) -> Linear:
             pairs = [
@@ -114,7 +114,7 @@ def _weights(each: Linear, owners: Owners) -> LoraWeights:
 
 
 def loop(case: Case) -> Contender:
-    """Rows of one adapter lie side by side: `case.row_adapter` is sorted."""
+    """Use contiguous rows per adapter: `case.row_adapter` is sorted."""
     order = sorted(set(case.row_adapter) - {-1})
     first = {adapter: case.row_adapter.index(adapter) for adapter in order}
     spans = {a: slice(first[a], first[a] + case.row_adapter.count(a)) for a in order}
@@ -132,7 +132,7 @@ def loop(case: Case) -> Contender:
 
 
 def padded(case: Case) -> Contender:
-    """Shrinks for all slices at once, and expands with whichever products are fastest in the dtype."""
+    """Shrink all slices at once, and expand with the products that are fastest in the dtype."""
     stacks = [[_stack(each, case.row_adapter) for each in layer] for layer in case.layers]
 
     def run(index: int) -> None:
@@ -156,15 +156,15 @@ def gathered(case: Case) -> Contender:
 
 
 def _stack(each: Linear, adapters: Sequence[int]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """A [adapters, slices * highest rank, in] and, by slice, B [adapters, highest rank, out]."""
+    """Return A [adapters, slices * highest rank, in] and, by slice, B [adapters, highest rank, out]."""
     rank = max(pair.rank for row in each.pairs for pair in row)
     slices, inner = len(each.widths), each.x.shape[1]
     a = each.x.new_zeros(len(adapters), slices, rank, inner)
     b = [each.x.new_zeros(len(adapters), rank, width) for width in each.widths]
-    for place, adapter in enumerate(adapters):
+    for offset, adapter in enumerate(adapters):
         for index, row in enumerate(each.pairs):
-            a[place, index, : row[adapter].rank] = row[adapter].a
-            b[index][place, : row[adapter].rank] = row[adapter].b
+            a[offset, index, : row[adapter].rank] = row[adapter].a
+            b[index][offset, : row[adapter].rank] = row[adapter].b
     return a.view(len(adapters), slices * rank, inner), b
 
 
@@ -172,11 +172,11 @@ def _add(each: Linear, shrunk: torch.Tensor, b: list[torch.Tensor]) -> None:
     column, rank = 0, shrunk.shape[2] // len(b)
     for index, (piece, width) in enumerate(zip(b, each.widths, strict=True)):
         target = each.out[:, column : column + width].unsqueeze(1)
-        left = shrunk[:, :, index * rank : (index + 1) * rank]
+        shrunk_slice = shrunk[:, :, index * rank : (index + 1) * rank]
         if target.dtype == torch.bfloat16 or target.is_contiguous():
-            target.baddbmm_(left, piece)
+            target.baddbmm_(shrunk_slice, piece)
         else:
-            target.add_(torch.bmm(left, piece))
+            target.add_(torch.bmm(shrunk_slice, piece))
         column += width
 
 
@@ -192,8 +192,8 @@ def peft(case: Case) -> Contender:
     return run
 
 
-class _Given(torch.nn.Linear):
-    """A base layer whose product was made beforehand."""
+class _FixedLinear(torch.nn.Linear):
+    """A base layer that returns a precomputed product."""
 
     given: torch.Tensor
 
@@ -202,7 +202,7 @@ class _Given(torch.nn.Linear):
 
 
 def _peft_layers(each: Linear) -> list[Any]:
-    """One PEFT layer per slice, on our tensors, adding to our output."""
+    """Return one PEFT layer per slice, on our tensors, adding to our output."""
     from peft import LoraConfig
     from peft.tuners.lora.layer import Linear as PeftLinear
 
@@ -210,7 +210,7 @@ def _peft_layers(each: Linear) -> list[Any]:
     column = 0
     for row, width in zip(each.pairs, each.widths, strict=True):
         with torch.device("meta"):
-            base = _Given(each.x.shape[1], width, bias=False)
+            base = _FixedLinear(each.x.shape[1], width, bias=False)
             base.given = each.out[:, column : column + width]
             layer: Any = None
             for adapter, pair in enumerate(row):
@@ -236,7 +236,7 @@ CONTENDERS: Final[dict[str, Callable[[Case], Contender]]] = {
 
 
 def run() -> Iterator[Figure]:
-    """Yields decoder layers per second at each batch, beside each contender."""
+    """Yield decoder layers per second at each batch, against each contender."""
     with torch.inference_mode():
         for model, shapes in MODELS.items():
             for name, dtype in DTYPES.items():
@@ -296,7 +296,7 @@ def _case(
 
 
 def _race(case: Case, makers: dict[str, Callable[[Case], Contender]]) -> dict[str, float]:
-    """us per decoder layer of each contender, medians of interleaved rounds."""
+    """Return us per decoder layer of each contender, medians of interleaved rounds."""
     contenders = {name: make(case) for name, make in makers.items()}
     _agree(case, contenders)
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -313,7 +313,7 @@ def _race(case: Case, makers: dict[str, Callable[[Case], Contender]]) -> dict[st
 
 
 def _agree(case: Case, contenders: dict[str, Contender]) -> None:
-    """Raises RuntimeError when a contender computes something else than we do."""
+    """Raise RuntimeError when a contender's result differs from ours."""
     outs = [each.out for each in case.layers[0]]
     base = [out.clone() for out in outs]
     results: dict[str, list[torch.Tensor]] = {}
@@ -330,9 +330,9 @@ def _agree(case: Case, contenders: dict[str, Contender]) -> None:
 
 
 def _preparation() -> Iterator[Figure]:
-    """What a batch costs before its first layer, what checks cost a layer, and what new adapters cost.
+    """Yield a batch's planning cost, the checks' cost per layer, and the cost of new adapters.
 
-    The races above leave out what `plan_of_*` is: each batch's own, and shared by all decoder layers.
+    The races above exclude `plan_of_*`, which each batch pays once for all decoder layers.
     """
     rows = [row * 32 // 256 for row in range(256)]
     case = Case.draw(MODELS["smollm2-135m"], [RANK] * 32, rows, torch.bfloat16)
@@ -351,7 +351,7 @@ def _preparation() -> Iterator[Figure]:
 
 
 def _plan(rows: list[int], layouts: Sequence[Layout]) -> list[object]:
-    """Of a batch, for the four packed linear layers of every decoder layer, as this machine computes it."""
+    """Plan a batch for the four packed linear layers of every decoder layer, as on this machine."""
     segments = Segments.of(rows)
     if native.LIBRARY is None:
         return [Products.of(segments, layout) for layout in layouts]
@@ -366,7 +366,7 @@ def _join(case: Case) -> None:
 
 
 def _median(call: Callable[[], object], times: int = 30) -> float:
-    """us."""
+    """Return the median microseconds of a call."""
     spent: list[float] = []
     for _ in range(times):
         start = time.perf_counter()

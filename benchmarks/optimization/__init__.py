@@ -1,7 +1,6 @@
-"""What optimizing the demo model gains and costs on the CPU: sizes, perplexity on held-out text, speed,
-starts.
+"""Gains and costs of optimizing the demo model on the CPU: size, held-out perplexity, speed, start time.
 
-Perplexities and sizes do not depend on the machine's load; speeds are ratios of runs in turn.
+Perplexities and sizes do not depend on the machine's load; speeds are ratios of alternating runs.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ MODEL: Final = Path(__file__).resolve().parents[2] / "var" / "models" / "smollm2
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Yields each part's figures; `quick` leaves out AWQ's group of 128, the many streams and speculation,
-    and times one start on each cache."""
+    """Yield each part's figures.
+
+    `quick` leaves out AWQ's group of 128, the many streams and speculation, and times one start per cache.
+    """
     yield from quantization(MODEL, quick=quick)
     yield from start_saving(MODEL, rounds=1 if quick else ROUNDS)
     if not quick:

@@ -1,8 +1,8 @@
-"""What the compilation cache saves of a worker's start.
+"""Start time that the compilation cache saves.
 
 Each round starts a worker on an empty cache folder, which compiles the CPU's loops and packs the weights, and
-then another on what the first has left there. Both with everything else in the page cache: what a start from
-a cold disk takes is `benchmarks.coldstart`.
+then another on the filled folder. Everything else is in the page cache in both cases; `benchmarks.coldstart`
+measures starts from a cold disk.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from benchmarks.figure import Figure, compared
 
 ROUNDS: Final = 5
 GOAL: Final = 0.6
-"""Of the time on an empty cache: 40% saved, the lower end of the 40 to 60% that are published for compiled
-artifacts that are found again."""
+"""Relative to an empty cache: 40% saved, the lower end of the 40 to 60% published for cached compiled
+artifacts.
+"""
 
 
 def start_saving(model: Path, *, rounds: int = ROUNDS) -> Iterator[Figure]:
-    """Medians to the first token with the cache filled beside empty, and of the two phases that it is for."""
+    """Yield medians to the first token with a filled against an empty cache, and of the two cached phases."""
     empty, filled = list[Start](), list[Start]()
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="graftwork-compile-") as cache:

@@ -1,6 +1,6 @@
 """Fills a migrated database for the pages: `python -m benchmarks.pages.fill --adapters N`.
 
-Prints, as its last line, the sessions of who looks and what stands in the pages' addresses.
+The last line printed has the sessions of the visitors and the parameters of the pages' addresses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Row = TypeVar("Row", bound=Model)
 
 @dataclass(frozen=True)
 class Counts:
-    """How many of each a tenant of so many adapters has."""
+    """Numbers of rows of each kind, for a tenant with `adapters` adapters."""
 
     adapters: int
 
@@ -60,29 +60,29 @@ class Counts:
 
     @property
     def people(self) -> int:
-        """Members, and as many projects' accounts, tenants beside this one, and records of the audit log."""
+        """Number of members, service accounts, other tenants, and audit log records each."""
         return max(2, self.adapters // 50)
 
     @property
     def events(self) -> int:
-        """Requests, and deliveries of webhooks a tenth of that."""
+        """Number of requests; webhook deliveries are a tenth of it."""
         return self.adapters * 10
 
 
 def fill(*, adapters: int) -> dict[str, str]:
-    """Everything; returns what stands for the parameters of the pages' addresses."""
+    """Create everything; return the parameters of the pages' addresses."""
     build(adapters=adapters, keys=Counts(adapters).keys)
     tenant, base = Tenant.objects.get(pk=TENANT), BaseModel.objects.get()
     names = _operator(base) | around(tenant=tenant, base=base, count=Counts(adapters))
     names |= optimizations_add(base) | _credited(tenant)
     with connection.cursor() as cursor:
-        # As autovacuum does within minutes: without it no index alone answers anything.
+        # As autovacuum does within minutes; index-only scans need it.
         cursor.execute("VACUUM ANALYZE" if connection.vendor == "postgresql" else "ANALYZE")
     return names
 
 
 def around(*, tenant: Tenant, base: BaseModel, count: Counts) -> dict[str, str]:
-    """What a tenant has besides its adapters and keys; returns what stands for it in addresses."""
+    """Create a tenant's rows besides adapters and keys; return their address parameters."""
     now = timezone.now()
     _people(tenant, count)
     _usage(tenant, base, count, now.date())
@@ -121,7 +121,7 @@ def _people(tenant: Tenant, count: Counts) -> None:
 
 
 def _usage(tenant: Tenant, base: BaseModel, count: Counts, today: dt.date) -> None:
-    """Sums of 30 days, each of other adapters, and hours of hosting of a tenth of those."""
+    """Create rollups of 30 days, each with other adapters, and hosting hours for a tenth of those."""
     engines = _engines(tenant, count.used * 10)
     key = ApiKey.objects.filter(tenant=tenant).order_by("pk")[0].pk
     for ago in range(DAYS):
@@ -154,7 +154,7 @@ def _engines(tenant: Tenant, most: int) -> list[str]:
 def _requests(
     tenant: Tenant, base: BaseModel, version: AdapterVersion, count: Counts, now: dt.datetime
 ) -> str:
-    """The newest day's and the day before's; the id of one."""
+    """Create the requests of the last 20 hours; return the id of one."""
     begins = now - dt.timedelta(hours=20)
     step = dt.timedelta(hours=20) / count.events
     partitions_ensure({begins.date(), now.date()})
@@ -180,7 +180,7 @@ def _event(tenant: Tenant, base: BaseModel, at: dt.datetime, number: int, engine
 
 
 def _webhooks(tenant: Tenant, count: Counts) -> tuple[str, str]:
-    """Ten endpoints, with an event each for a request in ten; ids of an endpoint and a delivery of it."""
+    """Create ten endpoints, and an event per ten requests; return ids of an endpoint and a delivery."""
     endpoints = WebhookEndpoint.objects.bulk_create(
         WebhookEndpoint(
             id=f"we_{tenant.pk}_{number}", tenant=tenant, url=f"https://hooks.example/{number}",
@@ -214,12 +214,12 @@ def _invoices(tenant: Tenant) -> str:
 
 
 def _credited(tenant: Tenant) -> dict[str, str]:
-    """A credit note of an invoice that is final."""
+    """Create a credit note of a finalized invoice."""
     made = Invoice.objects.create(
         tenant=tenant.pk, month=dt.date(2021, 12, 1), currency="USD", drafted_at=timezone.now(),
         lines_nano=10**12, due_nano=10**12,
     )  # fmt: skip
-    # The database lets drafts in alone.
+    # The database only accepts drafts on insert.
     made.status, made.number, made.finalized_at = Invoice.Status.FINALIZED, 1, timezone.now()
     made.save()
     LedgerHead.objects.update_or_create(
@@ -231,7 +231,7 @@ def _credited(tenant: Tenant) -> dict[str, str]:
 
 
 def _operator(base: BaseModel) -> dict[str, str]:
-    """Prices, and a deployment; what stands for them in addresses."""
+    """Create prices and a deployment; return their address parameters."""
     book = price_book_create(name="standard")
     price_set(
         book=book, base_model=base.name, effective_from=dt.date(2022, 1, 1), input_nano=150,
@@ -243,7 +243,7 @@ def _operator(base: BaseModel) -> dict[str, str]:
 
 
 def _insert(rows: Iterator[Row]) -> list[Row]:
-    """Writes them, and returns them as they are in the database."""
+    """Insert the rows, and return them as they are in the database."""
     made = list(rows)
     if made:
         type(made[0])._base_manager.bulk_create(made, batch_size=_BATCH)
@@ -251,7 +251,7 @@ def _insert(rows: Iterator[Row]) -> list[Row]:
 
 
 def sessions() -> dict[str, str]:
-    """Session keys of the tenant's owner and of a member of staff, made as a login makes them."""
+    """Return session keys of the tenant's owner and of a staff member, created by a login."""
     tenant = Tenant.objects.get(pk=TENANT)
     people: dict[str, dict[str, Any]] = {
         "tenant": {"email": "owner@scale.test", "tenant": tenant, "role": Role.OWNER},

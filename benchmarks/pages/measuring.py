@@ -1,8 +1,8 @@
-"""Every page on PostgreSQL, with a tenant of 10,000 adapters and what goes with them.
+"""Every page on PostgreSQL, for a tenant with 10,000 adapters and related data.
 
-One process asks the pages of the web process' own application, with the compressed answer and what is tidied
-up behind it, under the row policies; an HTTP server is not between. GRAFTWORK_TEST_POSTGRES_URL says where; a
-database is made there and dropped.
+One process requests the pages from the web process's own application under the row policies, including the
+compression of the answer and the cleanup after it, without an HTTP server. GRAFTWORK_TEST_POSTGRES_URL names
+the server; a database is created there and dropped.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ ADAPTERS: Final = 10_000
 ROUNDS: Final = 60
 QUICK_ADAPTERS, QUICK_ROUNDS = 200, 3
 GOAL_MS: Final = 150.0
-"""95th percentile of each page, by the clock."""
+"""Goal for the 95th percentile of each page's wall time."""
 _PORT: Final = 18_420
 
 
 class Visits(NamedTuple):
-    """What one page took, a visit each.
+    """Measurements of one page, one per visit.
 
     Attributes:
-        wall: milliseconds by the clock.
-        cpu: of those, what the process computed; PostgreSQL's are not among them.
-        queries: of each visit; the most counts.
+        wall: milliseconds of wall time.
+        cpu: milliseconds of the process's CPU time, without PostgreSQL's.
+        queries: number of queries of a visit.
     """
 
     wall: Sequence[float]
@@ -44,10 +44,10 @@ class Visits(NamedTuple):
 
 
 def run(*, quick: bool = False, pages: Sequence[str] = ()) -> Iterator[Figure]:
-    """Fills a database, asks each page in turns, and yields a figure for each group of pages.
+    """Fill a database, request the pages in rounds, and yield a figure for each group of pages.
 
     Args:
-        pages: those alone whose name begins with one of these.
+        pages: only measure pages whose name begins with one of these.
     """
     adapters, rounds = (QUICK_ADAPTERS, QUICK_ROUNDS) if quick else (ADAPTERS, ROUNDS)
     with ExitStack() as stack:
@@ -63,8 +63,8 @@ def run(*, quick: bool = False, pages: Sequence[str] = ()) -> Iterator[Figure]:
         web = environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)}
         only = ("--pages", *pages) if pages else ()
         command = ("-m", "benchmarks.pages.visits", str(asked), "--rounds", str(rounds), *only)
-        told = python_run(web, *command)
-        answer = json.loads(told.splitlines()[-1])
+        printed = python_run(web, *command)
+        answer = json.loads(printed.splitlines()[-1])
     visits = {name: Visits(**page) for name, page in answer["pages"].items()}
     yield from figures(visits, answer["groups"], answer["left_out"])
 
@@ -72,12 +72,12 @@ def run(*, quick: bool = False, pages: Sequence[str] = ()) -> Iterator[Figure]:
 def figures(
     visits: Mapping[str, Visits], groups: Mapping[str, str], left_out: Sequence[str]
 ) -> Iterator[Figure]:
-    """A figure for each group, which is its slowest page's; then how many pages there were.
+    """Yield a figure for each group, that of its slowest page; then the number of fast pages.
 
     Args:
         visits: by the page's name.
         groups: a page's name -> its group.
-        left_out: pages that could not be opened, with the status that came.
+        left_out: pages that could not be opened, with their status.
     """
     by_group: dict[str, list[str]] = defaultdict(list)
     for name in visits:
@@ -100,5 +100,5 @@ def figures(
 
 
 def percentile(values: Sequence[float]) -> float:
-    """The 95th; of fewer than 20 values the greatest."""
+    """Return the 95th percentile; of fewer than 20 values the maximum."""
     return statistics.quantiles(values, n=20)[-1] if len(values) >= 20 else max(values)

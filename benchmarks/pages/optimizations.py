@@ -1,4 +1,4 @@
-"""What is measured of a base model: jobs, an assessment, and a comparison of six arms at four loads."""
+"""Creates optimization data of a base model: jobs, an assessment, a comparison of six arms at four loads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPARED: Final = ("ttft_p50", "itl_p50", "tokens_per_s")
 
 
 def optimizations_add(base: BaseModel) -> dict[str, str]:
-    """Ended ones; returns what stands for them in addresses."""
+    """Create finished jobs and runs; return their address parameters."""
     ended = timezone.now()
     log = "\n".join(f"12:00:{line:02} layer {line} of 32 is quantized" for line in range(50))
     jobs = [

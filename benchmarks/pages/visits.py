@@ -1,9 +1,9 @@
-"""Asks every page of the web UI, in turns: `python -m benchmarks.pages.visits <asked.json> --rounds N`.
+"""Requests every page of the web UI, in rounds: `python -m benchmarks.pages.visits <asked.json> --rounds N`.
 
-Prints what each took of the web process' application, from its first line until it returns: with the answer
-compressed, and with what is tidied up behind it. Which pages there are, the addresses tell: those that answer
-a GET with a whole page. What pages ask for once they are there, and what a page can be asked besides, are
-pages of their own. `--pages usage home`: those alone whose name begins so.
+Prints the time of each in the web process's application, including the compression of the answer and the
+cleanup after it. The pages are found by their URL patterns: those that answer a GET with a whole page. Parts
+that pages load later, and queries of a page, count as separate pages. `--pages usage home` selects name
+prefixes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ ASKED: Final = {
     "staff-residency": ("?all=1",),
     "staff-hosting": ("?days=90",),
 }
-"""A page's name -> what it is asked besides nothing, where its cost may be another."""
+"""A page's name -> additional query strings, where they may change the cost."""
 
 
 def addresses(names: Names) -> dict[str, str]:
-    """Every address of the web UI below a tenant's or the staff's, by name.
+    """Return every address of the web UI below a tenant's or the staff's, by name.
 
     Args:
-        names: what stands for an address' parameter, or for `<page's name>.<parameter>`; 1 for others.
+        names: values of address parameters, or of `<page's name>.<parameter>`; 1 for others.
     """
     made: dict[str, str] = {}
     for name, pattern in _patterns(urlpatterns, ""):
@@ -66,13 +66,13 @@ def addresses(names: Names) -> dict[str, str]:
 
 
 def parts() -> set[str]:
-    """Names of what pages ask for again or later, as their templates say it."""
+    """Return the names of parts that pages load or reload, found in their templates."""
     templates = (path.read_text() for path in (ROOT / "templates").rglob("*.html"))
     return {name for text in templates for name in _PARTS.findall(text)}
 
 
 def asked_of(paths: Mapping[str, str]) -> dict[str, str]:
-    """Each page as it comes, and as `ASKED` says; by name, with what it is asked."""
+    """Return each page without a query and with those of `ASKED`, by name and query."""
     return {
         f"{name}{query}": f"{path}{query}"
         for name, path in paths.items()
@@ -89,14 +89,14 @@ def _patterns(patterns: list[Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def group_of(path: str) -> str:
-    """`tenant: adapters` of /t/scale/adapters/bot-1/."""
+    """Return the group of an address, such as `a tenant's adapters` for /t/scale/adapters/bot-1/."""
     _, first, *rest = path.partition("?")[0].split("/")
     thing = rest[1 if first == "t" else 0] or "home"
     return f"{'a tenant' if first == 't' else 'staff'}'s {thing}"
 
 
 def client_with(session: str) -> Client:
-    """Who has that session, in a browser that takes compressed pages."""
+    """Return a client with that session, which accepts compressed pages."""
     client = Client(headers={"Accept-Encoding": "gzip"}, SERVER_NAME="127.0.0.1")
     client.cookies[settings.SESSION_COOKIE_NAME] = session
     return client
@@ -105,7 +105,7 @@ def client_with(session: str) -> Client:
 def pages_of(
     clients: Mapping[str, Client], paths: Mapping[str, str]
 ) -> tuple[dict[str, tuple[Client, str]], list[str]]:
-    """Those of `paths` that are whole pages or parts, and names of those that could not be opened."""
+    """Select whole pages and parts from `paths`; return them and the names of unopened ones."""
     found: dict[str, tuple[Client, str]] = {}
     refused: list[str] = []
     known = parts()
@@ -115,13 +115,13 @@ def pages_of(
         is_part = name.partition("?")[0] in known
         if answer.status_code == 200 and not answer.streaming and (is_part or b"<html" in answer.content):
             found[name] = client, path
-        elif answer.status_code >= 400 and answer.status_code != 405:  # an action is only to be posted
+        elif answer.status_code >= 400 and answer.status_code != 405:  # 405: an action that is only posted
             refused.append(f"{name} ({answer.status_code})")
     return found, refused
 
 
 async def ask(path: str, session: str) -> int:
-    """One page as a browser asks for it; its status."""
+    """Request one page like a browser; return its status."""
     address, _, query = path.partition("?")
     headers = {
         "host": "127.0.0.1", "accept": "text/html", "accept-encoding": "gzip",
@@ -138,7 +138,7 @@ async def ask(path: str, session: str) -> int:
 
     async def receive() -> dict[str, Any]:
         nonlocal asked
-        if asked:  # the browser stays until it is answered
+        if asked:  # the browser stays connected until it is answered
             await asyncio.Event().wait()
         asked = True
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -153,7 +153,7 @@ async def ask(path: str, session: str) -> int:
 async def visit(
     pages: Mapping[str, tuple[str, str]], rounds: int, taken: Mapping[str, dict[str, Any]]
 ) -> None:
-    """Asks each page once a round; adds milliseconds by the clock and of the process's CPU to `taken`.
+    """Request each page once per round; append milliseconds of wall and process CPU time to `taken`.
 
     Args:
         pages: address and session by name.

@@ -1,4 +1,4 @@
-"""What an upload passes through, as processes: the web process, Redis and the worker that validates."""
+"""The processes of an upload: the web process, Redis and the worker that validates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(api_key_create(tenant=tenant, name="bench", scopes=["manage"])[1])
 
 @dataclass(frozen=True)
 class Plant:
-    """The running processes, a key of a tenant's, and the command line's own environment."""
+    """The running processes, a tenant's key, and the command line's environment."""
 
     url: str
     key: str
@@ -46,13 +46,13 @@ class Plant:
     log: Path
 
     def get(self, path: str) -> Any:
-        """What the REST API answers."""
+        """Return the REST API's answer."""
         headers = {"Authorization": f"Bearer {self.key}"}
         answer = httpx.get(f"{self.url}/api/v1{path}", headers=headers, timeout=60, trust_env=False)
         return answer.raise_for_status().json()
 
     def push(self, folder: Path, *, name: str, base_model: str) -> subprocess.Popen[bytes]:
-        """The command line: it sends the folder and waits until it is ready. Run again, it goes on."""
+        """Start the command line: it sends the folder and waits until it is ready. A second run resumes."""
         command = (
             sys.executable, "-m", "graftwork", "adapters", "push", str(folder), "--name", name,
             "--base-model", base_model,
@@ -61,7 +61,7 @@ class Plant:
             return subprocess.Popen(command, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
 
     def restart_web(self) -> None:
-        """SIGKILL, and a new one at the same address."""
+        """Kill the web process with SIGKILL, and start a new one at the same address."""
         self.web.kill(random.Random(1))
         self.web.start()
         wait_until(lambda: self.get("/me"), seconds=60, name="the web process", pause=0.2)
@@ -69,7 +69,7 @@ class Plant:
 
 @contextlib.contextmanager
 def running(folder: Path, database_url: str, *, bases: dict[str, Path]) -> Iterator[Plant]:
-    """Starts all of it on a migrated database, with `bases` registered."""
+    """Start everything on a migrated database, with `bases` registered."""
     redis, web = free_port(), free_port()
     environ = {
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",

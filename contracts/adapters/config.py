@@ -1,8 +1,7 @@
 """PEFT's adapter_config.json: which of its fields are served, which modules it changes, ranks and scalings.
 
-The standard library and RE2 only, and so are `pattern`, `targets` and `tensors`: the control plane reads an
-adapter with them when it is registered, the worker when it is loaded, so that what is ready there is served
-here.
+This module, `pattern`, `targets` and `tensors` need only the standard library and RE2. The control plane
+checks an adapter with them at registration and the worker at load, so both accept the same adapters.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from contracts.adapters.targets import Targets
 from contracts.strict_json import find_fault
 
 MAX_ADAPTER_BYTES: Final = 2 << 30
-"""Of adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a 70B
-model is 1.7 GB in bf16."""
+"""Largest adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a
+70B model is 1.7 GB in bf16."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 
 _SERVED: Final = frozenset(
@@ -38,9 +37,8 @@ _HARMLESS: Final = frozenset(
         "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
     }
 )  # fmt: skip
-"""Where the adapter came from and how it was trained: the weights that came of it are in the file, so the
-values of these fields are not read. That an initialisation altered the base as well is told by
-init_lora_weights."""
+"""Fields about origin and training. Their values are not read, since the trained weights are in the file.
+init_lora_weights says if an initialisation altered the base as well."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
     "task_type": ("CAUSAL_LM", None),
@@ -51,7 +49,7 @@ _CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
 _OF_MLX: Final = ("lora_parameters", "fine_tune_type")
 
 _MAX_NAMES: Final = 1000
-"""Of modules_to_save: each is looked for in every module's path."""
+"""Most names of modules_to_save: each is compared with every module's path."""
 EMBEDDING: Final = "model.embed_tokens"
 HEAD: Final = "lm_head"
 
@@ -62,15 +60,15 @@ class AdapterConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
-    """What an adapter changes, and how strongly.
+    """The LoRA settings of an adapter: changed modules, ranks and scalings.
 
     Attributes:
-        bias: whether the file may hold trained biases in place of the base's.
-        lora_bias: whether B has a bias.
+        bias: True if the file may hold trained biases that replace the base's.
+        lora_bias: True if B has a bias.
         modules_to_save: names of modules whose weights the adapter replaces as a whole.
-        ties_head: whether what the adapter does to the embedding, it does to the head of a tied base.
+        ties_head: True if changes to the embedding also apply to the head of a tied base.
         token_indices: module's name -> tokens whose rows the adapter replaces.
-        raw: the whole object as it was written, but null for values of unread fields that are no JSON.
+        raw: the whole object as written; unread fields with values that are not JSON become null.
     """
 
     rank: int
@@ -89,7 +87,11 @@ class LoraConfig:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Raises AdapterConfigError naming the field that is missing, malformed or not supported."""
+        """Parse adapter_config.json.
+
+        Raises:
+            AdapterConfigError: names the field that is missing, malformed or not supported.
+        """
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -137,18 +139,18 @@ class LoraConfig:
         return any(item.endswith(name) for item in modules for name in self.modules_to_save)
 
     def rank_of(self, module: str) -> int:
-        """Rank of a module by its full path."""
+        """Return the rank of the module at this full path."""
         return int(self.ranks.of(module, self.rank))
 
     def scaling_of(self, module: str) -> float:
-        """alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
+        """Return alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
         return self.alphas.of(module, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """rank_pattern or alpha_pattern: numbers by name, path or regular expression, the first match counts."""
+    """rank_pattern or alpha_pattern: values by name, path or regular expression; the first match applies."""
 
     numbers: tuple[float, ...]
     table: SuffixTable
@@ -199,7 +201,7 @@ def _refuse_unsupported(value: Mapping[str, Any]) -> None:
 
 
 def _refuse_faults(value: dict[str, Any]) -> None:
-    """Refuse what no database stores, by field; what stands in a field that is not read becomes null."""
+    """Refuse values that no database stores, naming the field; in an unread field they become null."""
     for name in list(value):
         if (fault := find_fault({name: value[name]})) is None:
             continue
@@ -234,7 +236,7 @@ def _texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _token_indices(value: object) -> dict[str, tuple[int, ...]]:
-    """PEFT's list means the input embedding."""
+    """Return token indices by module; a list means the input embedding, as in PEFT."""
     by_module = {"embed_tokens": value} if isinstance(value, list) and value else value or {}
     if isinstance(by_module, dict):
         indices = {str(name): item for name, item in by_module.items()}

@@ -32,7 +32,7 @@ def pickle_refusal(name: str) -> str:
 
 
 def refusal_of_others(names: Iterable[str]) -> str | None:
-    """Return what to do with the weights that are there when adapter_model.safetensors is missing.
+    """Return how to convert the weights in the folder when adapter_model.safetensors is missing.
 
     Args:
         names: the files of the adapter's folder.

@@ -12,10 +12,10 @@ from typing import Final
 
 MAX_LENGTH: Final = 4096
 MAX_MEMORY: Final = 128 << 10
-"""Bytes of a compiled expression and its automaton. The slowest that was found takes 0.2 s for the 500
-modules of a large model, and RE2 leaves the interpreter to other threads meanwhile."""
+"""Bytes of a compiled expression and its automaton. The slowest known one takes 0.2 s for the 500 modules of
+a large model, during which RE2 releases the interpreter to other threads."""
 MAX_EXPRESSIONS: Final = 64
-"""Keys of one table that are more than a name or path."""
+"""Most keys of one table that are regular expressions rather than names or paths."""
 
 _PLAIN: Final = re.compile(r"\^?(?:[A-Za-z0-9_-]|\\?\.)+")
 
@@ -33,7 +33,7 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         """Raises PatternError."""
-        # At the first expression: the engine alone, as the GPU report runs it, has no RE2.
+        # Import at first use: the GPU report runs the engine alone, without RE2.
         import re2
 
         if len(text) > MAX_LENGTH:
@@ -53,7 +53,7 @@ class Pattern:
 
 
 class SuffixTable:
-    """PEFT's pattern keys: the first whose expression matches a path or what follows a dot in it."""
+    """PEFT's pattern keys: the first whose expression matches a path or the part after one of its dots."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         """Raises PatternError naming the key."""
@@ -73,7 +73,7 @@ class SuffixTable:
                 raise PatternError(f"{key[:80]!r} {error}") from error
 
     def find(self, path: str) -> int | None:
-        """Return the index of the key that counts, or None."""
+        """Return the index of the key that applies, or None."""
         if not self._plain and not self._rooted and not self._patterns:
             return None
         found = [self._plain[end] for end in suffixes(path) if end in self._plain]
@@ -89,7 +89,7 @@ class SuffixTable:
 
 
 def suffixes(path: str) -> Iterator[str]:
-    """Yield the path, and what follows each of its dots."""
+    """Yield the path, and the part after each of its dots."""
     yield path
     while "." in path:
         path = path.partition(".")[2]
@@ -97,7 +97,7 @@ def suffixes(path: str) -> Iterator[str]:
 
 
 def _demand_expression(text: str) -> None:
-    """Raises PatternError for what Python's own `re` does not compile."""
+    """Raise PatternError if Python's own `re` does not compile the text."""
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

@@ -61,7 +61,7 @@ class EngineName:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRef:
-    """All that a worker needs to serve an adapter it has never seen: it never calls back.
+    """Everything that a worker needs to fetch and serve an adapter without calling back.
 
     Attributes:
         name: engine name, immutable.
@@ -102,25 +102,25 @@ class AdapterRef:
 
 
 MAX_MIX: Final = 8
-"""Adapters of one request."""
+"""Most adapters in one request."""
 _MAX_MIX_WEIGHT: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterMix:
-    """Several adapters with weights as one: the sum of their weighted changes to the base.
+    """Several weighted adapters served as one: the sum of their weighted changes to the base.
 
     The same as PEFT's `add_weighted_adapter(combination_type="cat")`.
 
     Attributes:
-        members: in the order of their content, so that the order in a request means nothing.
+        members: sorted by content, so that the order in a request has no effect.
     """
 
     members: tuple[tuple[AdapterRef, float], ...]
 
     @property
     def sha256(self) -> str:
-        """Content identity: of the members' contents and their weights."""
+        """Content identity: a digest of the members' digests and weights."""
         lines = "".join(f"{ref.sha256} {weight!r}\n" for ref, weight in self.members)
         return hashlib.sha256(f"mix\n{lines}".encode()).hexdigest()
 

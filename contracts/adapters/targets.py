@@ -83,7 +83,7 @@ class Targets:
         return any(f".{name}." in f".{module}." for name in self.saved)
 
     def _layer_of(self, module: str) -> int | None:
-        """The first number between dots, or the first behind one of the lists' names."""
+        """Return the first number between dots, or the first after one of the layer lists' names."""
         parts = module.split(".")
         for name in self.lists or (None,):
             start = 1 if name is None else 0

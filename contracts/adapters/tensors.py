@@ -1,6 +1,6 @@
-"""An adapter file's tensors: what each one is, and that it fits the configuration and the base model.
+"""Sort an adapter file's tensors, and check them against the configuration and the base model.
 
-The standard library and RE2 only; see `config`. Names are those of PEFT's `get_peft_model_state_dict`.
+Needs only the standard library and RE2; see `config`. Names are those of PEFT's `get_peft_model_state_dict`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["EMBEDDING", "HEAD", "LORA_MODULES", "Modules", "Part", "Shape", "max
 _PREFIX: Final = "base_model.model."
 _HEAD_NORMS: Final = ("q_norm", "k_norm")
 _ADAPTER_NAME: Final = re.compile(r"\.(lora_(?:embedding_)?[AB]|lora_magnitude_vector)\.default(?=\.|$)")
-"""Where a trainer that saves its state as it is leaves the name of PEFT's first adapter."""
+"""Matches the adapter name in tensor names, which a trainer leaves that saves its raw state."""
 _OF_TRAINING: Final = ".lora_velora_embed"
-"""VeLoRA's projection of activations, which is used in the backward pass alone."""
+"""VeLoRA's projection of activations, used only in the backward pass."""
 _RESIZED: Final = (
     "Train new tokens by trainable_token_indices in rows that the base has to spare, or have the resized base"
     " (`model.get_base_model().save_pretrained(...)`) registered as a base model"
@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 
 
 class Part(enum.Enum):
-    """What a tensor is to its module; the value is the end of its name."""
+    """The role of a tensor in its module; the value is the suffix of the tensor's name."""
 
     A = ".lora_A.weight"
     B = ".lora_B.weight"
@@ -45,7 +45,7 @@ class Part(enum.Enum):
     BIAS = ".bias"
     WEIGHT = ".weight"
 
-    # Enum's own is written in Python: a load looks its parts up some thousand times.
+    # Enum's own hash is written in Python, and a load looks parts up thousands of times.
     __hash__ = object.__hash__
 
 
@@ -54,14 +54,14 @@ _ENDS: Final = (
     (".base_layer.bias", Part.BIAS),
     *((part.value, part) for part in Part),
 )
-"""In the order in which they are tried: `.weight` and `.bias` end most of the others."""
+"""Suffixes in the order of matching: `.weight` and `.bias` end most of the others."""
 
 Modules = dict[str, dict[Part, str]]
 """Module's path -> its tensors' names."""
 
 
 def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping[str, Shape]) -> Modules:
-    """Finds out what each tensor is and checks its shape.
+    """Sort an adapter's tensors by module and part, and check their shapes.
 
     Args:
         tensors: shape by name, of the adapter's file.
@@ -71,11 +71,11 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         AdapterConfigError: naming the tensor or field, and what was expected.
     """
     modules: Modules = {}
-    # Sorted: a file is refused with the same words each time, whatever order its reader gives.
+    # Sorted, so that a file is refused with the same text whatever order its reader gives.
     for name, shape in sorted(tensors.items()):
         if name.endswith(_OF_TRAINING):
             continue
-        module, part = _place(name)
+        module, part = _split_name(name)
         expected = _expected(config, name, module, part, base)
         if shape != expected:
             raise _shape_error(name, shape, expected, module, base)
@@ -90,7 +90,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
 
 
 def absent_names(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:
-    """Return the fields' names of modules that the base lacks: no tensor can be of them, as in PEFT."""
+    """Return a text for each module that the configuration names and the base model lacks."""
     paths = _module_paths(base)
     ends = {end for path in paths for end in suffixes(path)}
     absent = {
@@ -109,7 +109,7 @@ def max_rank(config: LoraConfig, modules: Modules) -> int:
     return max([1, *(config.rank_of(module) for module, parts in modules.items() if _has_lora(parts))])
 
 
-def _place(name: str) -> tuple[str, Part]:
+def _split_name(name: str) -> tuple[str, Part]:
     path = name.removeprefix(_PREFIX)
     if path != name:
         if ".default" in path:
@@ -144,7 +144,7 @@ def _shape_error(
 
 
 def _expected(config: LoraConfig, name: str, module: str, part: Part, base: Mapping[str, Shape]) -> Shape:
-    """The shape that the tensor must have; refuses one that has no business here."""
+    """Return the shape that the tensor must have; raise AdapterConfigError if it does not belong here."""
     weight = base.get(f"{module}.weight")
     if weight is None:
         raise AdapterConfigError(f"tensor {name}: the base model has no module {module}")
@@ -186,7 +186,7 @@ def _lora(config: LoraConfig, name: str, module: str, part: Part, weight: Shape)
 
 
 def _whole(config: LoraConfig, name: str, module: str, part: Part, weight: Shape) -> Shape:
-    """modules_to_save, or the base's own embedding, which PEFT saves beside LoRA on it."""
+    """Return the shape of a replaced module (modules_to_save), or of the embedding that PEFT saves."""
     kind = module.rpartition(".")[2]
     tops = (EMBEDDING, HEAD)
     if module in tops and (part is Part.BASE_WEIGHT or config.adapts(module)):

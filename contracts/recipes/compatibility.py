@@ -1,4 +1,4 @@
-"""Which techniques go together, on what, and for which model: every reason against a recipe at once.
+"""Which techniques can be combined, for which hardware and model; a check returns every conflict at once.
 
 A table of rules, ours and SageMaker's; standard library only. SageMaker's stand in its documentation of
 inference optimization and in the API model of CreateOptimizationJob.
@@ -25,9 +25,9 @@ ARCHITECTURES: Final = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma3ForCausalLM",
     "Gemma3ForConditionalGeneration",
 )  # fmt: skip
-"""What the worker serves; `worker_engine.models.FAMILIES` is the same, which a test holds."""
+"""Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
 MOST_CONFIGS: Final = 10
-"""Of one CreateOptimizationJob."""
+"""Most configurations of one CreateOptimizationJob."""
 _INT4: Final = (Quantization.AWQ_G128, Quantization.AWQ_G64, Quantization.RTN_G128)
 _FP8_CAPABILITY: Final = 89
 
@@ -38,7 +38,7 @@ class Reason:
 
     Attributes:
         code: for programs, stable.
-        text: for people: what does not go together, and what does.
+        text: for people: the conflict, and the alternatives.
     """
 
     code: str
@@ -47,7 +47,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Everything that a refusal may depend on. `draft` is the draft model's facts, where it has a folder."""
+    """Everything that a rule may check. `draft` is the draft model's facts, if it has a folder."""
 
     recipe: Recipe
     model: ModelFacts = field(default_factory=ModelFacts)
@@ -68,7 +68,7 @@ class Stack:
 
     @property
     def own_draft(self) -> bool:
-        """SageMaker's draft model."""
+        """True if the draft model is SageMaker's own."""
         return self.recipe.speculation.draft_model == OWN_DRAFT
 
     @property
@@ -78,7 +78,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A stack to which `applies` is refused with `text`, in which {recipe}, {model} and {draft} may stand."""
+    """A rule: refuses a stack if `applies`, with `text`, a format of {recipe}, {model} and {draft}."""
 
     code: str
     applies: Callable[[Stack], bool]
@@ -249,7 +249,7 @@ SAGEMAKERS: Final = (
 
 
 def reasons(stack: Stack) -> list[Reason]:
-    """All reasons against a stack; empty where it is served."""
+    """Return every reason to refuse a stack; empty if it is accepted."""
     return [
         Reason(rule.code, rule.text.format(recipe=stack.recipe, model=stack.model, draft=stack.draft))
         for rule in (*OURS, *SAGEMAKERS)
@@ -258,7 +258,7 @@ def reasons(stack: Stack) -> list[Reason]:
 
 
 def job_reasons(stacks: Sequence[Stack]) -> list[Reason]:
-    """All reasons against a job of several recipes, each told once."""
+    """Return every reason to refuse a job of several recipes, without duplicates."""
     told = {reason: None for stack in stacks for reason in reasons(stack)}
     count = sum(_configs(stack.recipe) for stack in stacks if not stack.local)
     if count > MOST_CONFIGS:
@@ -273,8 +273,10 @@ def job_reasons(stacks: Sequence[Stack]) -> list[Reason]:
 
 
 def _configs(recipe: Recipe) -> int:
-    """How many of CreateOptimizationJob's OptimizationConfigs a recipe takes: its EAGLE heads are trained by
-    the job, n-grams and draft models are settings of the container."""
+    """Return how many OptimizationConfigs of CreateOptimizationJob a recipe takes.
+
+    The job trains EAGLE heads; n-grams and draft models are settings of the container.
+    """
     return sum(
         (
             recipe.quantization is not Quantization.NONE,

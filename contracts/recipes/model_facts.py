@@ -1,4 +1,4 @@
-"""What a checkpoint's own files say that decides which recipes it takes. Standard library only."""
+"""Facts that a checkpoint's own files state and recipes depend on. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, Final, Self
 from contracts.recipes.spec_fields import SpecError, SpecFields
 
 PICKLED: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-"""Weights that are code to whoever loads them: never read, never copied."""
+"""Suffixes of weights whose loading can run code: never read, never copied."""
 _NOT_OURS: Final = (".gguf", ".onnx", ".h5", ".msgpack")
-"""The same weights for other servers."""
+"""Suffixes of the same weights for other servers."""
 _MAX_JSON: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A checkpoint, as far as its files were read; what is not known is None.
+    """A checkpoint, as far as its files were read; an unknown fact is None.
 
     Attributes:
         architecture: the class that config.json names.
-        quantized: how its weights are stored already (`quant_method`); empty for plain weights.
-        vocabulary: digest of the tokens by id: two models can speak for each other only if it is the same.
-        dtype: of the weights, as config.json says.
+        quantized: the stored weights' `quant_method`; empty for plain weights.
+        vocabulary: digest of the tokens by id; a draft model must have the same one as its target.
+        dtype: of the weights, as config.json states it.
     """
 
     architecture: str | None = None
@@ -36,7 +36,7 @@ class ModelFacts:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Raises SpecError where the folder is no Hugging Face checkpoint of safetensors."""
+        """Read a checkpoint's folder. Raises SpecError if it is no Hugging Face checkpoint of safetensors."""
         if not folder.is_dir():
             raise SpecError(f"{folder} is not a folder")
         config = _object(folder / "config.json")
@@ -61,7 +61,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where the result is to serve: what SageMaker and the worker make their refusals depend on.
+    """Where the result will serve; SageMaker's and the worker's rules depend on it.
 
     Attributes:
         merge_adapter: the worker merges an adapter into a second copy of the linear layers.
@@ -86,7 +86,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The files that make a checkpoint, by name, with their digests.
+    """A checkpoint's files by name, with their digests.
 
     Attributes:
         files: name -> (size in bytes, hex SHA-256).
@@ -105,17 +105,17 @@ class Checkpoint:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Every file that belongs to a checkpoint: neither pickled weights, nor other servers' forms of them."""
+    """List a checkpoint's files, without pickled weights and other servers' weight formats."""
     return sorted(path for path in folder.iterdir() if path.is_file() and belongs(path.name))
 
 
 def belongs(name: str) -> bool:
-    """Whether `checkpoint_files` has a file of this name."""
+    """Return True if `checkpoint_files` includes a file of this name."""
     return not name.startswith(".") and Path(name).suffix not in (*PICKLED, *_NOT_OURS)
 
 
 def files_digest(sha256_by_name: Mapping[str, str]) -> str:
-    """As adapters' (`contracts.adapters.reference.adapter_digest`), of any files."""
+    """Return the digest of any files, computed like `contracts.adapters.reference.adapter_digest`."""
     lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sha256_by_name.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -138,7 +138,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> str | None:
-    """Tokens by id, of the model and added; None for a tokenizer whose vocabulary is no table."""
+    """Return the digest of all tokens by id, added ones included; None if the vocabulary is no table."""
     model = tokenizer.get("model")
     table = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(table, list):

@@ -1,4 +1,4 @@
-"""What an optimization job says while it runs: one JSON object a line on stdout. Standard library only.
+"""Events of a running optimization job: one JSON object a line on stdout. Standard library only.
 
     {"event": "phase", "phase", "step", "steps"}
     {"event": "progress", "phase", "percent", "eta_seconds", "message"}
@@ -6,9 +6,9 @@
     {"event": "result", ...}
     {"event": "error", "code", "message", "resumable", "reasons"}
 
-Each has `time`, seconds since 1970. Percent and ETA are the whole job's; `eta_seconds` is null while there
-is no telling. A result or an error is the last line, and the exit status says the same (`EXIT_STATUS`); a
-job that ends without one was killed, and goes on when it is started again.
+Each has `time`, seconds since 1970. Percent and ETA are the whole job's; `eta_seconds` is null while it is
+unknown. A result or an error is the last line, and the exit status agrees with it (`EXIT_STATUS`). A job
+that ends without one was killed, and resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import IO, Any, Final
 
 _LEAST_SECONDS: Final = 0.2
-"""Between two lines of progress."""
+"""Least time between two progress lines."""
 _TELLING_PERCENT: Final = 2.0
-"""Of this run's own work, before there is an ETA."""
+"""Percent of its own work that a run must have done before it states an ETA."""
 MAX_LINE: Final = 1 << 20
 MAX_MESSAGE: Final = 4000
 LEVELS: Final = ("info", "warning")
@@ -54,18 +54,18 @@ EXIT_STATUS: Final[Mapping[Code, int]] = {
     Code.UNSUPPORTED_MACHINE: 6, Code.SOURCE_CHANGED: 7, Code.OUTPUT_EXISTS: 8, Code.OUTPUT_DAMAGED: 9,
     Code.BUSY: 10, Code.OUT_OF_DISK: 11, Code.OUT_OF_MEMORY: 12, Code.WORKER_FAILED: 13, Code.CANCELLED: 14,
 }  # fmt: skip
-"""0 is a result. None is a signal's number + 128, so that a killed process is told from these."""
+"""Exit status by code; 0 is a result. No status equals a signal's number + 128, as of a killed process."""
 RESUMABLE: Final = frozenset(
     {Code.FAILED, Code.BUSY, Code.OUT_OF_DISK, Code.OUT_OF_MEMORY, Code.WORKER_FAILED, Code.CANCELLED}
 )
-"""The same command may succeed later, from where it was."""
+"""Codes after which the same command may succeed later, and resumes where it stopped."""
 
 
 class JobError(Exception):
     """A job cannot go on.
 
     Attributes:
-        reasons: where there are several, each as {"code", "text"}.
+        reasons: several reasons, each as {"code", "text"}.
     """
 
     def __init__(self, code: Code, message: str, reasons: Sequence[Mapping[str, str]] = ()) -> None:
@@ -74,24 +74,27 @@ class JobError(Exception):
 
 
 class Cancelled(KeyboardInterrupt):
-    """SIGTERM, SIGINT, or nobody reads what the job says. No `Exception`, so that no library swallows it; and
-    what event loops let through, where they keep other exceptions for the task that met them."""
+    """SIGTERM, SIGINT, or the reader of the events has closed the pipe.
+
+    Not an `Exception`, so that no library swallows it. Event loops let a KeyboardInterrupt through, but keep
+    other exceptions for the task that raised them.
+    """
 
 
 class ProgressError(ValueError):
-    """A line that is no event; the text says what is wrong with it."""
+    """The line is not an event; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a job and how much of its time it takes, beside the others."""
+    """A part of a job, with its share of the job's time relative to the other parts."""
 
     name: str
     weight: float = 1.0
 
 
 class Reporter:
-    """Writes events; may be called from any thread."""
+    """Writes events to a stream; thread-safe."""
 
     def __init__(
         self, out: IO[str], phases: Sequence[Phase], clock: Callable[[], float] = time.monotonic
@@ -102,10 +105,10 @@ class Reporter:
         self._began, self._inherited = clock(), 0.0
 
     def phase(self, name: str) -> None:
-        """The phase `name` begins, the next of that name where there are several; those before it are done.
+        """Start the phase `name`, the next of that name if several have it; all earlier phases are done.
 
         Raises:
-            Cancelled: nobody reads.
+            Cancelled: the reader has closed the stream.
             ValueError: the job has no such phase.
         """
         names = [phase.name for phase in self._phases]
@@ -114,13 +117,13 @@ class Reporter:
         self._write("phase", phase=name, step=self._at + 1, steps=len(self._phases))
 
     def already(self) -> None:
-        """The present phase was done by an earlier run: its time does not count for the ETA."""
+        """Mark the current phase as done by an earlier run, so that the ETA ignores its time."""
         with self._lock:
             before, self._percent = self._percent, self._overall(1.0)
             self._inherited += self._percent - before
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """`fraction` of the present phase, 0 to 1. Raises Cancelled as `phase` does."""
+        """Report that `fraction` (0 to 1) of the current phase is done. Raises Cancelled as `phase` does."""
         with self._lock:
             self._percent = max(self._percent, self._overall(min(max(fraction, 0.0), 1.0)))
             now = self._clock()
@@ -132,14 +135,14 @@ class Reporter:
         self._write("progress", phase=name, percent=round(self._percent, 2), eta_seconds=eta, message=message)
 
     def log(self, message: str, level: str = "info") -> None:
-        """Raises Cancelled as `phase` does."""
+        """Write a log event. Raises Cancelled as `phase` does."""
         self._write("log", level=level, message=message[:MAX_MESSAGE])
 
     def result(self, **fields: object) -> None:
         self._write("result", **fields)
 
     def error(self, error: JobError) -> None:
-        """Says nothing where nobody reads."""
+        """Write an error event; a closed stream is ignored."""
         try:
             self._write(
                 "error",
@@ -182,7 +185,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def parse_line(line: str | bytes) -> dict[str, Any]:
-    """One event, as whoever started the job reads it. Raises ProgressError for anything else."""
+    """Parse one line of a job's output. Raises ProgressError if it is not an event."""
     if len(line) > MAX_LINE:
         raise ProgressError(f"a line of {len(line)} characters")
     try:

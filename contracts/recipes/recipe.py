@@ -1,7 +1,7 @@
-"""What is to be done to a checkpoint, as JSON: which techniques, for which machine. Standard library only.
+"""A recipe: the optimizations to apply to a checkpoint, and the target machine. Standard library only.
 
-A recipe is versioned and strict, and its digest is that of its meaning: fields in another order, or left out
-at their default, are the same recipe. Which recipes go together with which models is `compatibility`.
+A recipe is versioned JSON, read strictly. Its digest is that of its meaning: the order of fields, and fields
+left out at their default, do not change it. `compatibility` says which recipes suit which models.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from contracts.recipes.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
 OWN_DRAFT: Final = "sagemaker"
-"""As `draft_model`: the draft model that SageMaker brings along."""
+"""As `draft_model`: SageMaker's own draft model."""
 _INSTANCE: Final = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+")
 
 
 class Quantization(enum.StrEnum):
-    """How linear layers' weights are stored; `optimizer.quantization` and SageMaker write
-    them."""
+    """How linear layers' weights are stored; `optimizer.quantization` and SageMaker write these formats."""
 
     NONE = "none"
     INT8 = "int8"
@@ -35,14 +34,14 @@ class Quantization(enum.StrEnum):
 
 
 class Head(enum.StrEnum):
-    """How the worker holds the language model head, which the output stores as the source has it."""
+    """How the worker holds the language model head; the stored checkpoint keeps the source's format."""
 
     STORED = "stored"
     INT8 = "int8"
 
 
 class Drafting(enum.StrEnum):
-    """Who proposes tokens in speculative decoding."""
+    """The proposer of draft tokens in speculative decoding."""
 
     NONE = "none"
     NGRAM = "ngram"
@@ -51,14 +50,14 @@ class Drafting(enum.StrEnum):
 
 
 class Engine(enum.StrEnum):
-    """Who carries the recipe out."""
+    """The engine that executes the recipe."""
 
     LOCAL = "local"
     SAGEMAKER = "sagemaker"
 
 
 class Hardware(enum.StrEnum):
-    """What the result is to run on: GPUs by compute capability."""
+    """Hardware that the result runs on; GPUs by compute capability."""
 
     CPU = "cpu"
     SM80 = "sm80"
@@ -70,15 +69,17 @@ class Hardware(enum.StrEnum):
 
     @property
     def capability(self) -> int:
-        """Compute capability times ten; 0 where it is no GPU of NVIDIA's."""
+        """Compute capability times ten; 0 if it is not an NVIDIA GPU."""
         return int(self.value[2:]) if self.value.startswith("sm") else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Attributes:
-    tokens: proposed at a time.
-    draft_model: a checkpoint's folder or URI, or `OWN_DRAFT`; empty unless `method` is draft.
+    """Settings of speculative decoding.
+
+    Attributes:
+        tokens: draft tokens proposed per step.
+        draft_model: a checkpoint's folder or URI, or `OWN_DRAFT`; empty unless `method` is draft.
     """
 
     method: Drafting = Drafting.NONE
@@ -100,9 +101,11 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """Attributes:
-    ahead_of_time: code is compiled now, instead of at a copy's start.
-    packed: weights are written as the CPU's loops read them, instead of at a host's first start.
+    """Work that is done ahead of time rather than at a copy's start.
+
+    Attributes:
+        ahead_of_time: compile code now, rather than at a copy's start.
+        packed: write weights in the layout of the CPU kernels, rather than pack them at a host's first start.
     """
 
     ahead_of_time: bool = False
@@ -117,8 +120,10 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
-    """Attributes:
-    presharded: each device's part is written as a file of its own.
+    """Settings of tensor parallelism.
+
+    Attributes:
+        presharded: write each device's shard as a file of its own.
     """
 
     degree: int = 1
@@ -133,8 +138,10 @@ class TensorParallel:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Attributes:
-    instance_type: SageMaker's, such as ml.g5.12xlarge; empty on our own machines.
+    """The machine that the result runs on.
+
+    Attributes:
+        instance_type: SageMaker's, such as ml.g5.12xlarge; empty for our own machines.
     """
 
     engine: Engine = Engine.LOCAL
@@ -157,10 +164,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Techniques that are applied together.
+    """Optimizations that are applied together.
 
     Attributes:
-        head: where a recipe is read that leaves it out, int8 where 8 bits of it are multiplied as they are.
+        head: if left out, int8 where `takes_int8_head` allows it, else stored.
     """
 
     quantization: Quantization = Quantization.NONE
@@ -172,7 +179,7 @@ class Recipe:
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
-        """Raises SpecError naming the field that is unknown, missing or malformed."""
+        """Read a recipe. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
         recipe = cls(
             fields.choice("quantization", Quantization, Quantization.NONE),
@@ -188,18 +195,18 @@ class Recipe:
 
     @property
     def takes_int8_head(self) -> bool:
-        """Whether layers and target are such that 8 bits of the head are multiplied as they are."""
+        """Return True if layers and target permit an int8 head."""
         local_cpu = self.target.engine is Engine.LOCAL and self.target.hardware is Hardware.CPU
         return local_cpu and self.quantization not in (Quantization.NONE, Quantization.FP8)
 
     @classmethod
     def from_dict(cls, value: object) -> Self:
-        """Raises SpecError as `read` does."""
+        """Read a recipe from a JSON object. Raises SpecError as `read` does."""
         return cls.read(SpecFields("recipe", value))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises SpecError as `read` does, and for what is no JSON."""
+        """Read a recipe from JSON text. Raises SpecError as `read` does, and for text that is not JSON."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -207,25 +214,27 @@ class Recipe:
         return cls.from_dict(value)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` takes, every field stated."""
+        """Return the object that `from_dict` reads, with every field stated."""
         return {"version": VERSION, **asdict(self)}
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of the meaning."""
+        """Hex SHA-256 of `meaning`."""
         return canonical_digest(self.meaning)
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """What two recipes that come out alike have alike. A stored head is not in it, as before there was a
-        choice: digests that were kept go on holding."""
+        """The fields that determine the result; recipes with equal meanings produce equal checkpoints.
+
+        A stored head is left out, so that digests from before the `head` field stay valid.
+        """
         stated = self.to_dict()
         if self.head is Head.STORED:
             del stated["head"]
         return stated
 
     def worker_flags(self) -> list[str]:
-        """What `python -m worker_engine` is told beside the checkpoint that came of this recipe."""
+        """Return the speculation flags of `python -m worker_engine` for a checkpoint of this recipe."""
         spoken = self.speculation
         if spoken.method is Drafting.NONE:
             return []
@@ -234,13 +243,13 @@ class Recipe:
 
 
 def canonical_digest(value: Mapping[str, Any]) -> str:
-    """Hex SHA-256 of a JSON object, whatever the order of its fields."""
+    """Hex SHA-256 of a JSON object, independent of the order of its fields."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Preset(enum.StrEnum):
-    """A recipe by what it is for. What it is worth stands in stored runs alone (`python -m ... presets`)."""
+    """Recipes by goal. Their measured gains are only in stored runs (`python -m ... presets`)."""
 
     LOWEST_COST = "lowest_cost"
     LOWEST_LATENCY = "lowest_latency"
@@ -248,11 +257,11 @@ class Preset(enum.StrEnum):
 
 
 def preset(name: Preset, target: Target) -> Recipe:
-    """The preset for a machine.
+    """Return the preset's recipe for a machine.
 
-    Cost is decided by many streams at once, where products compute and weights' bytes count less; latency by
-    one, where weights' bytes and the number of steps are all. So on GPUs the cheapest is the smallest
-    checkpoint, which leaves room for more streams; on CPUs 8 bits, since 4 have to be widened for each batch.
+    Many simultaneous streams decide the cost, and there compute matters more than weight bytes. One stream
+    decides latency, where weight bytes and the number of steps matter. On GPUs the cheapest is the smallest
+    checkpoint, which leaves room for more streams. On CPUs it is int8, since int4 is widened for each batch.
     """
     on_cpu = target.hardware is Hardware.CPU
     if target.hardware is Hardware.NEURON:

@@ -1,5 +1,7 @@
-"""One JSON object that a person wrote, read strictly: every refusal names the field. Standard library
-only."""
+"""Strict reader of one JSON object that a person wrote: every refusal names the field.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,17 @@ class SpecError(ValueError):
 
 
 class SpecFields:
-    """The fields of one object. `end` refuses those that nobody read."""
+    """The fields of one object. `end` refuses fields that were not read."""
 
     def __init__(self, where: str, value: object) -> None:
-        """`where` opens every error; empty for the outermost object. Raises SpecError unless it is an
-        object."""
+        """Raises SpecError if `value` is not an object; `where` prefixes errors, "" at the top."""
         if not isinstance(value, Mapping):
             raise SpecError(f"{where or 'the order'} must be an object, got {type(value).__name__}")
         self._where, self._values, self._read = where, value, set[str]()
 
     @classmethod
     def load(cls, path: Path) -> SpecFields:
-        """Raises SpecError when there is no such file or no JSON object in it."""
+        """Load a JSON file. Raises SpecError if it is missing, too large, or not JSON."""
         try:
             if path.stat().st_size > _MAX_BYTES:
                 raise SpecError(f"{path} has more than {_MAX_BYTES >> 20} MiB: is it an order?")
@@ -40,15 +41,15 @@ class SpecFields:
         return cls("", value)
 
     def path(self, name: str) -> str:
-        """The field's name from the outermost object on."""
+        """Return the field's full name, from the outermost object on."""
         return f"{self._where}.{name}" if self._where else name
 
     def error(self, name: str, problem: str) -> SpecError:
-        """To be raised: `problem` follows the field's name."""
+        """Return the error to raise; `problem` follows the field's name."""
         return SpecError(f"{self.path(name)} {problem}")
 
     def get(self, name: str) -> Any:
-        """The value, or None; the field counts as read."""
+        """Return the value, or None, and mark the field as read."""
         self._read.add(name)
         return self._values.get(name)
 
@@ -56,7 +57,7 @@ class SpecFields:
         return self._values.get(name) is not None
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text that is not empty, and has no NUL, which neither a path nor a database takes."""
+        """Return a text, non-empty unless the default is, without NUL, which paths and databases refuse."""
         value = self.get(name)
         value = default if value is None else value
         if not isinstance(value, str) or (not value and default != "") or "\0" in value:
@@ -96,7 +97,7 @@ class SpecFields:
             ) from None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; empty when absent."""
+        """Return a list of texts; empty when absent."""
         value = self.get(name)
         if value is None:
             return ()
@@ -107,7 +108,7 @@ class SpecFields:
         return tuple(value)
 
     def numbers(self, name: str, default: Sequence[int], *, most: int) -> tuple[int, ...]:
-        """A list of different whole numbers from 1 to `most`, not empty."""
+        """Return a non-empty list of different whole numbers from 1 to `most`."""
         value = self.get(name)
         value = list(default) if value is None else value
         fine = isinstance(value, list) and all(
@@ -120,7 +121,7 @@ class SpecFields:
         return tuple(value)
 
     def decimals(self, name: str, *, most: float) -> tuple[float, ...]:
-        """A list of different numbers above 0, up to `most`; empty when absent."""
+        """Return a list of different numbers above 0, up to `most`; empty when absent."""
         value = self.get(name)
         if value is None:
             return ()
@@ -135,12 +136,12 @@ class SpecFields:
         return tuple(float(item) for item in value)
 
     def section(self, name: str) -> SpecFields:
-        """The fields of an object inside this one; no fields when it is absent."""
+        """Return the fields of a nested object; no fields when it is absent."""
         value = self.get(name)
         return SpecFields(self.path(name), {} if value is None else value)
 
     def sections(self, name: str) -> list[SpecFields]:
-        """A list of objects; empty when absent."""
+        """Return the fields of each object in a list; empty when absent."""
         value = self.get(name)
         if value is None:
             return []
@@ -149,12 +150,12 @@ class SpecFields:
         return [SpecFields(f"{self.path(name)}[{index}]", item) for index, item in enumerate(value)]
 
     def version(self, expected: int) -> None:
-        """Raises SpecError unless `version` is there and is `expected`."""
+        """Raise SpecError unless `version` is present and equals `expected`."""
         if self.get("version") != expected:
             raise self.error("version", f"must be {expected}, got {self._values.get('version')!r}")
 
     def end(self) -> None:
-        """Raises SpecError for a field that nobody asked for: what we do not know may be what is meant."""
+        """Raise SpecError for fields that were not read: an unknown field may be a misspelt one."""
         if unknown := sorted(set(self._values) - self._read):
             known = ", ".join(sorted(self._read))
             raise SpecError(f"{self.path(unknown[0])} is not a known field; there are {known}")

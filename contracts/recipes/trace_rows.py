@@ -1,4 +1,4 @@
-"""A trace of a service's requests as CSV: their lengths, and when they came. Standard library only."""
+"""A trace of a service's requests as CSV: token counts and arrival times. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from contracts.recipes.progress import Code, JobError
 
 LENGTHS: Final = ("context_tokens", "generated_tokens")
 ARRIVAL: Final = "arrival_s"
-"""Seconds since the trace began; the column may be left out where nobody replays the arrivals."""
+"""Seconds since the trace began; the column is optional unless arrivals are replayed."""
 MOST_TOKENS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """Attributes:
-    prompt, answer: tokens.
-    arrival: seconds since the trace began; None where the trace does not tell.
+    """One request of a trace.
+
+    Attributes:
+        prompt, answer: token counts.
+        arrival: seconds since the trace began; None if the trace has no arrival times.
     """
 
     prompt: int
@@ -29,10 +31,10 @@ class TracedRequest:
 
 
 def read_rows(lines: Iterable[str], name: str, *, arrivals: bool = False) -> list[TracedRequest]:
-    """Every row of the CSV `lines`, whose name for people is `name`.
+    """Read every row of the CSV `lines`; `name` is the file's name in error texts.
 
     Args:
-        arrivals: they are needed; else they may be missing.
+        arrivals: True if arrival times are required.
 
     Raises:
         JobError: bad_data, with the line's number.
@@ -58,13 +60,13 @@ def read_rows(lines: Iterable[str], name: str, *, arrivals: bool = False) -> lis
 
 
 def traced_request(cells: Sequence[str | None], before: TracedRequest | None) -> TracedRequest:
-    """Of a row's cells: tokens of the prompt, of the answer, and the arrival where there is a third.
+    """Parse a row's cells: prompt tokens, answer tokens, and an arrival time if there is a third cell.
 
     Args:
-        before: the row's above.
+        before: the previous row.
 
     Raises:
-        ValueError: whose text says what is wrong.
+        ValueError: says what is wrong.
     """
     lengths = cells[: len(LENGTHS)]
     try:

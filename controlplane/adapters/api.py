@@ -64,7 +64,7 @@ def _never(*, tenant: str, name: str) -> bool:
 
 
 def _default_choice(is_called: IsCalled, tenant: Tenant, name: str, make_default: bool | None) -> bool | None:
-    """`make_default`, or what it is where nobody chose: a bare name that is called keeps its version."""
+    """Return `make_default`; if None, False for a bare name in use, so that it keeps its version."""
     if make_default is None and is_called(tenant=tenant.pk, name=name):
         return False
     return make_default
@@ -110,7 +110,7 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
     @idempotent(atomic=False)
     @extend_schema(request=AdapterInput, responses={201: VersionSerializer})
     def post(self, request: Request) -> Response:
-        """Registers an adapter, or the next version of one. Watch the version until ready or refused."""
+        """Registers an adapter or its next version. Poll the version until it is ready or refused."""
         data = AdapterInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -125,8 +125,10 @@ class AdapterChecksApi(generics.GenericAPIView[Adapter]):
 
     @extend_schema(request=AdapterCheckInput, responses=AdapterCheckSerializer)
     def post(self, request: Request) -> Response:
-        """Checks name, base model, quota and lineage before files are uploaded; registers nothing. Says which
-        version callers of the bare name get."""
+        """Checks name, base model, quota and lineage before files are uploaded; registers nothing.
+
+        Returns the version that callers of the bare name get.
+        """
         data = AdapterCheckInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -184,7 +186,7 @@ class AdapterApi(_OneAdapter):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
-        """Deletes the adapter with all versions and aliases; it may be restored for the grace time."""
+        """Deletes the adapter with all versions and aliases; it can be restored within the grace time."""
         adapter_delete(adapter=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -195,7 +197,7 @@ class PinApi(_OneAdapter):
     @conditional()
     @extend_schema(request=PinInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Sets which version the bare name means."""
+        """Sets the version that the bare name means."""
         adapter = self.get_object()
         data = PinInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -218,7 +220,7 @@ class VersionsApi(generics.ListAPIView[AdapterVersion]):
     @idempotent(atomic=False)
     @extend_schema(request=VersionInput, responses={201: VersionSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Registers the next version of an adapter that there is."""
+        """Registers the next version of an existing adapter."""
         adapter = adapter_get(tenant=request_tenant(request), name=name)
         data = VersionInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -249,7 +251,7 @@ class VersionApi(ObjectApi[AdapterVersion]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, number: int) -> Response:
-        """Deletes a version that no name means; it may be restored for the grace time."""
+        """Deletes a version that no name refers to; it can be restored within the grace time."""
         version_delete(version=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -274,8 +276,10 @@ class AliasApi(_OneAlias):
     @conditional()
     @extend_schema(request=AliasInput, responses=AliasSerializer)
     def put(self, request: Request, name: str, alias: str) -> Response:
-        """Points the alias at a ready version or splits it among several, making it if need be; in force
-        within a second."""
+        """Points the alias at a ready version, or splits it among several; creates it if needed.
+
+        Takes effect within a second.
+        """
         adapter = self.adapter()
         data = AliasInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -301,7 +305,7 @@ class FallbackApi(_OneAdapter):
     @conditional()
     @extend_schema(request=FallbackInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Sets what is served when no copy can serve what the bare name means."""
+        """Sets the models to serve instead when no copy can serve the bare name's version."""
         fallback_set(adapter=self.get_object(), alias=None, models=_models(request))
         return Response(AdapterSerializer(self.get_object()).data)
 
@@ -312,7 +316,7 @@ class AliasFallbackApi(_OneAlias):
     @conditional()
     @extend_schema(request=FallbackInput, responses=AliasSerializer)
     def put(self, request: Request, name: str, alias: str) -> Response:
-        """Sets what is served when no copy can serve what the alias means."""
+        """Sets the models to serve instead when no copy can serve the alias's version."""
         row = self.get_object()
         fallback_set(adapter=row.adapter, alias=row, models=_models(request))
         return Response(AliasSerializer(self.get_object()).data)

@@ -35,27 +35,27 @@ from controlplane.webhooks.outbox import event_emit
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES
 _MAX_DETAIL: Final = 1000
-"""Characters of a step's text."""
+"""Longest text of a step, in characters."""
 
 
 class SupersededError(Exception):
-    """Another attempt has taken the version over, or the version is gone: this one must change nothing."""
+    """Another attempt has taken over, or the version is gone: this attempt must not write."""
 
 
 class ValidationAttempt:
-    """The attempt that claimed `version`; every write of it holds only while that claim stands."""
+    """The attempt that claimed `version`; it can write only while that claim is valid."""
 
     def __init__(self, version: AdapterVersion) -> None:
         self._version = version
         self._base_model: BaseModel = version.adapter.base_model
         self._store = artifact_store()
-        self._beaten = timezone.now()
+        self._heartbeat_at = timezone.now()
 
     def run(self) -> None:
-        """Makes the version ready.
+        """Validate the version and publish it as ready.
 
         Raises:
-            RefusedError: the adapter is not acceptable, for good.
+            RefusedError: the adapter is not acceptable; a retry does not help.
             UnavailableError: the store or the source does not answer; a later attempt may succeed.
             SupersededError: the claim was lost.
         """
@@ -84,14 +84,14 @@ class ValidationAttempt:
         return sizes
 
     def _keep_card(self) -> None:
-        """Into the row first, then out of the store: whoever dies between the two does it again."""
+        """Save the card to the row, then delete it from the store: after a crash in between, this repeats."""
         card = card_take(self._store, self._version.staging)
         if card is not None:
             self._update(card=card, card_html=card_render(card))
             card_drop(self._store, self._version.staging)
 
     def _import(self) -> None:
-        """Copies an import's files into the store; what a failed attempt left is replaced."""
+        """Copy the source's files into the store, replacing those of a failed attempt."""
         source = source_saved(self._version.source, tenant=self._version.adapter.tenant).pinned()
         if self._version.staging:
             self._store.remove(self._version.staging)
@@ -100,11 +100,11 @@ class ValidationAttempt:
         self._update(staging=staging, source=source.uri)
 
         def put(name: str, stream: ByteStream) -> None:
-            # An archive's bytes have arrived already; what they unpack to may still be much.
-            watched = _WatchedStream(stream, lambda _: self._beat())
+            # Unpacking an archive that has arrived may still take long, so it needs heartbeats.
+            watched = _WatchedStream(stream, lambda _: self._heartbeat())
             file_put(self._store, staging, name, watched)
 
-        source_fetch(source, put, progress=self._beat)
+        source_fetch(source, put, progress=self._heartbeat)
 
     def _check_config(self) -> tuple[LoraConfig, str]:
         self._step("config", "running")
@@ -121,7 +121,7 @@ class ValidationAttempt:
         return config, hashlib.sha256(data).hexdigest()
 
     def _check_weights(self, config: LoraConfig, size: int) -> tuple[int, str]:
-        """One pass over the file: what is hashed is what was checked."""
+        """Check and hash the weights in one pass, so that the digest is of the checked bytes."""
         digest = hashlib.sha256()
         with self._store.open(f"{self._version.staging}/{_WEIGHTS}") as body:
             stream = _WatchedStream(body, digest.update)
@@ -136,7 +136,7 @@ class ValidationAttempt:
             detail = "; ".join([f"largest rank {rank}", *warnings])[:_MAX_DETAIL]
             self._step("tensors", "warned" if warnings else "done", detail)
             self._step("values", "running")
-            changes = check_values(stream, header, scalings=scalings, progress=self._beat)
+            changes = check_values(stream, header, scalings=scalings, progress=self._heartbeat)
             if changes:
                 self._step("values", "done")
             else:
@@ -144,7 +144,7 @@ class ValidationAttempt:
         return rank, digest.hexdigest()
 
     def _smoke(self, digest: str, rank: int) -> None:
-        """Generates with the staged files; what it costs nobody is billed for."""
+        """Generate with the staged files; nobody is billed for it."""
         self._step("smoke", "running")
         version = self._version
         name = engine_name(
@@ -152,12 +152,12 @@ class ValidationAttempt:
             sha256=digest,
         )  # fmt: skip
         ref = AdapterRef(name, self._store.uri(version.staging), digest, rank)
-        smoke, status, detail = smoke_test(base_model=self._base_model, ref=ref, progress=self._live)
+        smoke, status, detail = smoke_test(base_model=self._base_model, ref=ref, progress=self._heartbeat_now)
         self._update(smoke=smoke.to_dict() if smoke else None)
         self._step("smoke", status, detail)
 
     def _claim(self, digest: str, size: int) -> None:
-        """Names the content before it is stored: from here on nobody removes files of this digest."""
+        """Write the digest to the row before storing the files, so that no removal deletes them."""
         self._step("publish", "running")
         with transaction.atomic():
             quota_check_bytes(version=self._version, adding=size)
@@ -169,22 +169,21 @@ class ValidationAttempt:
 
     def _publish(self, digest: str, rank: int, size: int, config: LoraConfig) -> None:
         version, folder = self._version, f"adapters/{digest}"
-        # Before the transaction, which on SQLite holds the one write lock: a copy takes as long as the
-        # files are large. Dying after it leaves files without a row under the address of their content,
-        # where the next attempt's copy finds them.
-        self._store.copy(version.staging, folder, progress=self._beat)
+        # Copy before the transaction, which on SQLite holds the only write lock, since large files take
+        # long. After a crash here the next attempt's copy finds the content-addressed files.
+        self._store.copy(version.staging, folder, progress=self._heartbeat)
         steps = set_step(version.steps, "publish", "done", "callable within a second")
         with transaction.atomic():
             adapter = Adapter.objects.select_for_update(of=("self",)).filter(pk=version.adapter_id).first()
             if adapter is None:
                 raise SupersededError
-            # Under this lock nobody registers a base model, so the name cannot be taken meanwhile.
+            # This lock keeps base models from being registered, so the name cannot be taken meanwhile.
             route_lock()
             if BaseModel.objects.filter(name=adapter.name).exists():
                 raise RefusedError(
                     f"a base model is now called {adapter.name!r}: register under another name"
                 )
-            meant = default_number(adapter=adapter)
+            default_before = default_number(adapter=adapter)
             self._update(
                 status=AdapterVersion.Status.READY, steps=steps, sha256=digest, uri=self._store.uri(folder),
                 rank=rank, size_bytes=size, config=config.raw,
@@ -192,40 +191,40 @@ class ValidationAttempt:
             if version.makes_default and adapter.pinned_id is not None:
                 adapter.pinned = version
                 adapter.save(update_fields=["pinned"])
-            default_record(adapter=adapter, before=meant)
+            default_record(adapter=adapter, before=default_before)
             adapter_publish(adapter=adapter)
-            told: dict[str, Any] = {
+            data: dict[str, Any] = {
                 "status": AdapterVersion.Status.READY, "sha256": digest, "rank": rank, "size_bytes": size,
                 "default": default_number(adapter=adapter),
             }  # fmt: skip
-            audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=told)
-            told = {"adapter": adapter.name, "version": version.number, "sha256": digest}
-            event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=told)
+            audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=data)
+            data = {"adapter": adapter.name, "version": version.number, "sha256": digest}
+            event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=data)
 
     def _step(self, name: str, status: StepStatus, detail: str = "") -> None:
         self._version.steps = set_step(self._version.steps, name, status, detail)
-        self._beaten = timezone.now()
-        self._update(steps=self._version.steps, heartbeat_at=self._beaten)
+        self._heartbeat_at = timezone.now()
+        self._update(steps=self._version.steps, heartbeat_at=self._heartbeat_at)
 
-    def _beat(self) -> None:
-        """Says that this attempt lives, at most every few seconds."""
-        if timezone.now() - self._beaten > timedelta(seconds=5):
-            self._live()
+    def _heartbeat(self) -> None:
+        """Write a heartbeat, at most every five seconds."""
+        if timezone.now() - self._heartbeat_at > timedelta(seconds=5):
+            self._heartbeat_now()
 
-    def _live(self) -> None:
-        """Says that this attempt lives: before something that may take a minute."""
-        self._beaten = timezone.now()
-        self._update(heartbeat_at=self._beaten)
+    def _heartbeat_now(self) -> None:
+        """Write a heartbeat at once, before a step that may take a minute."""
+        self._heartbeat_at = timezone.now()
+        self._update(heartbeat_at=self._heartbeat_at)
 
     def _update(self, **values: Any) -> None:
-        # An attempt that was taken for dead may wake up: the count it claimed with keeps it out.
+        # The attempt count in the claim keeps out an attempt that was presumed dead and wakes up.
         claim = {"status": AdapterVersion.Status.VALIDATING, "attempts": self._version.attempts}
         if not AdapterVersion.objects.filter(pk=self._version.pk, **claim).update(**values):
             raise SupersededError
 
 
 class _WatchedStream:
-    """Shows what is read through it to `watch`."""
+    """A stream that passes the bytes read to `watch`."""
 
     def __init__(self, stream: ByteStream, watch: Callable[[bytes], object]) -> None:
         self._stream, self._watch = stream, watch

@@ -1,4 +1,4 @@
-"""What lists of adapters, versions and aliases can be narrowed by."""
+"""Filters of the lists of adapters, versions and aliases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tenants write on adapters and versions, and their way out: deleted, restored, purged."""
+"""Updates labels, notes and lineage of adapters and versions, and deletes, restores and purges them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _BATCH: Final = 100
 def adapter_update(
     *, adapter: Adapter, labels: Mapping[str, str] | None = None, notes: str | None = None
 ) -> Adapter:
-    """Replaces labels or notes; None leaves them.
+    """Replace labels or notes; None leaves them unchanged.
 
     Raises:
-        InvalidInputError: more than MAX_LABELS, or a label's key or value is malformed.
+        InvalidInputError: more than MAX_LABELS labels, or a malformed key or value.
     """
     adapter = adapter_locked(adapter)
     before = {"labels": adapter.labels, "notes": adapter.notes}
@@ -55,7 +55,7 @@ def adapter_update(
 
 @transaction.atomic
 def version_update(*, version: AdapterVersion, **values: str) -> AdapterVersion:
-    """Replaces what is given of `lineage.FIELDS`; raises as `lineage_check` does."""
+    """Replace the given fields of `lineage.FIELDS`. Raises as `lineage_check` does."""
     values = lineage_check(values)
     adapter = adapter_locked(version.adapter)
     version.refresh_from_db()
@@ -70,7 +70,7 @@ def version_update(*, version: AdapterVersion, **values: str) -> AdapterVersion:
 
 @transaction.atomic
 def adapter_delete(*, adapter: Adapter) -> None:
-    """Takes an adapter out of the routes and lists; for the grace time it may be restored whole."""
+    """Remove an adapter from routes and lists; it can be restored within the grace time."""
     adapter = adapter_locked(adapter)
     adapter.deleted_at = timezone.now()
     adapter.save(update_fields=["deleted_at"])
@@ -87,14 +87,14 @@ def adapter_delete(*, adapter: Adapter) -> None:
 
 @transaction.atomic
 def adapter_restore(*, adapter: Adapter) -> Adapter:
-    """Brings a deleted adapter back as it was, aliases included; callable within a second.
+    """Restore a deleted adapter with its versions and aliases; callable within a second.
 
     Raises:
         NotFoundError: it is not deleted, or was purged.
         ConflictError: a base model has the name now.
     """
     adapter = adapter_locked(adapter, deleted=True)
-    # Nobody registers a base model under this lock.
+    # This lock keeps base models from being registered.
     route_lock()
     if BaseModel.objects.filter(name=adapter.name).exists():
         raise ConflictError(f"a base model is now called {adapter.name!r}: the adapter cannot come back")
@@ -113,7 +113,7 @@ def adapter_restore(*, adapter: Adapter) -> Adapter:
 
 
 def adapter_purge(*, adapter: Adapter) -> None:
-    """Removes a deleted adapter for good, with its files unless another version has the same. Usage stays.
+    """Remove a deleted adapter for good, with its files unless another version has the same. Usage stays.
 
     Raises:
         NotFoundError: it is not deleted (delete it first), or was purged.
@@ -134,10 +134,10 @@ def adapter_purge(*, adapter: Adapter) -> None:
 
 @transaction.atomic
 def version_delete(*, version: AdapterVersion) -> None:
-    """Takes a version out of the routes and lists; for the grace time it may be restored.
+    """Remove a version from routes and lists; it can be restored within the grace time.
 
     Raises:
-        ConflictError: a name means it: the text says which.
+        ConflictError: a name refers to it; the text says which.
     """
     adapter = adapter_locked(version.adapter)
     aliases = Alias.objects.filter(Q(version=version) | Q(arms__version=version), adapter=adapter)
@@ -152,14 +152,14 @@ def version_delete(*, version: AdapterVersion) -> None:
             tenant=adapter.tenant_id,
             action="adapter_version.delete",
             target=version,
-            before=_told(version),
+            before=_audit_values(version),
             after=None,
         )
 
 
 @transaction.atomic
 def version_restore(*, adapter: Adapter, number: int) -> AdapterVersion:
-    """Brings a deleted version back.
+    """Restore a deleted version.
 
     Raises:
         NotFoundError: it is not deleted, or was purged.
@@ -174,13 +174,13 @@ def version_restore(*, adapter: Adapter, number: int) -> AdapterVersion:
         action="adapter_version.restore",
         target=version,
         before=None,
-        after=_told(version),
+        after=_audit_values(version),
     )
     return version
 
 
 def purge_expired() -> int:
-    """Purges what was deleted longer ago than the grace time; how many adapters and versions."""
+    """Purge adapters and versions whose grace time is over; return how many."""
     before = timezone.now() - timedelta(days=settings.GRAFTWORK.adapter_grace_days)
     purged = 0
     for adapter in Adapter.objects.filter(deleted_at__lte=before).order_by("pk")[:_BATCH]:
@@ -196,14 +196,14 @@ def purge_expired() -> int:
 
 def _purge(version: AdapterVersion, before: datetime) -> bool:
     with transaction.atomic():
-        # Restored meanwhile: the condition keeps it.
+        # The condition spares a version that was restored meanwhile.
         gone, _ = AdapterVersion.objects.filter(pk=version.pk, deleted_at__lte=before).delete()
         if gone:
             audit_record(
                 tenant=version.adapter.tenant_id,
                 action="adapter_version.purge",
                 target=version,
-                before=_told(version),
+                before=_audit_values(version),
                 after=None,
             )
     if gone:
@@ -211,24 +211,24 @@ def _purge(version: AdapterVersion, before: datetime) -> bool:
     return bool(gone)
 
 
-def _told(version: AdapterVersion) -> dict[str, Any]:
-    """What the audit log is told of a version that comes or goes."""
+def _audit_values(version: AdapterVersion) -> dict[str, Any]:
+    """Return the values of a version for the audit log."""
     return {"number": version.number, "status": version.status, "sha256": version.sha256}
 
 
 def _files(versions: list[AdapterVersion]) -> tuple[list[str], list[str]]:
-    """(staging folders, digests) of versions."""
+    """Return (staging folders, digests) of the versions' files."""
     stagings = [version.staging for version in versions if version.staging]
     return stagings, sorted({version.sha256 for version in versions if version.sha256})
 
 
 def artifacts_discard(digests: Iterable[str]) -> None:
-    """Removes stored files, by digest, of those that no version names."""
+    """Remove the stored files of those digests that no version uses any more."""
     for digest in digests:
-        # Another tenant's version may name the same files: a request's own scope would not meet it.
+        # Another tenant's version may use the same files; the request's own row scope would hide it.
         with every_row(), transaction.atomic():
-            # The lock orders this and ValidationAttempt's claim of a digest: either this sees the version
-            # that has come to name the files, or that one sees their removal.
+            # The lock orders this with ValidationAttempt's claim of a digest: either this sees a version
+            # that now uses the files, or that attempt sees their removal.
             route_lock()
             if AdapterVersion.objects.filter(sha256=digest).exists():
                 continue
@@ -243,9 +243,9 @@ def _discard(stagings: list[str], digests: list[str]) -> None:
 
 
 def _remove(digest: str) -> None:
-    """Removes files and then the row that says so; who dies in between leaves it to `purge_expired`."""
+    """Remove the files, then the removal's row; after a crash in between `purge_expired` repeats it."""
     with transaction.atomic():
-        # Locked, so that a second remover cannot come late and remove what was stored again since.
+        # Locked, so that a late second removal cannot delete files that were stored again since.
         rows = ArtifactRemoval.objects.select_for_update(skip_locked=True).filter(pk=digest)
         if rows.first() is not None:
             artifact_store().remove(f"adapters/{digest}")

@@ -1,4 +1,4 @@
-"""REST of what happens to adapters over time: history and rollback, restoring, purging, quotas."""
+"""REST of adapters' lifecycle: history and rollback, restoring, purging, quotas."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AdapterRestoreApi(ObjectApi[Adapter]):
     @idempotent()
     @extend_schema(request=None, responses=AdapterSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Brings a deleted adapter back, with its versions and aliases."""
+        """Restores a deleted adapter with its versions and aliases."""
         adapter_restore(adapter=self.get_object())
         restored = adapter_get(tenant=request_tenant(request), name=name)
         return Response(AdapterSerializer(restored).data)
@@ -71,7 +71,7 @@ class VersionRestoreApi(ObjectApi[AdapterVersion]):
     @idempotent()
     @extend_schema(request=None, responses=VersionSerializer)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Brings a deleted version back."""
+        """Restores a deleted version."""
         adapter = adapter_get(tenant=request_tenant(request), name=name)
         version_restore(adapter=adapter, number=number)
         return Response(VersionSerializer(version_get(adapter=adapter, number=number)).data)
@@ -102,7 +102,7 @@ class AliasRollbackApi(ObjectApi[Alias]):
     @conditional()
     @extend_schema(request=RollbackInput, responses=AliasSerializer)
     def post(self, request: Request, name: str, alias: str) -> Response:
-        """Makes the alias mean again what it meant before its newest change, or after an earlier one."""
+        """Reverts the alias to its state before the newest change, or after a given earlier change."""
         adapter = adapter_get(tenant=request_tenant(request), name=name)
         data = RollbackInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -121,7 +121,7 @@ class DefaultRollbackApi(ObjectApi[Adapter]):
     @conditional()
     @extend_schema(request=None, responses=AdapterSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Makes the bare name mean the version again that its newest change replaced, and keeps it there."""
+        """Reverts the bare name to the version before its newest change, and pins it."""
         default_rollback(adapter=self.get_object())
         return Response(AdapterSerializer(self.get_object()).data)
 
@@ -132,7 +132,7 @@ class OwnQuotaApi(ObjectApi[AdapterQuota]):
 
     @conditional()
     def get(self, request: Request) -> Response:
-        """What the tenant may keep, and what it keeps."""
+        """Returns the tenant's quota and its current use."""
         return Response(_quota(request_tenant(request)))
 
 
@@ -158,7 +158,7 @@ class TenantQuotaApi(ObjectApi[AdapterQuota]):
     @conditional(demanded=True)
     @extend_schema(request=QuotaSerializer, responses=QuotaUseSerializer)
     def put(self, request: Request, slug: str) -> Response:
-        """Replaces the tenant's quota; what is left out is unlimited."""
+        """Replaces the tenant's quota; omitted fields are unlimited."""
         data = QuotaSerializer(data=request.data)
         data.is_valid(raise_exception=True)
         tenant = self.get_object().tenant

@@ -39,13 +39,13 @@ class Adapter(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     live_versions: list[AdapterVersion]
-    """Newest first, without deleted ones; on rows that `adapter_list` made, as `live_aliases`."""
+    """Versions that are not deleted, newest first; set by `adapter_list`, as is `live_aliases`."""
     live_aliases: list[Alias]
 
     class Meta:
         ordering = ("name",)
         constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="adapter_once")]
-        # Each list reads its own rows alone: those that there are, and those that may be restored.
+        # One partial index for the list of live adapters, one for that of deleted ones.
         indexes = [
             models.Index(
                 fields=["tenant", "name"], name="adapter_listed", condition=models.Q(deleted_at=None)
@@ -62,14 +62,14 @@ class Adapter(models.Model):
 
     @property
     def default_version(self) -> AdapterVersion | None:
-        """What the bare name means now; None while no version is ready. Of a row that `adapter_list` made."""
+        """The version of the bare name; None while none is ready. Needs a row of `adapter_list`."""
         ready = [version for version in self.live_versions if version.is_callable]
         pinned = [version for version in ready if version.pk == self.pinned_id]
         return max(pinned or ready, key=lambda version: version.number, default=None)
 
 
 class AdapterVersion(models.Model):
-    """One upload or import. Nothing of it changes once it is ready or refused."""
+    """One upload or import. It is immutable once it is ready or refused."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -123,11 +123,11 @@ class AdapterVersion(models.Model):
         ordering = ("-number",)
         constraints = [models.UniqueConstraint(fields=["adapter", "number"], name="adapter_version_once")]
         indexes = [
-            # Nearly all versions are ready: the others are found without reading those.
+            # Nearly all versions are ready; this index finds the others without reading those.
             models.Index(
                 fields=["status", "adapter"], name="version_not_ready", condition=~models.Q(status="ready")
             ),
-            # Pages count a tenant's: of 20,000 versions 17 MB would be read, of this index a twentieth.
+            # Pages count a tenant's versions: of 20,000 they would read 17 MB, of this index a twentieth.
             models.Index(fields=["adapter", "status", "deleted_at", "size_bytes"], name="version_counted"),
         ]
 
@@ -136,35 +136,35 @@ class AdapterVersion(models.Model):
 
     @property
     def is_settled(self) -> bool:
-        """Ready or refused: nothing will change any more."""
+        """True if the version is ready or refused, and so final."""
         return self.status in (self.Status.READY, self.Status.REFUSED)
 
     @property
     def remarks(self) -> list[Step]:
-        """Of a ready version: the steps that found something odd or were not run; their detail says what."""
+        """Steps of a ready version that warned or were skipped; their detail says why."""
         ready = self.status == self.Status.READY
         return [step for step in self.steps if ready and step["status"] in ("warned", "skipped")]
 
     @property
     def is_callable(self) -> bool:
-        """Ready and not deleted: a name may mean it."""
+        """True if the version is ready and not deleted, so that a name may refer to it."""
         return self.status == self.Status.READY and self.deleted_at is None
 
     @property
     def engine_name(self) -> str:
-        """What usage events call it; only of one with a digest."""
+        """The version's name in usage events and workers; only valid with a digest."""
         tenant, adapter = self.adapter.tenant_id, self.adapter.name
         return engine_name(tenant=tenant, adapter=adapter, version=self.number, sha256=self.sha256)
 
     def ref(self) -> AdapterRef:
-        """What a worker needs to serve this version; only of a ready one."""
+        """Return the reference by which a worker loads this version; only valid for a ready version."""
         return AdapterRef(self.engine_name, self.uri, self.sha256, self.rank or 0)
 
 
 class Alias(models.Model):
     """A name that a tenant moves between versions: `<adapter>@<alias>`.
 
-    With `arms` it is split among several; `version` is then the first arm's, which stays when the split ends.
+    With `arms` it is split among several. `version` is then the first arm's, which stays after the split.
     """
 
     adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="aliases")
@@ -176,7 +176,7 @@ class Alias(models.Model):
     moved_at = models.DateTimeField(auto_now=True)
 
     live_arms: list[AliasArm]
-    """On rows that `alias_rows` made."""
+    """Arms of a split; set by `alias_rows`."""
 
     class Meta:
         ordering = ("name",)
@@ -187,7 +187,7 @@ class Alias(models.Model):
 
 
 class AliasArm(models.Model):
-    """One side of a split alias: a version and the share of callers that get it."""
+    """One arm of a split alias: a version and its share of the callers."""
 
     alias = models.ForeignKey(Alias, models.CASCADE, related_name="arms")
     version = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="+")
@@ -207,10 +207,10 @@ class AliasArm(models.Model):
 
 
 class AliasChange(models.Model):
-    """One change of what an alias, or the bare name (""), means, in words that outlive what they name. Rows
-    are only ever added.
+    """One change of the target of an alias, or of the bare name (""). Rows are append-only.
 
-    `before` and `after` are `{"version": n, "arms": [[n, percent], ...]}`, null where there was no alias.
+    `before` and `after` are `{"version": n, "arms": [[n, percent], ...]}`, or null for no alias. They hold
+    numbers, not keys, so that the history outlives the versions.
     """
 
     adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="alias_changes")
@@ -230,7 +230,7 @@ class AliasChange(models.Model):
 
 
 class AdapterQuota(models.Model):
-    """How much a tenant may keep; null is unlimited. Its row is the lock under which use is counted."""
+    """A tenant's limits on stored adapters; null is unlimited. Its row is locked while use is counted."""
 
     tenant = models.OneToOneField(Tenant, models.CASCADE, primary_key=True, related_name="adapter_quota")
     adapters = models.PositiveIntegerField(null=True, blank=True)
@@ -244,7 +244,7 @@ class AdapterQuota(models.Model):
 
 
 class ArtifactRemoval(models.Model):
-    """Files that no version names any more, being removed: no version may come to name them meanwhile."""
+    """Unused files that are being removed: meanwhile no version may start to use them."""
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -1,4 +1,4 @@
-"""How many adapters, versions and bytes a tenant may keep. What is deleted counts until it is purged."""
+"""Quotas of adapters, versions and bytes per tenant. Deleted ones count until they are purged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST: Final = {"adapters": 1_000_000, "versions": 10_000_000, "size_bytes": 1 <
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """What a tenant keeps now: refused versions count nowhere, since none of their files stay."""
+    """A tenant's current use. Refused versions do not count, since their files are removed."""
 
     adapters: int
     versions: int
@@ -27,24 +27,24 @@ class QuotaUse:
 
 
 def quota_get(*, tenant: Tenant) -> AdapterQuota:
-    """The tenant's quota; an unsaved row without any when none was set."""
+    """Return the tenant's quota, or an unsaved unlimited one if none was set."""
     return AdapterQuota.objects.filter(tenant=tenant).first() or AdapterQuota(tenant=tenant)
 
 
 def quota_use(*, tenant: Tenant) -> QuotaUse:
-    """Counts what the tenant keeps."""
+    """Count the tenant's adapters, versions and bytes."""
     versions = AdapterVersion.objects.filter(adapter__tenant=tenant).exclude(
         status=AdapterVersion.Status.REFUSED
     )
-    kept = versions.aggregate(count=Count("*"), total=Sum("size_bytes"))
-    return QuotaUse(Adapter.objects.filter(tenant=tenant).count(), kept["count"], kept["total"] or 0)
+    totals = versions.aggregate(count=Count("*"), total=Sum("size_bytes"))
+    return QuotaUse(Adapter.objects.filter(tenant=tenant).count(), totals["count"], totals["total"] or 0)
 
 
 @transaction.atomic
 def quota_set(*, tenant: Tenant, **values: int | None) -> AdapterQuota:
-    """Replaces the tenant's quota by `values` (AdapterQuota.FIELDS); what is left out is unlimited.
+    """Replace the tenant's quota by `values` (AdapterQuota.FIELDS); omitted fields are unlimited.
 
-    What the tenant keeps above it stays; nothing is added until it is below.
+    Use above the quota stays, but nothing can be added until it is below.
 
     Raises:
         InvalidInputError: a value is out of its bounds.
@@ -88,14 +88,14 @@ def quota_check_registration(*, tenant: Tenant, name: str, adding: int = 0) -> N
 
 
 def quota_check_bytes(*, version: AdapterVersion, adding: int) -> None:
-    """Whether `version` may keep files of `adding` bytes; locks the quota for this transaction.
+    """Check that `version` may store `adding` bytes, and lock the quota for this transaction.
 
     Raises:
-        RefusedError: they do not fit; the text has the figures.
+        RefusedError: the bytes exceed the quota; the text has the figures.
     """
     tenant = version.adapter.tenant
     quota = _locked(tenant)
-    # An earlier attempt may have written its own size already.
+    # An earlier attempt may have saved this version's size already: do not count it twice.
     own = AdapterVersion.objects.filter(pk=version.pk).values_list("size_bytes", flat=True).first() or 0
     used = quota_use(tenant=tenant).size_bytes - own
     if quota.size_bytes is not None and used + adding > quota.size_bytes:
@@ -104,7 +104,7 @@ def quota_check_bytes(*, version: AdapterVersion, adding: int) -> None:
 
 
 def _locked(tenant: Tenant) -> AdapterQuota:
-    """The tenant's row, locked: of two registrations at once the second counts the first."""
+    """Return the tenant's locked row, so that concurrent registrations count each other."""
     AdapterQuota.objects.get_or_create(tenant=tenant)
     return AdapterQuota.objects.select_for_update().get(tenant=tenant)
 

@@ -21,30 +21,30 @@ _LONG: Final = {
 
 
 def adapter_list(*, tenant: Tenant, deleted: bool = False) -> QuerySet[Adapter]:
-    """The tenant's adapters by name, each with `live_versions` (newest first) and `live_aliases`.
+    """List the tenant's adapters by name, each with `live_versions` (newest first) and `live_aliases`.
 
-    `deleted`: those that may still be restored, instead of those that there are.
+    `deleted` lists the deleted adapters, which can be restored, instead of the live ones.
     """
-    # Lists, not managers' caches: for each of those Django makes and filters a queryset.
-    # It tells each of these rows its adapter.
-    shown = AdapterVersion.objects.filter(deleted_at=None).defer("card", "card_html")
-    versions = Prefetch("versions", shown, to_attr="live_versions")
+    # Prefetched to lists, not to the managers' caches, for which Django builds a queryset per row. It still
+    # sets each row's adapter.
+    live = AdapterVersion.objects.filter(deleted_at=None).defer("card", "card_html")
+    versions = Prefetch("versions", live, to_attr="live_versions")
     rows = alias_rows().select_related(None).select_related("version")
     aliases = Prefetch("aliases", rows, to_attr="live_aliases")
     adapters = Adapter.objects.filter(tenant=tenant, deleted_at__isnull=not deleted)
-    # What is long, once for every row, and on no list.
+    # Defer long columns that no list shows.
     adapters = adapters.select_related("base_model", "pinned").defer("base_model__modules", *_LONG["pinned"])
-    # The model names both itself.
+    # The model declares both attributes itself.
     return adapters.prefetch_related(versions, aliases).order_by("name")  # type: ignore[no-redef]
 
 
 def adapter_named(adapters: QuerySet[Adapter], part: str) -> QuerySet[Adapter]:
-    """Those of `adapters` with `part` in their name."""
+    """Filter adapters by names that contain `part`."""
     return named(adapters, ADAPTER_NAMES, part)
 
 
 def adapter_callable(*, tenant: Tenant) -> QuerySet[Adapter]:
-    """The tenant's adapters that can be called: those with a version that is ready, by name."""
+    """List the tenant's adapters that have a ready version, by name."""
     ready = AdapterVersion.objects.filter(
         adapter=OuterRef("pk"), status=AdapterVersion.Status.READY, deleted_at=None
     )
@@ -52,12 +52,12 @@ def adapter_callable(*, tenant: Tenant) -> QuerySet[Adapter]:
 
 
 def adapter_labelled(adapters: QuerySet[Adapter], labels: Mapping[str, str]) -> QuerySet[Adapter]:
-    """Those of `adapters` that have every one of `labels`."""
+    """Filter adapters by those that have all of `labels`."""
     return labelled(adapters, ADAPTER_NAMES, labels)
 
 
 def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
-    """Raises NotFoundError, also for another tenant's adapter."""
+    """Return the tenant's adapter. Raises NotFoundError, also for another tenant's."""
     adapter = adapter_list(tenant=tenant, deleted=deleted).filter(name=name).first()
     if adapter is None:
         if deleted and Adapter.objects.filter(tenant=tenant, name=name).exists():
@@ -67,13 +67,13 @@ def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
 
 
 def version_list(*, adapter: Adapter, deleted: bool = False) -> QuerySet[AdapterVersion]:
-    """The adapter's versions, newest first; `deleted`: those that may still be restored."""
+    """List the adapter's versions, newest first; `deleted` lists the deleted ones instead."""
     versions = AdapterVersion.objects.filter(adapter=adapter, deleted_at__isnull=not deleted)
     return versions.select_related("adapter").defer("card", "card_html")
 
 
 def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> AdapterVersion:
-    """Raises NotFoundError."""
+    """Return one row of the adapter. Raises NotFoundError."""
     version = version_list(adapter=adapter, deleted=deleted).filter(number=number).first()
     if version is None:
         raise NotFoundError(f"adapter {adapter.name} has no version {number}")
@@ -81,19 +81,19 @@ def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> Adap
 
 
 def alias_list(*, adapter: Adapter) -> QuerySet[Alias]:
-    """The adapter's aliases, by name."""
+    """List the adapter's aliases by name."""
     return alias_rows().filter(adapter=adapter)
 
 
 def alias_rows() -> QuerySet[Alias]:
-    """Aliases by name, each with its version and `live_arms`."""
+    """List all aliases by name, each with its version and `live_arms`."""
     arms = Prefetch("arms", AliasArm.objects.select_related("version"), to_attr="live_arms")
     aliases = Alias.objects.select_related("version", "adapter").defer(*_LONG["version"])
     return aliases.prefetch_related(arms).order_by("name")  # type: ignore[no-redef]  # as above
 
 
 def alias_get(*, adapter: Adapter, name: str) -> Alias:
-    """Raises NotFoundError."""
+    """Return one row of the adapter. Raises NotFoundError."""
     alias = alias_list(adapter=adapter).filter(name=name).first()
     if alias is None:
         raise NotFoundError(f"adapter {adapter.name} has no alias {name!r}")
@@ -101,13 +101,13 @@ def alias_get(*, adapter: Adapter, name: str) -> Alias:
 
 
 def alias_state(alias: Alias) -> dict[str, Any]:
-    """What the alias means now, as AliasChange writes it."""
+    """Return the alias's current target in the form of AliasChange."""
     arms = [[arm.version.number, arm.percent] for arm in alias.arms.select_related("version")]
     return {"version": alias.version.number, "arms": arms}
 
 
 def default_number(*, adapter: Adapter) -> int | None:
-    """Return the version that the bare name means as the rows are now; None while none is ready."""
+    """Return the version number of the bare name; None while none is ready."""
     if adapter.pinned is not None:
         return adapter.pinned.number
     ready = version_list(adapter=adapter).filter(status=AdapterVersion.Status.READY)
@@ -116,26 +116,26 @@ def default_number(*, adapter: Adapter) -> int | None:
 
 
 def alias_change_list(*, adapter: Adapter, name: str | None = None) -> QuerySet[AliasChange]:
-    """The history of one alias, or of all the adapter's, newest first; also of aliases that are gone."""
+    """List the changes of one alias, or of all the adapter's aliases, newest first; removed ones too."""
     changes = AliasChange.objects.filter(adapter=adapter).order_by("-pk")
     return changes if name is None else changes.filter(alias=name)
 
 
 def alias_change_newest(*, adapter: Adapter, name: str) -> AliasChange | None:
-    """The alias's newest change; None when there never was one."""
+    """Return the alias's newest change, or None."""
     return alias_change_list(adapter=adapter, name=name).first()
 
 
 def alias_changes_newest(*, adapter: Adapter) -> dict[str, AliasChange]:
-    """Each alias's newest change, also of aliases that are gone. One query."""
+    """Return each alias's newest change, removed aliases included, in one query."""
     newest = AliasChange.objects.filter(adapter=adapter).order_by().values("alias").annotate(last=Max("pk"))
     changes = AliasChange.objects.filter(pk__in=newest.values("last"))
     return {change.alias: change for change in changes}
 
 
 def model_exists(*, tenant: Tenant, model: str) -> bool:
-    """Whether `model` means something to the tenant now, as clients write it."""
-    name, at, tag = model.partition("@")
+    """Return True if the tenant can call `model`, a name as clients write it."""
+    name, separator, tag = model.partition("@")
     versions = AdapterVersion.objects.filter(
         adapter__tenant=tenant,
         adapter__name=name,
@@ -143,7 +143,7 @@ def model_exists(*, tenant: Tenant, model: str) -> bool:
         status=AdapterVersion.Status.READY,
         deleted_at=None,
     )
-    if not at:
+    if not separator:
         return versions.exists() or BaseModel.objects.filter(name=name).exists()
     if (number := tag.removeprefix("v")) != tag and number.isdecimal() and len(number) < 10:
         return versions.filter(number=int(number)).exists()
@@ -151,7 +151,7 @@ def model_exists(*, tenant: Tenant, model: str) -> bool:
 
 
 def adapter_route(*, adapter: Adapter) -> AdapterRoute | None:
-    """The adapter's route entry as the rows are now; None while no version is ready, or it is deleted."""
+    """Build the adapter's route entry from its rows; None if it is deleted or has no ready version."""
     versions = list(version_list(adapter=adapter).filter(status=AdapterVersion.Status.READY))
     if not versions or adapter.deleted_at is not None:
         return None

@@ -21,11 +21,11 @@ class StepSerializer(serializers.Serializer[Any]):
 
 @extend_schema_field(StepSerializer(many=True))
 class StepsField(serializers.JSONField):
-    """Steps as they are stored. A page of 50 adapters has 600: a serializer each cost half its time."""
+    """Steps as stored. A page of 50 adapters has 600; a serializer for each took half of its time."""
 
 
 class SmokeSerializer(serializers.Serializer[Any]):
-    """A generation with the adapter beside one without, on a copy of the base; logarithms are natural."""
+    """Comparison of a generation with the adapter and one without; logarithms are natural."""
 
     copy = serializers.CharField(help_text="The copy that generated.")
     tokens = serializers.IntegerField(help_text="Of the prompt; each has its probability told.")
@@ -92,7 +92,7 @@ class AdapterSerializer(serializers.ModelSerializer[Adapter]):
 
 
 class LineageInput(StrictSerializer):
-    """Where a version comes from. What is left out stays; "" empties."""
+    """Lineage of a version. Omitted fields stay unchanged; "" clears."""
 
     notes = serializers.CharField(max_length=10_000, required=False, allow_blank=True)
     dataset = serializers.CharField(max_length=500, required=False, allow_blank=True)
@@ -108,7 +108,7 @@ class LineageInput(StrictSerializer):
 
 
 class VersionChange(LineageInput):
-    """What is left out stays; "" empties."""
+    """Changes of a version. Omitted fields stay unchanged; "" clears."""
 
 
 class DefaultInput(LineageInput):
@@ -121,7 +121,7 @@ class DefaultInput(LineageInput):
 
 
 class VersionInput(DefaultInput):
-    """Files by multipart, or a URI, or uploads; only one of them."""
+    """Exactly one of files (multipart), a URI, and uploads."""
 
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True),
@@ -147,7 +147,7 @@ class VersionInput(DefaultInput):
 
 
 class AdapterInput(VersionInput):
-    """An adapter's first or next version."""
+    """Registration of an adapter's first or next version."""
 
     name = serializers.CharField(max_length=63)
     base_model = serializers.CharField(max_length=63)
@@ -164,7 +164,7 @@ class AdapterCheckInput(DefaultInput):
 
 
 class AdapterCheckSerializer(serializers.Serializer[Any]):
-    """Which version callers of the bare name get, now and once the new version is ready."""
+    """The version that callers of the bare name get, and whether the new version will replace it."""
 
     default_version = serializers.IntegerField(allow_null=True, help_text="null: none is ready.")
     becomes_default = serializers.BooleanField(help_text="The new version takes over once it is ready.")
@@ -176,7 +176,7 @@ class ArmInput(StrictSerializer):
 
 
 class AliasInput(StrictSerializer):
-    """One version for all callers, or arms that share them."""
+    """One version for all callers, or arms that split them."""
 
     version = serializers.IntegerField(min_value=1, required=False)
     arms = ArmInput(
@@ -201,7 +201,7 @@ class PinInput(StrictSerializer):
 
 
 class AliasStateSerializer(serializers.Serializer[Any]):
-    """What an alias means: a version, or arms of `[version, percent]`."""
+    """Target of an alias: a version, or arms of `[version, percent]`."""
 
     version = serializers.IntegerField()
     arms = serializers.ListField(child=serializers.ListField(child=serializers.IntegerField()))
@@ -217,7 +217,7 @@ class AliasChangeSerializer(serializers.ModelSerializer[AliasChange]):
 
 
 class RollbackInput(StrictSerializer):
-    """Without anything: back to what the newest change replaced."""
+    """An empty body reverts the newest change."""
 
     to = serializers.IntegerField(
         required=False, min_value=1, help_text="Id of the change whose outcome is wanted."
@@ -231,14 +231,14 @@ class RollbackInput(StrictSerializer):
 
 
 class AdapterChange(StrictSerializer):
-    """What is left out stays."""
+    """Changes of an adapter. Omitted fields stay unchanged."""
 
     labels = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False)
     notes = serializers.CharField(max_length=10_000, required=False, allow_blank=True)
 
 
 class QuotaSerializer(StrictSerializer):
-    """null is unlimited."""
+    """Quota of a tenant; null is unlimited."""
 
     adapters = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=1_000_000)
     versions = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=10_000_000)
@@ -246,7 +246,7 @@ class QuotaSerializer(StrictSerializer):
 
 
 class QuotaUseSerializer(QuotaSerializer):
-    """The quota, and what is kept of it; deleted things count until they are purged."""
+    """The quota and its use; deleted adapters count until they are purged."""
 
     used_adapters = serializers.IntegerField(default=0)
     used_versions = serializers.IntegerField(default=0)

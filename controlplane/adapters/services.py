@@ -1,4 +1,4 @@
-"""Changes of adapters. Validation itself is `validation.version_validate`, run by a Celery task."""
+"""Registers and publishes adapters. A Celery task validates them by `validation.version_validate`."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ def adapter_register(
     created_by: User | None = None,
     then: Registered | None = None,
 ) -> AdapterVersion:
-    """Takes in a new adapter, or the next version of one that there is, and has it validated.
+    """Register a new adapter, or the next version of an existing one, and enqueue its validation.
 
     Args:
         files: a PEFT folder's files by name (see `intake.files_by_name`), or one archive of them; or
-        uri: what holds them, see `sources`; and
-        credential: name of the tenant's credential that it is read with; '' for none; or
-        uploads: ids of whole uploads: one archive, or both files.
-        lineage: what is known of `lineage.FIELDS`.
-        make_default: True makes the bare name mean the version once it is ready. False keeps what it means
-            now, for later versions too. None follows the newest ready version, unless one is pinned.
-        then: called with the version, last in the transaction that makes it.
+        uri: location of the files, see `sources`; and
+        credential: name of the tenant's credential for the URI; '' for none; or
+        uploads: ids of finished uploads: one archive, or both files.
+        lineage: values of `lineage.FIELDS`.
+        make_default: True points the bare name at the version once it is ready. False pins the bare name's
+            current version. None lets it follow the newest ready version, unless one is pinned.
+        then: called with the version at the end of the transaction that creates it.
 
     Returns:
         the version, `pending`; a Celery task makes it `ready` or `refused`.
 
     Raises:
-        InvalidInputError: the name, the files, the URI or the lineage are not acceptable. Nothing is left.
+        InvalidInputError: the name, files, URI or lineage are not acceptable; nothing is stored.
         ConflictError: the name is a base model's, or belongs to an adapter of another base model.
     """
     _check_name(tenant, name, base_model)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "created_by": created_by, "then": then, "make_default": make_default, **lineage_check(lineage or {}),
     }  # fmt: skip
     if (files is not None) + (uri is not None) + (uploads is not None) != 1:
@@ -71,12 +71,12 @@ def adapter_register(
     if uploads is not None:
         with transaction.atomic():
             uploads_take(tenant=tenant, upload_ids=uploads)
-            return _take_in(tenant, name, base_model, source=upload_uri(list(uploads)), **told)
+            return _create_version(tenant, name, base_model, source=upload_uri(list(uploads)), **values)
     if files is not None:
         with staged(files) as staging:
-            return _take_in(tenant, name, base_model, staging=staging, **told)
+            return _create_version(tenant, name, base_model, staging=staging, **values)
     source = source_of(uri or "", tenant=tenant, credential=credential)
-    return _take_in(tenant, name, base_model, source=source.uri, **told)
+    return _create_version(tenant, name, base_model, source=source.uri, **values)
 
 
 @transaction.atomic
@@ -89,13 +89,13 @@ def adapter_check(
     lineage: Mapping[str, str] | None = None,
     make_default: bool | None = None,
 ) -> tuple[int | None, bool]:
-    """Checks everything of a registration that is known before its files are sent, and changes nothing.
+    """Check a registration before its files are sent; changes nothing.
 
     Args:
         size_bytes: of the adapter's files; 0 if unknown.
 
     Returns:
-        the version that the bare name means now, and whether the new one takes over once it is ready.
+        (version number of the bare name, whether the new version replaces it once it is ready).
 
     Raises:
         InvalidInputError, ConflictError: as `adapter_register`.
@@ -110,14 +110,14 @@ def adapter_check(
 
 
 def staging_discard(*, version: AdapterVersion) -> None:
-    """Removes a settled version's staged files. The row forgets them last, so nothing is lost track of."""
+    """Remove a settled version's staged files, and then their key from the row."""
     if version.staging:
         artifact_store().remove(version.staging)
         AdapterVersion.objects.filter(pk=version.pk, staging=version.staging).update(staging="")
 
 
 def adapter_publish(*, adapter: Adapter) -> None:
-    """Puts the adapter's rows, as they are in this transaction, into the route table."""
+    """Publish the adapter's current rows to the route table, within this transaction."""
     path = f"adapters/{adapter.tenant_id}/{adapter.name}"
     if (entry := adapter_route(adapter=adapter)) is None:
         route_remove(path=path)
@@ -150,7 +150,7 @@ def _check_base(adapter: Adapter, base_model: BaseModel) -> None:
 
 
 @transaction.atomic
-def _take_in(
+def _create_version(
     tenant: Tenant,
     name: str,
     base_model: BaseModel,
@@ -159,13 +159,13 @@ def _take_in(
     make_default: bool | None,
     **values: Any,
 ) -> AdapterVersion:
-    """`values`: of the version, by field."""
+    """Create the version with the fields `values`, and its adapter if needed."""
     quota_check_registration(tenant=tenant, name=name)
     adapter, _ = Adapter.objects.get_or_create(
         tenant=tenant, name=name, defaults={"base_model": base_model, "created_by": values["created_by"]}
     )
-    # Two registrations of one name at once: the lock makes the second count the first's version, and
-    # see which base model the first chose.
+    # The lock makes the second of two concurrent registrations of one name see the first's version number
+    # and base model.
     adapter = adapter_locked(adapter)
     _check_base(adapter, base_model)
     newest = adapter.versions.aggregate(newest=Max("number"))["newest"] or 0
@@ -182,9 +182,9 @@ def _take_in(
     )
     enqueue(VALIDATE_TASK, version_id=version.pk)
     lineage = {name: values[name] for name in FIELDS if values.get(name)}
-    told = {"number": version.number, "base_model": base_model.name, "source": version.source, **lineage}
+    after = {"number": version.number, "base_model": base_model.name, "source": version.source, **lineage}
     audit_record(
-        tenant=adapter.tenant_id, action="adapter_version.register", target=version, before=None, after=told
+        tenant=adapter.tenant_id, action="adapter_version.register", target=version, before=None, after=after
     )
     if then is not None:
         then(version)
@@ -192,7 +192,7 @@ def _take_in(
 
 
 def _keep_default(adapter: Adapter) -> None:
-    """Pins the version that the bare name means now, so that no newer one takes over."""
+    """Pin the bare name's current version, so that no newer one replaces it."""
     number = default_number(adapter=adapter)
     if adapter.pinned_id is not None or number is None:
         return
@@ -205,7 +205,7 @@ def _keep_default(adapter: Adapter) -> None:
 
 
 def adapter_locked(adapter: Adapter, *, deleted: bool = False) -> Adapter:
-    """The adapter, locked until the transaction's end: whatever changes its names holds this lock.
+    """Lock and return the adapter. Every change of its names must hold this lock.
 
     Raises NotFoundError when it was deleted meanwhile (`deleted`: restored or purged).
     """

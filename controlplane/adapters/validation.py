@@ -1,4 +1,4 @@
-"""Who validates an adapter version, and what becomes of it when an attempt fails or is lost."""
+"""Claims, runs and retries validation attempts of adapter versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _ABANDONED: Final = timedelta(minutes=2)
 _MAX_ATTEMPTS: Final = 5
 _MAX_LOST: Final = 3
-"""Attempts whose process died. A restart of the workers may cost one; what kills three kills the next."""
+"""Most attempts whose process died. A restart of the workers may cost one; three point at the adapter."""
 _GIVEN_UP: Final = (
     "validation failed {} times by an error of this installation: register it again later, and if it goes on,"
     " ask whoever runs this installation"
@@ -42,13 +42,13 @@ _OUTAGE: Final = timedelta(days=1)
 
 
 def version_validate(*, version_id: int) -> None:
-    """Validates one version; does nothing when another worker has it, or it is settled or gone.
+    """Validate one version; do nothing if another worker holds it, or it is settled or gone.
 
     Raises:
-        Exception: something that is not the adapter's fault; the version waits for another attempt.
+        Exception: an internal error; the version waits for another attempt.
     """
     versions = AdapterVersion.objects.select_related("adapter__base_model", "adapter__tenant")
-    # Redelivery, beat and a second worker may all call this: the conditional UPDATE lets one in.
+    # Redelivery, beat and a second worker may all call this; the conditional UPDATE admits one of them.
     with transaction.atomic():
         claimed = AdapterVersion.objects.filter(pk=version_id, status=AdapterVersion.Status.PENDING).update(
             status=AdapterVersion.Status.VALIDATING,
@@ -68,7 +68,7 @@ def version_validate(*, version_id: int) -> None:
     except SoftTimeLimitExceeded:
         _refuse(version, "validation took longer than it may: register it again, or upload the files")
     except UnavailableError as error:
-        # Not the adapter's fault and not ours, so it counts by time, not by attempts.
+        # An outage is limited by time, not by attempts.
         if timezone.now() - version.created_at > _OUTAGE:
             _refuse(version, f"{error}; it stayed so for a day: register it again")
         else:
@@ -87,7 +87,7 @@ def version_validate(*, version_id: int) -> None:
 
 
 def validation_resume() -> int:
-    """Enqueues what waits too long: its message was lost, or its worker died. Returns how many.
+    """Enqueue versions whose message was lost or whose worker died; return how many.
 
     Also removes the staged files of settled versions whose worker died before it could.
     """
@@ -105,7 +105,7 @@ def validation_resume() -> int:
     waiting = AdapterVersion.objects.filter(status=AdapterVersion.Status.PENDING, created_at__lt=recent)
     waiting = waiting.filter(Q(retry_at=None) | Q(retry_at__lte=now))
     ids = list(waiting.values_list("pk", flat=True)[:1000])
-    # While the queue is long, a version waits in it once or twice, not once for each look.
+    # Delay the next enqueue, so that a long queue holds each version once or twice.
     AdapterVersion.objects.filter(pk__in=ids).update(retry_at=now + _REQUEUE)
     for version_id in ids:
         enqueue(VALIDATE_TASK, version_id=version_id)
@@ -113,28 +113,28 @@ def validation_resume() -> int:
 
 
 def _give_up_or_retry(version: AdapterVersion) -> None:
-    """What becomes of a version whose attempt gives no sign any more."""
-    lost = version.lost_attempts + 1
-    if lost < _MAX_LOST:
+    """Retry a version whose attempt has no heartbeat, or refuse it after too many lost attempts."""
+    count = version.lost_attempts + 1
+    if count < _MAX_LOST:
         claim = AdapterVersion.objects.filter(
             pk=version.pk, status=AdapterVersion.Status.VALIDATING, attempts=version.attempts
         )
-        claim.update(status=AdapterVersion.Status.PENDING, lost_attempts=lost, retry_at=None)
+        claim.update(status=AdapterVersion.Status.PENDING, lost_attempts=count, retry_at=None)
         return
     reached = next((step["title"] for step in version.steps if step["status"] == "running"), "the start")
-    logger.error("validation of %s was lost %d times, at %s", version, lost, reached)
+    logger.error("validation of %s was lost %d times, at %s", version, count, reached)
     _refuse(
         version,
-        f"the process that validated it died {lost} times, last at {reached!r}: it seems to need more memory"
+        f"the process that validated it died {count} times, last at {reached!r}: it seems to need more memory"
         " or disk than there is. Send the two files instead of an archive, or a smaller adapter; if it goes"
         " on, ask whoever runs this installation",
-        lost_attempts=lost,
+        lost_attempts=count,
     )
 
 
 def _refuse(version: AdapterVersion, reason: str, **values: Any) -> None:
-    """Records why, and leaves none of the files."""
-    # A tensor's name may hold what PostgreSQL's text does not.
+    """Refuse the version for `reason` and remove its files."""
+    # A tensor's name may hold characters that PostgreSQL refuses.
     reason = reason.replace("\0", "\\0").encode(errors="backslashreplace").decode()
     values |= {"reason": reason, "sha256": ""}
     if _end(version, AdapterVersion.Status.REFUSED, "failed", reason, **values):
@@ -147,9 +147,9 @@ def _refuse(version: AdapterVersion, reason: str, **values: Any) -> None:
 
 
 def _wait(version: AdapterVersion, why: str) -> None:
-    """Back into the queue; the step that was reached says what it waits for."""
+    """Put the version back into the queue; its current step shows the reason."""
     detail, now = f"{why}; it is tried again", timezone.now()
-    # 10 s, 20 s, 40 s, ...: a source that lets us wait does not do so at once again.
+    # Back off by 10 s, 20 s, 40 s, and so on.
     wait = min(timedelta(seconds=10 * 2 ** min(version.attempts - 1, 10)), _LONGEST_WAIT)
     values = {"heartbeat_at": now, "retry_at": now + wait}
     if not _end(version, AdapterVersion.Status.PENDING, "waiting", detail, **values):
@@ -158,7 +158,7 @@ def _wait(version: AdapterVersion, why: str) -> None:
 
 @transaction.atomic
 def _end(version: AdapterVersion, status: str, step: StepStatus, detail: str, **values: Any) -> bool:
-    """Ends this attempt, if it still has the version."""
+    """End this attempt; return False if it lost its claim."""
     steps = [
         {**item, "status": step, "detail": detail} if item["status"] == "running" else item
         for item in version.steps
@@ -169,15 +169,15 @@ def _end(version: AdapterVersion, status: str, step: StepStatus, detail: str, **
     ended = bool(claim.update(status=status, steps=steps, **values))
     if ended and status == AdapterVersion.Status.REFUSED:
         tenant = version.adapter.tenant_id
-        told: dict[str, Any] = {"status": status, "reason": detail}
-        audit_record(tenant=tenant, action="adapter_version.refuse", target=version, after=told)
-        told = {"adapter": version.adapter.name, "version": version.number, "reason": detail}
-        event_emit(tenant=tenant, type="adapter.version.refused", data=told)
+        data: dict[str, Any] = {"status": status, "reason": detail}
+        audit_record(tenant=tenant, action="adapter_version.refuse", target=version, after=data)
+        data = {"adapter": version.adapter.name, "version": version.number, "reason": detail}
+        event_emit(tenant=tenant, type="adapter.version.refused", data=data)
     return ended
 
 
 def _step_aside(version: AdapterVersion) -> None:
-    """Removes only what is this attempt's alone: an import's copy, or the files of a version that is gone."""
+    """Remove only files that no other attempt uses: an import's copy, or those of a removed version."""
     is_gone = not AdapterVersion.objects.filter(pk=version.pk).exists()
     if version.source or is_gone:
         staging_discard(version=version)

@@ -1,4 +1,4 @@
-"""REST of usage: a tenant's own, and everybody's for staff."""
+"""REST of usage reports: a tenant's own, and all tenants' for staff."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class _ReportApi(generics.GenericAPIView[Any]):
         query = UsageQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         values = query.validated_data
-        wanted = values.get("group_by", self.group_by)
-        groups = [name.strip() for name in wanted.split(",") if name.strip()]
+        names = values.get("group_by", self.group_by)
+        groups = [name.strip() for name in names.split(",") if name.strip()]
         report = usage_report(
             tenant=tenant, project=project, start=values["start"], end=values["end"], group_by=groups
         )
@@ -80,7 +80,7 @@ class UsageApi(_ReportApi):
 
     @_USAGE_SCHEMA
     def get(self, request: Request) -> Response:
-        """Tokens and price of the tenant; of its project alone for a key that has scope `usage` only.
+        """Tokens and price of the tenant; for a key with scope `usage` only, of its project alone.
 
         Every token that a gateway received from a backend is billed.
         """
@@ -94,5 +94,5 @@ class FleetUsageApi(_ReportApi):
 
     @_USAGE_SCHEMA
     def get(self, request: Request) -> Response:
-        """Tokens and price of all tenants, by tenant and day unless `group_by` says otherwise."""
+        """Tokens and price of all tenants, by tenant and day by default."""
         return self._report(request, None)

@@ -1,4 +1,4 @@
-"""50, 80 and 100 percent of a budget: told once a period, by webhook and by mail."""
+"""Notify a tenant by webhook and mail at 50, 80 and 100 percent of a budget, once per period."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ THRESHOLDS: Final = (50, 80, 100)
 """Percent of a budget."""
 NOTIFY_TASK: Final = "billing.notify_budget"
 RETRY_AFTER: Final = dt.timedelta(minutes=2)
-"""When an attempt counts as failed; it doubles with each one."""
+"""Delay before an attempt is retried; it doubles with each attempt."""
 ATTEMPTS: Final = 12
-"""In nearly three days."""
-_TOLD: Final = [role for role, permissions in GRANTS.items() if Permission.BILLING_READ in permissions]
-"""Roles of those who are written to: owners, admins, billing."""
+"""Attempts before giving up: they span nearly three days."""
+_NOTIFIED_ROLES: Final = [
+    role for role, permissions in GRANTS.items() if Permission.BILLING_READ in permissions
+]
+"""Roles that receive the mail: owners, admins and billing members."""
 
 
 def thresholds_tell(*, limits: ScopeLimits, period: str, spent_nano: int) -> int:
-    """Tells of each threshold that `spent_nano` has reached in `period` and nobody was told of; how many.
+    """Emits an event for each threshold newly reached in `period`; returns how many.
 
-    Of several that are reached at once each is an event; by mail the highest alone is told.
+    Mail is sent for the highest new threshold only.
     """
     if not (budget := limits.budget_nano):
         return 0
@@ -51,14 +53,16 @@ def thresholds_tell(*, limits: ScopeLimits, period: str, spent_nano: int) -> int
     notices = BudgetNotice.objects.filter(scope=limits.scope, period=period, budget_nano=budget)
     known = set(notices.values_list("percent", flat=True))
     new = [percent for percent in reached if percent not in known]
-    return sum(_tell(limits, period, budget, spent_nano, percent, mail=percent == new[-1]) for percent in new)
+    return sum(
+        _notify(limits, period, budget, spent_nano, percent, mail=percent == new[-1]) for percent in new
+    )
 
 
 @transaction.atomic
-def _tell(
+def _notify(
     limits: ScopeLimits, period: str, budget_nano: int, spent_nano: int, percent: int, *, mail: bool
 ) -> bool:
-    # The unique constraint lets one of two tasks at once make it, and that one tells.
+    # The unique constraint lets only one of two concurrent tasks create the notice and send it.
     notice, made = BudgetNotice.objects.get_or_create(
         scope=limits.scope, period=period, percent=percent, budget_nano=budget_nano,
         defaults={
@@ -69,57 +73,59 @@ def _tell(
     if not made:
         return False
     logger.warning("budget of %s: %d percent is spent in %s", limits.scope, percent, period)
-    told = {
+    data = {
         "scope": limits.scope, "period": period, "percent": percent, "spent_nano": spent_nano,
         "budget_nano": budget_nano,
     }  # fmt: skip
-    event_emit(tenant=limits.tenant_id, type="budget.threshold", data=told)
+    event_emit(tenant=limits.tenant_id, type="budget.threshold", data=data)
     if mail:
         enqueue(NOTIFY_TASK, notice_id=notice.pk)
     return True
 
 
 def budget_notice_send(*, notice_id: int, server: MailServer) -> bool:
-    """Writes to each of the tenant's owners, admins and billing members, at least once; True when nobody is
-    left now. Who has been written to is noted after each message; the periodic task tries the others again.
+    """Mails the tenant's owners, admins and billing members; returns True when no recipient remains.
+
+    Each recipient is recorded after the message, so delivery is at least once. The periodic task retries the
+    remaining recipients. Returns False also when the notice is not due.
 
     Raises:
         MailServerAwayError: nothing can be sent at present.
     """
     now = timezone.now()
-    mine = BudgetNotice.objects.filter(pk=notice_id, notify_at__lte=now)
-    if not mine.update(notify_at=now + RETRY_AFTER, notify_attempts=F("notify_attempts") + 1):
+    due = BudgetNotice.objects.filter(pk=notice_id, notify_at__lte=now)
+    if not due.update(notify_at=now + RETRY_AFTER, notify_attempts=F("notify_attempts") + 1):
         return False
     notice = BudgetNotice.objects.get(pk=notice_id)
-    this = BudgetNotice.objects.filter(pk=notice_id)
-    last = notice.notify_attempts >= ATTEMPTS
-    this.update(notify_at=None if last else now + RETRY_AFTER * 2 ** (notice.notify_attempts - 1))
-    notified, left = list(notice.notified or []), 0
+    row = BudgetNotice.objects.filter(pk=notice_id)
+    is_last = notice.notify_attempts >= ATTEMPTS
+    row.update(notify_at=None if is_last else now + RETRY_AFTER * 2 ** (notice.notify_attempts - 1))
+    notified, remaining = list(notice.notified or []), 0
     for user_id, message in _messages(notice, notified):
         if server.send(message) is Outcome.LATER:
-            left += 1
+            remaining += 1
             continue
         notified.append(user_id)
-        this.update(notified=notified)
-    if left:
-        logger.warning("%d people are left to write to about %s", left, notice)
+        row.update(notified=notified)
+    if remaining:
+        logger.warning("%d people are left to write to about %s", remaining, notice)
         return False
-    this.update(notify_at=None)
+    row.update(notify_at=None)
     return True
 
 
 def budget_notices_due() -> list[int]:
-    """Ids of the notices that somebody is to be written to about, oldest first."""
+    """Ids of the notices whose mail is due, oldest first; at most 1,000."""
     due = BudgetNotice.objects.filter(notify_at__lte=timezone.now())
     return list(due.order_by("notify_at").values_list("pk", flat=True)[:1000])
 
 
 def _messages(notice: BudgetNotice, notified: list[int]) -> Iterator[tuple[int, EmailMessage]]:
-    """By user id. One message each: nobody is shown the others' addresses."""
+    """Yield (user id, message): one message per recipient, so that nobody sees other addresses."""
     tenant = Tenant.objects.filter(pk=notice.tenant).first()
     if tenant is None:
         return
-    # What is prepaid has no period and no key; see `prepaid_notices`.
+    # Prepaid notices have neither period nor key; see `prepaid_notices`.
     prepaid = notice.scope.startswith("prepaid:")
     page = reverse("console:billing" if prepaid else "console:usage", args=(tenant.pk,))
     name = "prepaid" if prepaid else "budget"
@@ -134,7 +140,7 @@ def _messages(notice: BudgetNotice, notified: list[int]) -> Iterator[tuple[int, 
         "page": f"{settings.GRAFTWORK.web_url}{page}",
     }
     subject, body = mail_texts(f"billing/{name}", context)
-    members = Membership.objects.filter(tenant=tenant, role__in=_TOLD, user__is_active=True)
+    members = Membership.objects.filter(tenant=tenant, role__in=_NOTIFIED_ROLES, user__is_active=True)
     people = members.exclude(user__in=notified).order_by("user__email").values_list("user_id", "user__email")
     for user_id, email in people:
         yield user_id, EmailMessage(subject, body, None, [email])

@@ -1,8 +1,8 @@
-"""What budgets have spent, by the database: the baseline that gateways' own counts stand on.
+"""Budget baselines from the database, to which gateways add their own counts.
 
-The database lags behind the gateways. So each baseline comes with the time up to which everything that
-gateways reported is in it (the cut); Redis keeps what was reported since, and forgets what was before. A
-Redis that lost its data gets its baseline anew within one round of this, and grants nothing until then.
+The database lags behind the gateways. Each baseline therefore carries a cut: the time up to which it
+includes everything that gateways reported. Redis keeps the reports since the cut and drops earlier ones.
+A Redis that lost its data gets its baselines back within one round, and grants nothing until then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from controlplane.webhooks.outbox import event_emit
 logger = logging.getLogger(__name__)
 
 LAG_MS: Final = 30_000
-"""A usage event may reach the stream this much later than the gateway's report of what it cost."""
+"""A usage event may reach the stream this much later than the gateway's report of its cost."""
 
 _WRITE: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'cut') or '-1') > tonumber(ARGV[2]) then return 0 end
@@ -48,17 +48,21 @@ _KEEP_MS: Final = 65 * 86_400_000
 
 
 def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: str = "") -> int:
-    """Writes the baseline of every budget, of this period and the next, and of what is prepaid; how many.
-    Of one `tenant`'s alone where one is named. One whose books cannot be read holds up no other.
+    """Writes the baselines of all budgets and prepaid balances to Redis; returns how many.
+
+    A budget gets one for this period and one for the next. A failing scope does not stop the others.
+
+    Args:
+        tenant: publishes this tenant's baselines only; "" for all tenants.
 
     Raises:
-        redis.RedisError: Redis is away; call again.
+        redis.RedisError: Redis is unavailable; call again.
     """
     budgeted, paying, others = limits_with_budget(), limits_prepaid(), limits_not_prepaid()
     if tenant:
-        budgeted, paying, others = (found.filter(tenant=tenant) for found in (budgeted, paying, others))
+        budgeted, paying, others = (limits.filter(tenant=tenant) for limits in (budgeted, paying, others))
     rows, prepaid = list(budgeted), list(paying)
-    # Whoever lifts a limit has that tenant published alone; a round finds by its mark what was missed.
+    # Lifting a prepaid limit publishes that tenant at once; a full round finds missed ones by their marks.
     lifted = list(others.values_list("tenant_id", flat=True)) if tenant else prepaid_lifted()
     if not rows and not prepaid and not lifted:
         return 0
@@ -66,13 +70,13 @@ def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: s
         redis_url, socket_connect_timeout=1.0, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
     )
     with client:
-        # The cut first: what is ingested after it is looked at counts twice for a while, which is safe.
+        # Read the cut first: events ingested after it count twice for a while, which is safe.
         cut = _cut(client)
-        prices, written, at = PriceList.load(), 0, now or dt.datetime.now(dt.UTC)
+        prices, written, moment = PriceList.load(), 0, now or dt.datetime.now(dt.UTC)
         jobs: list[tuple[str, Callable[[], int]]] = [
             *((f"tenant:{slug}", partial(_forget, client, slug)) for slug in lifted),
-            *((row.scope, partial(_publish, client, row, cut, at, prices)) for row in rows),
-            *((row.scope, partial(_publish_prepaid, client, row, cut, at, prices)) for row in prepaid),
+            *((row.scope, partial(_publish, client, row, cut, moment, prices)) for row in rows),
+            *((row.scope, partial(_publish_prepaid, client, row, cut, moment, prices)) for row in prepaid),
         ]
         for scope, job in jobs:
             try:
@@ -90,11 +94,11 @@ def _publish(client: redis.Redis, row: ScopeLimits, cut: int, now: dt.datetime, 
     next_name, _ = budget_period(period, end)
     start = now.astimezone(dt.UTC).date()
     start = start.replace(day=1) if period == "month" else start
-    whose: dict[str, Any] = {"tenant": row.tenant_id, "key_id": row.api_key_id, "prices": prices}
-    spent = spent_nano(**whose, start=start, end=end.date() - dt.timedelta(days=1))
-    # The next period's is written ahead, so that its first request finds one.
-    after = spent_nano(**whose, start=end.date(), end=end.date())
-    for key, amount in ((budget_key(row.scope, name), spent), (budget_key(row.scope, next_name), after)):
+    scope: dict[str, Any] = {"tenant": row.tenant_id, "key_id": row.api_key_id, "prices": prices}
+    spent = spent_nano(**scope, start=start, end=end.date() - dt.timedelta(days=1))
+    # Write the next period's baseline ahead, so that its first request finds one.
+    next_spent = spent_nano(**scope, start=end.date(), end=end.date())
+    for key, amount in ((budget_key(row.scope, name), spent), (budget_key(row.scope, next_name), next_spent)):
         client.eval(_WRITE, 1, key, amount, cut, _KEEP_MS)
     _alert(row, name, spent)
     thresholds_tell(limits=row, period=name, spent_nano=spent)
@@ -107,20 +111,20 @@ def _publish_prepaid(
     today = now.astimezone(dt.UTC).date()
     seen = prepaid_seen(tenant=row.tenant_id, today=today)
     left = prepaid_left_nano(tenant=row.tenant_id, today=today, prices=prices)
-    gone = min(MAX_AMOUNT, max(0, MAX_AMOUNT - left))
+    used = min(MAX_AMOUNT, max(0, MAX_AMOUNT - left))
     with transaction.atomic():
-        # Whoever lifts the limit waits for this, and has forgotten what is written here.
+        # Lifting the limit waits for this row lock, and then deletes the baseline that is written here.
         if not prepaid_stop_held(tenant=row.tenant_id):
             return 0
-        client.eval(_WRITE, 1, budget_key(row.scope, PREPAID), gone, cut, _KEEP_MS)
+        client.eval(_WRITE, 1, budget_key(row.scope, PREPAID), used, cut, _KEEP_MS)
         prepaid_tell(seen=seen, left_nano=left)
     return 1
 
 
 @transaction.atomic
 def _forget(client: redis.Redis, tenant: str) -> int:
-    """A limit that was lifted: a later one is not to begin with what was left then."""
-    # Read anew, and held: it may be set again by now, and published.
+    """Deletes the baseline and the mark of a lifted limit, so that a later limit starts afresh."""
+    # Re-read under a row lock: the limit may have been set again and published meanwhile.
     if not prepaid_stop_held(tenant=tenant):
         client.unlink(budget_key(f"tenant:{tenant}", PREPAID))
         prepaid_forget(tenant=tenant)
@@ -132,20 +136,20 @@ def _alert(row: ScopeLimits, period: str, spent: int) -> None:
     level = row.budget_alert_nano
     if level is None or spent < level or row.budget_alerted == period:
         return
-    # Conditional, so that of two tasks at once one warns.
+    # The conditional update lets only one of two concurrent tasks warn.
     if ScopeLimits.objects.filter(pk=row.pk).exclude(budget_alerted=period).update(budget_alerted=period):
         logger.warning(
             "%s has spent %d of its budget of %d nano-units in %s", row.scope, spent, row.budget_nano, period
         )
-        told = {"scope": row.scope, "period": period, "spent_nano": spent, "budget_nano": row.budget_nano}
-        event_emit(tenant=row.tenant_id, type="budget.alert", data=told)
+        data = {"scope": row.scope, "period": period, "spent_nano": spent, "budget_nano": row.budget_nano}
+        event_emit(tenant=row.tenant_id, type="budget.alert", data=data)
 
 
 def _cut(client: redis.Redis) -> int:
-    """Unix ms by Redis' clock: reports before it are in the database."""
+    """Unix ms by the clock of Redis up to which all reports are in the database."""
     seconds, micros = client.time()
     newest = seconds * 1000 + micros // 1000
-    # Entries are deleted from the stream once they are ingested.
+    # Ingested entries are deleted from the stream, so the oldest remaining one bounds the cut.
     waiting = cast(Iterable[Any], client.xrange(USAGE_STREAM, count=1))
     for stream_id, _ in waiting:
         newest = min(newest, int(stream_id.partition(b"-")[0]))

@@ -1,4 +1,4 @@
-"""`manage.py check --database default`: the books are append-only in fact."""
+"""`manage.py check --database default`: verifies that the ledger is append-only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.billing.ledger.append_only import TABLES, installed
 
 @register(Tags.database)
 def billing_triggers_stand(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Finds books that can be altered: triggers removed by hand, or lost by a table made anew."""
+    """Reports databases whose ledger triggers were removed by hand, or lost with a recreated table."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]

@@ -1,4 +1,4 @@
-"""How many digits a currency has behind the point (ISO 4217), and how amounts are written."""
+"""ISO 4217 minor digits of currencies, and the formatting of amounts."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _DIGITS: Final = dict.fromkeys(_NONE, 0) | dict.fromkeys(_THREE, 3)
 
 
 def minor_digits(currency: str) -> int:
-    """2 for most."""
+    """Return the currency's digits after the decimal point: 2 for most."""
     return _DIGITS.get(currency, 2)
 
 
 def minor_unit(currency: str) -> int:
-    """One minor unit, as a cent, in nano-units."""
+    """Return one minor unit, such as a cent, in nano-units."""
     return int(10 ** (NANO_DIGITS - minor_digits(currency)))
 
 
 def whole_minor(nano: int, currency: str) -> int:
-    """The part of a positive amount that is whole minor units, in nano-units; 0 of a negative one."""
+    """Round a positive amount down to whole minor units, in nano-units; 0 for a negative one."""
     return 0 if nano <= 0 else nano - nano % minor_unit(currency)
 
 
 def decimal_text(nano: int) -> str:
-    """An amount with all nine digits, as `0.000001840`."""
+    """Format nano-units with all nine decimals, as `0.000001840`."""
     return f"{Decimal(nano).scaleb(-NANO_DIGITS):.9f}"
 
 
 def minor_text(nano: int, currency: str) -> str:
-    """An amount of whole minor units, as `12.30`."""
+    """Format an amount of whole minor units without a currency sign, as `1,012.30`."""
     return f"{Decimal(nano).scaleb(-NANO_DIGITS):,.{minor_digits(currency)}f}"
 
 
 def money(nano: int, currency: str) -> str:
-    """An amount as people read it, everywhere: `$1,234.50`, `-$0.000018`, `12.30 CHF`.
+    """Format an amount for display: `$1,234.50`, `-$0.000018`, `12.30 CHF`.
 
-    With the currency's digits, and those more that say something.
+    It has the currency's minor digits, and further decimals up to the last one that is not 0.
     """
     whole, _, rest = f"{Decimal(abs(nano)).scaleb(-NANO_DIGITS):,.9f}".partition(".")
     rest = rest.rstrip("0").ljust(minor_digits(currency), "0")
@@ -53,7 +53,7 @@ def money(nano: int, currency: str) -> str:
 
 
 def money_rounded(nano: int, currency: str) -> str:
-    """The same to the nearest minor unit, for headlines; what is below one whole unit to its digits."""
+    """Format an amount rounded to minor units, for headlines; below one whole unit as `money` does."""
     if abs(nano) < 10**NANO_DIGITS:
         return money(nano, currency)
     unit = minor_unit(currency)
@@ -61,5 +61,5 @@ def money_rounded(nano: int, currency: str) -> str:
 
 
 def money_computed(price: Decimal | float, currency: str) -> str:
-    """A price in whole units that was divided, and so has no last digit: to a millionth, in the same form."""
+    """Format the result of a division, in whole units, rounded to six decimals."""
     return money(round(price * 10**6) * 10 ** (NANO_DIGITS - 6), currency)

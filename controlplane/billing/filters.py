@@ -1,4 +1,4 @@
-"""What the list of price books can be narrowed by."""
+"""Query filters of price books, journal entries, invoices and credit notes."""
 
 from __future__ import annotations
 

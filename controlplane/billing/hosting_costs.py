@@ -1,4 +1,4 @@
-"""What time of hosting costs a tenant, by adapter: as the books have it, before they have it."""
+"""Cost of a tenant's hosting time by adapter, computed as the ledger will book it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from controlplane.billing.quantities import HOSTING
 
 @dataclass(slots=True)
 class HostingCost:
-    """Of one adapter and item, or of a base model's accelerators.
+    """Cost of one item for one adapter, or for a base model's accelerators.
 
     Attributes:
-        adapter: its name; "" for accelerators of the tenant's own.
+        adapter: its name; "" for the tenant's own accelerators.
         item: one of `items.TIMED`.
-        quantity: in the unit that `items.PER` counts: seconds, of storage byte-seconds.
-        nano: nano-units; None where part of it has no price.
-        billed: False where no book asks a price for this kind of time: then it costs nothing.
+        quantity: in the unit of `items.PER`: seconds, for storage byte-seconds.
+        nano: nano-units; None if part of the quantity has no price.
+        billed: False if no price book in force prices this item: the time is free then.
     """
 
     adapter: str
@@ -33,7 +33,10 @@ class HostingCost:
 def hosting_costs(
     *, tenant: str, start: dt.date, end: dt.date, prices: PriceList | None = None
 ) -> list[HostingCost]:
-    """Of the UTC days `start` to `end`, both included, rounded once a day and item as the journal rounds."""
+    """Return costs of the UTC days `start` to `end`, both included.
+
+    Amounts are rounded once per day and item, as in the journal.
+    """
     known = prices or PriceList.load()
     found: dict[tuple[str, str, str], HostingCost] = {}
     for day, used in HOSTING.by_day(tenant=tenant, start=start, end=end).items():

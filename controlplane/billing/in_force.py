@@ -1,4 +1,4 @@
-"""Which price book holds when, and what each meter costs on a day: as the operator looks at it."""
+"""Terms of price books around a day, and the price of each meter on it, for operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.errors import InvalidInputError
 
 
 class When(StrEnum):
-    """How a term lies to a day."""
+    """Position of a term relative to a day."""
 
     PAST = "past"
     IN_FORCE = "in_force"
@@ -22,7 +22,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A book's term, as seen from a day."""
+    """A price book's term, with its position relative to a day."""
 
     term: PriceBookTerm
     when: When
@@ -30,14 +30,16 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class MeterPrice:
-    """What a meter costs on a day.
+    """Price of a meter on a day.
 
     Attributes:
-        item: see `items.PER`; base_model: "" for all.
-        adapter: `<tenant>/<adapter>`, or "" for the base and its adapters without a price of their own.
+        item: a key of `items.PER`.
+        base_model: "" for all base models.
+        adapter: `<tenant>/<adapter>`, or "" for the base model and adapters without a price of their own.
         backend: "" for all without a price of their own.
-        nano: nano-units a token, request or hour.
-        book: whose price it is; since: from which UTC day on.
+        nano: nano-units per token, request or hour.
+        book: name of the price book.
+        since: first UTC day of the price.
     """
 
     item: str
@@ -50,8 +52,10 @@ class MeterPrice:
 
 
 def terms_on(day: dt.date, *, tenant: str = EVERYONE) -> list[Holding]:
-    """Terms of everyone and, where one is named, of that tenant, else of every tenant; by their first day.
-    Everyone's come first."""
+    """Return the terms for everyone and for the tenant ("": every tenant), by tenant and first day.
+
+    Everyone's terms come first.
+    """
     terms = PriceBookTerm.objects.select_related("book").order_by("tenant", "starts")
     if tenant:
         terms = terms.filter(tenant__in=(EVERYONE, tenant))
@@ -59,7 +63,7 @@ def terms_on(day: dt.date, *, tenant: str = EVERYONE) -> list[Holding]:
 
 
 def read_day(text: str) -> dt.date:
-    """A UTC day as YYYY-MM-DD; today for "". Raises InvalidInputError."""
+    """Parse a UTC day as YYYY-MM-DD; today for "". Raises InvalidInputError."""
     if not text:
         return dt.datetime.now(dt.UTC).date()
     try:
@@ -75,16 +79,18 @@ def _when(term: PriceBookTerm, day: dt.date) -> When:
 
 
 def meter_prices(prices: PriceList, *, day: dt.date, tenant: str = EVERYONE) -> list[MeterPrice]:
-    """What each meter that has a price costs a tenant on `day`, by its own book before everyone's; for "" by
-    everyone's. By what it is for, then by item."""
+    """Return the price of each priced meter for a tenant on `day`; for "" the prices for everyone.
+
+    The tenant's own book takes precedence. Sorted by base model, adapter, backend, then item.
+    """
     found = [
         MeterPrice(
             item, row.base_model, row.adapter, row.backend,
             row.nano if isinstance(row, HostingPrice) else call_unit(row, item), book.name,
             row.effective_from,
         )
-        for book, of, row in prices.in_force(tenant=tenant, day=day)
-        for item in of
+        for book, priced_items, row in prices.in_force(tenant=tenant, day=day)
+        for item in priced_items
     ]  # fmt: skip
     order = list(items.PER)
-    return sorted(found, key=lambda at: (at.base_model, at.adapter, at.backend, order.index(at.item)))
+    return sorted(found, key=lambda row: (row.base_model, row.adapter, row.backend, order.index(row.item)))

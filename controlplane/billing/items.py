@@ -1,4 +1,4 @@
-"""What is priced, and the unit that quantities of it are counted in."""
+"""Priced items, and the units in which their quantities are counted."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ PER: Final = {
     GPU_HOUR: 3600,
     STORAGE_GB_HOUR: 3600 * 10**9,
 }
-"""Item -> how much of its quantity a price is for: tokens and requests one by one; adapter- and GPU-hours are
-counted in seconds, GB-hours in seconds times bytes."""
+"""Item -> quantity that one unit price covers.
+
+Tokens and requests count one by one. Adapter- and GPU-hours are counted in seconds, GB-hours in seconds
+times bytes.
+"""
 TIMED: Final = frozenset((ADAPTER_HOUR, GPU_HOUR, STORAGE_GB_HOUR))
-"""What is billed at all only where some book in force has a price of it."""
+"""Items that are billed only where a price book in force has a price for them."""
 
 TITLES: Final = {
     INPUT: "Input tokens",
@@ -38,9 +41,9 @@ TITLES: Final = {
 
 
 def amount(item: str, *, quantity: int, unit_nano: int) -> int:
-    """Nano-units of `quantity` at `unit_nano` for each `PER`, to the nearest one, halves up.
+    """Return nano-units for `quantity` at `unit_nano` per `PER[item]`, rounded half up.
 
-    Of tokens and requests nothing is rounded; of time once a day and line, here and nowhere else.
+    Tokens and requests need no rounding. Time is rounded here only, once per day and line.
     """
     per = PER[item]
     return (2 * quantity * unit_nano + per) // (2 * per)

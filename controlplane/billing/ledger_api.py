@@ -1,4 +1,4 @@
-"""REST of the books: a tenant reads its own; staff grants credits, books payments and corrects."""
+"""REST of the ledger: a tenant reads its own; staff grants credits, books payments and corrects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BalanceApi(ObjectApi[Any]):
     @conditional()
     @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request) -> Response:
-        """How the tenant stands; amounts in nano-units. Use of the last minutes may not be in it yet."""
+        """The tenant's balances, in nano-units. Usage of the last minutes may be missing."""
         return _balance(request_tenant(request).pk)
 
 
@@ -49,7 +49,7 @@ class TenantBalanceApi(ObjectApi[Any]):
     @conditional()
     @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request, slug: str) -> Response:
-        """How a tenant stands; amounts in nano-units."""
+        """A tenant's balances, in nano-units."""
         return _balance(books_of(slug=slug))
 
 
@@ -66,7 +66,7 @@ class JournalApi(generics.ListAPIView[JournalEntry]):
 
 
 class CreditsApi(generics.ListAPIView[CreditGrant]):
-    """Credits that the tenant was granted, newest first."""
+    """Credits granted to the tenant, newest first."""
 
     permission_classes = (tenant_may(Permission.BILLING_READ),)
     serializer_class = CreditSerializer
@@ -77,7 +77,7 @@ class CreditsApi(generics.ListAPIView[CreditGrant]):
 
 
 class TenantJournalApi(generics.ListAPIView[JournalEntry]):
-    """A tenant's journal, newest first; also of one that is deleted."""
+    """A tenant's journal, newest first; also of a deleted tenant."""
 
     permission_classes = (Staff,)
     serializer_class = JournalEntrySerializer
@@ -89,7 +89,7 @@ class TenantJournalApi(generics.ListAPIView[JournalEntry]):
 
 
 class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
-    """Credits that a tenant was granted, newest first."""
+    """Credits granted to a tenant, newest first."""
 
     permission_classes = (Staff,)
     serializer_class = CreditSerializer
@@ -101,7 +101,7 @@ class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
     @idempotent()
     @extend_schema(request=CreditInput, responses={201: CreditSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Grants a credit: it pays usage of its days before anything is to be paid."""
+        """Grants a credit, which pays usage of its days before any other payment."""
         data = CreditInput(data=request.data)
         data.is_valid(raise_exception=True)
         grant = credit_grant(tenant=tenant_get(slug=slug), **data.validated_data)
@@ -115,7 +115,7 @@ class TenantPaymentsApi(generics.GenericAPIView[JournalEntry]):
     @idempotent()
     @extend_schema(request=PaymentInput, responses={201: JournalEntrySerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Books money that came in, for a finalized invoice (also of a deleted tenant) or in advance."""
+        """Books a received payment for a finalized invoice (also of a deleted tenant), or as a top-up."""
         data = PaymentInput(data=request.data)
         data.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(data.validated_data)
@@ -134,7 +134,7 @@ class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
     @idempotent()
     @extend_schema(request=ReversalInput, responses={201: JournalEntrySerializer})
     def post(self, request: Request, slug: str, number: int) -> Response:
-        """Undoes a deposit, a payment or a grant by an entry the other way round."""
+        """Reverses a deposit, payment or grant by an entry with debit and credit swapped."""
         data = ReversalInput(data=request.data)
         data.is_valid(raise_exception=True)
         entry = entry_get(tenant=books_of(slug=slug), number=number)

@@ -1,4 +1,4 @@
-"""The lock under which a tenant's books are written."""
+"""The lock that writers of a tenant's ledger hold."""
 
 from __future__ import annotations
 

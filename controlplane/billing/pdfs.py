@@ -1,4 +1,4 @@
-"""PDFs of documents: who makes one claims it, and keeps it in the artifact store; a lost one is made anew."""
+"""PDFs of documents: claimed, rendered, stored in the artifact store, and rendered again if lost."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _Stored = TypeVar("_Stored", bound=StoredPdf)
 
 RETRY_AFTER: Final = dt.timedelta(minutes=10)
-"""Longer than the task may take; twice that after each attempt, but `_RETRY_AT_LEAST` so often."""
+"""Delay before a retry, longer than the task may take. It doubles per attempt, up to `_RETRY_AT_LEAST`."""
 _RETRY_AT_LEAST: Final = dt.timedelta(hours=6)
 _MOST_BYTES: Final = 32 << 20
 _PIECE: Final = 1 << 20
 
 
 def pdf_claim(rows: type[_Stored], pk: int) -> _Stored | None:
-    """The row, claimed for this attempt; None when it is not due now."""
+    """Claim the row for this attempt; None when it is not due now."""
     now = timezone.now()
     due = rows._default_manager.filter(pk=pk, render_at__lte=now)
     if not due.update(render_at=now + RETRY_AFTER, attempts=F("attempts") + 1):
@@ -40,8 +40,8 @@ def pdf_claim(rows: type[_Stored], pk: int) -> _Stored | None:
 
 
 def pdf_keep(row: StoredPdf, *, folder: str, title: str, document: bytes) -> bool:
-    """Keeps what this attempt made; False when another one, which took this for dead, has done so."""
-    # A name of its own: an attempt that outlived its claim writes beside this one, not over it.
+    """Store this attempt's PDF; False when another attempt, which took this one for dead, did so."""
+    # A unique name, so that an attempt that outlived its claim cannot overwrite this file.
     key = f"{folder}/{title.lower()}-{uuid.uuid4().hex[:8]}.pdf"
     artifact_store().put(key, io.BytesIO(document), limit=_MOST_BYTES)
     mine = type(row)._default_manager.filter(pk=row.pk, render_at__isnull=False, attempts=row.attempts)
@@ -55,7 +55,10 @@ def pdf_keep(row: StoredPdf, *, folder: str, title: str, document: bytes) -> boo
 
 
 def pdf_found(row: _Stored, *, lost: Callable[[], None]) -> _Stored | None:
-    """The row whose document is in the store; None while it is made. `lost` is called once when it went."""
+    """Return the row if its file is in the store, or None while it is being made.
+
+    If the file is missing, `lost` is called once and the PDF becomes due again.
+    """
     if row.render_at is not None:
         return None
     if artifact_store().size(row.key) is not None:
@@ -67,21 +70,21 @@ def pdf_found(row: _Stored, *, lost: Callable[[], None]) -> _Stored | None:
 
 
 def pdfs_due(rows: type[StoredPdf]) -> list[int]:
-    """Ids of what is due to be made, oldest first."""
+    """Ids of PDFs that are due to be rendered, oldest first; at most 1,000."""
     due = rows._default_manager.filter(render_at__lte=timezone.now()).order_by("render_at")
     return list(due.values_list("pk", flat=True)[:1000])
 
 
 def pdf_pieces(row: StoredPdf) -> Iterator[bytes]:
-    """The document as it is read."""
+    """Yield the stored file in pieces of 1 MiB."""
     with artifact_store().open(row.key) as stream:
         while piece := stream.read(_PIECE):
             yield piece
 
 
 def pdf(document: str) -> bytes:
-    """`document` (HTML) as PDF. Whatever it names by URL is left out: nothing is fetched from anywhere."""
-    # Only the task needs it, and the libraries that it loads.
+    """Render HTML as PDF. Resources named by URL are left out: nothing is fetched."""
+    # Import here: only the rendering task needs WeasyPrint and its libraries.
     from weasyprint import HTML
     from weasyprint.urls import URLFetcher
 

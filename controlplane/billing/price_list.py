@@ -1,4 +1,4 @@
-"""Every price book in memory: what a thing costs a tenant on a day."""
+"""All price books in memory: the price of an item for a tenant on a day."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAY: Final = dt.timedelta(days=1)
 
 
 def call_unit(price: Price, item: str) -> int:
-    """What `price` says for one of a call's items."""
+    """Return the nano-units that `price` asks per unit of a call's item."""
     return int(getattr(price, _CALL_COLUMNS[item]))
 
 
@@ -63,12 +63,12 @@ class PriceList:
 
     @classmethod
     def load(cls) -> Self:
-        """Three queries, whatever is asked of it afterwards."""
+        """Read all terms and prices in three queries; lookups afterwards need none."""
         terms = PriceBookTerm.objects.select_related("book").order_by("starts")
         return cls(list(terms), list(Price.objects.all()), list(HostingPrice.objects.all()))
 
     def books(self, *, tenant: str, day: dt.date) -> list[PriceBook]:
-        """Those in force, the tenant's own before everyone's."""
+        """Return the price books in force, the tenant's own before everyone's."""
         if (tenant, day) not in self._books:
             self._books[tenant, day] = [
                 term.book
@@ -79,31 +79,31 @@ class PriceList:
         return self._books[tenant, day]
 
     def currency(self) -> str:
-        """Of all books in force at any time: they have one."""
+        """Return the currency of all price books with a term, which share one; USD without any."""
         return next((term.book.currency for terms in self._terms.values() for term in terms), "USD")
 
     def mark(self, *, tenant: str, day: dt.date) -> str:
-        """Another one whenever the day's prices are others: rows are only added, so counting is enough."""
+        """Return a text that changes whenever the day's prices do. Rows are only added, so counts suffice."""
         books = self.books(tenant=tenant, day=day)
         return ",".join(f"{book.pk}:{bisect_right(self._days[book.pk], day)}" for book in books)
 
     def call(
         self, *, tenant: str, day: dt.date, base_model: str, adapter: str = "", backend: str = ""
     ) -> Price | None:
-        """What calls cost; `adapter` is its name or ""."""
-        # What no price is for makes no difference: thousands of adapters are one question.
+        """Return the price of calls on `day`; `adapter` is its name or ""."""
+        # Drop columns that no price depends on, so that thousands of adapters share one cache entry.
         adapter = adapter if "adapter" in self._varies else ""
         backend = backend if "backend" in self._varies else ""
-        asked = tenant, day, base_model, adapter, backend
-        if asked not in self._calls:
+        key = tenant, day, base_model, adapter, backend
+        if key not in self._calls:
             row = self._first(_CALL, tenant, day, _keys(_CALL, tenant, base_model, adapter, backend))
-            self._calls[asked] = row if isinstance(row, Price) else None
-        return self._calls[asked]
+            self._calls[key] = row if isinstance(row, Price) else None
+        return self._calls[key]
 
     def unit(
         self, item: str, *, tenant: str, day: dt.date, base_model: str, adapter: str = "", backend: str = ""
     ) -> int | None:
-        """Nano-units for `items.PER` of the item; None when it has no price."""
+        """Return nano-units per `items.PER` of the item; None when it has no price."""
         if item in _CALL_COLUMNS:
             price = self.call(tenant=tenant, day=day, base_model=base_model, adapter=adapter, backend=backend)
             return None if price is None else call_unit(price, item)
@@ -111,12 +111,14 @@ class PriceList:
         return row.nano if isinstance(row, HostingPrice) else None
 
     def varies_by(self) -> frozenset[str]:
-        """Columns of usage, besides the base model, that the price of some call depends on: over the others
-        usage can be added up before it is priced."""
+        """Return the usage columns, besides the base model, that prices of calls depend on.
+
+        Usage can be summed over all other columns before it is priced.
+        """
         return self._varies
 
     def spans(self, *, start: dt.date, end: dt.date) -> list[tuple[dt.date, dt.date]]:
-        """The UTC days `start` to `end` in pieces, within each of which nobody's price of a call changes."""
+        """Split the UTC days `start` to `end` into spans within which no price of calls changes."""
         calls = (rows for key, rows in self._rows.items() if key[1] == _CALL)
         first = {row.effective_from for rows in calls for row in rows}
         for term in (term for terms in self._terms.values() for term in terms):
@@ -125,7 +127,7 @@ class PriceList:
         return [*((day, after - _DAY) for day, after in pairwise(starts)), (starts[-1], end)]
 
     def bills(self, item: str, *, tenant: str, day: dt.date) -> bool:
-        """Whether anything of a timed item has a price for the tenant that day."""
+        """Return True if a price book in force for the tenant that day has any price of a timed item."""
         return any(
             rows[0].effective_from <= day
             for book in self.books(tenant=tenant, day=day)
@@ -134,8 +136,10 @@ class PriceList:
         )
 
     def priced(self, *, day: dt.date) -> Iterator[tuple[str, str, str]]:
-        """(tenant, base model, adapter) of everything whose calls have a price of their own that day, with
-        "" for everyone's and for the base model's."""
+        """Yield (tenant, base model, adapter) of every price of calls in the books in force that day.
+
+        "" stands for everyone, and for the base model without an adapter.
+        """
         for tenant in list(self._terms):
             for book in self.books(tenant=tenant, day=day):
                 for book_id, kind, base, adapter, _ in self._rows:
@@ -146,8 +150,10 @@ class PriceList:
     def in_force(
         self, *, tenant: str, day: dt.date
     ) -> Iterator[tuple[PriceBook, tuple[str, ...], Price | HostingPrice]]:
-        """(book, items, price) of every price that something of the tenant's is charged by that day; for ""
-        of everyone's book, with what it asks for single tenants' adapters."""
+        """Yield (book, items, price) of every price that applies to usage of the tenant that day.
+
+        For "", these are the prices of everyone's book, including those for single tenants' adapters.
+        """
         for book in self.books(tenant=tenant, day=day):
             for (book_id, kind, base, adapter, backend), rows in self._rows.items():
                 whose, _, name = adapter.partition("/")
@@ -155,12 +161,12 @@ class PriceList:
                     continue
                 charged = tenant or whose
                 row = self._first(kind, charged, day, _keys(kind, charged, base, name, backend))
-                # Another one where a price of its own, or of its own book, comes before.
-                if row is not None and any(row is mine for mine in rows):
+                # Skip a price that is overridden by a more specific one, or by the tenant's own book.
+                if row is not None and any(row is candidate for candidate in rows):
                     yield book, (tuple(_CALL_COLUMNS) if kind == _CALL else (kind,)), row
 
     def backends(self) -> set[str]:
-        """Backends that some price is for, and ""."""
+        """Return the backends that have a price of their own, and ""."""
         return {"", *(backend for *_, backend in self._rows)}
 
     def _first(
@@ -175,7 +181,10 @@ class PriceList:
 
 
 def _keys(kind: str, tenant: str, base_model: str, adapter: str, backend: str) -> list[tuple[str, str, str]]:
-    """(base model, adapter, backend) of prices that fit, the closest first; time may have one for all."""
+    """(base model, adapter, backend) of matching prices, most specific first.
+
+    Prices of timed items may also be for all base models ("").
+    """
     own = f"{tenant}/{adapter}" if adapter else ""
     bases = (base_model,) if kind == _CALL else dict.fromkeys((base_model, ""))
     fitting = product(dict.fromkeys((own, "")), bases, dict.fromkeys((backend, "")))

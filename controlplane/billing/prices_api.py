@@ -46,8 +46,10 @@ class PriceBooksApi(generics.ListAPIView[PriceBook]):
     @idempotent()
     @extend_schema(request=PriceBookInput, responses={201: PriceBookSerializer})
     def post(self, request: Request) -> Response:
-        """Makes a book; with `starts` in force from that UTC day on. 409 names both books where another one
-        holds on some of these days."""
+        """Creates a price book; with `starts` it is in force from that UTC day on.
+
+        Answers 409, naming both books, where another one is in force on some of these days.
+        """
         data = PriceBookInput(data=request.data)
         data.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(data.validated_data)
@@ -67,7 +69,7 @@ class PricesInForceApi(APIView):
         responses=InForceSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Which book holds when, as seen from a day, and what each meter costs on it."""
+        """Terms of price books around a day, and the price of each meter on it."""
         day = read_day(request.query_params.get("day", ""))
         slug = request.query_params.get("tenant", "")
         tenant = tenant_get(slug=slug).pk if slug else ""
@@ -97,7 +99,7 @@ class PricesApi(generics.GenericAPIView[Price]):
     @idempotent()
     @extend_schema(request=PriceSerializer, responses={201: PriceSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Adds a price of calls from a UTC day on. Amounts are nano-units (1e-9) a token, and a request."""
+        """Adds a price of calls from a UTC day on, in nano-units (1e-9) per token and per request."""
         book = price_book_get(name=name)
         data = PriceSerializer(data=request.data)
         data.is_valid(raise_exception=True)
@@ -112,7 +114,7 @@ class HostingPricesApi(generics.GenericAPIView[HostingPrice]):
     @idempotent()
     @extend_schema(request=HostingPriceSerializer, responses={201: HostingPriceSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Adds a price of time from a UTC day on: nano-units (1e-9) per adapter-hour, GPU-hour or GB-hour."""
+        """Adds a price of hosting time from a UTC day on: nano-units (1e-9) per adapter-, GPU- or GB-hour."""
         book = price_book_get(name=name)
         data = HostingPriceSerializer(data=request.data)
         data.is_valid(raise_exception=True)
@@ -121,7 +123,7 @@ class HostingPricesApi(generics.GenericAPIView[HostingPrice]):
 
 
 class TermsApi(generics.ListAPIView[PriceBookTerm]):
-    """When the book holds, and for whom."""
+    """Days on which the book is in force, and for whom."""
 
     permission_classes = (Staff,)
     serializer_class = TermSerializer
@@ -133,8 +135,10 @@ class TermsApi(generics.ListAPIView[PriceBookTerm]):
     @idempotent()
     @extend_schema(request=TermInput, responses={201: TermSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Puts the book in force on UTC days, for everyone or as one tenant's own. 409 names a book that
-        holds on some of them already."""
+        """Puts the book in force on UTC days, for everyone or as one tenant's own.
+
+        Answers 409, naming the other book, where one is in force on some of these days.
+        """
         data = TermInput(data=request.data)
         data.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(data.validated_data)
@@ -158,7 +162,7 @@ class TermApi(ObjectApi[PriceBookTerm]):
     @conditional()
     @extend_schema(request=TermChange, responses={200: TermSerializer})
     def patch(self, request: Request, name: str, term: int) -> Response:
-        """Has the term end on another day."""
+        """Changes the last day of a term."""
         data = TermChange(data=request.data)
         data.is_valid(raise_exception=True)
         found = term_end(term=self.get_object(), ends=data.validated_data["ends"])
@@ -167,6 +171,6 @@ class TermApi(ObjectApi[PriceBookTerm]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, term: int) -> Response:
-        """Takes back a term that is planned; one that has begun is ended."""
+        """Deletes a planned term; a term that has begun can only be ended."""
         term_remove(term=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,7 +1,7 @@
-"""Quantities of all kinds that are priced, by day: the one place that the ledger reads use from.
+"""Priced quantities by day, from all sources: the only place where the ledger reads usage.
 
-What measures something new (time of hosting, storage) becomes a source here, and with that is priced,
-posted, invoiced and reported like tokens.
+A new meter (hosting time, storage) is added here as a source. It is then priced, posted, invoiced and
+reported as tokens are.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from controlplane.metering.selectors import SummedUse, rollup_list
 
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
-    """What was used, by whom: what a line of an invoice is about.
+    """Key of an invoice line: who used which item of which model.
 
     Attributes:
-        adapter: its name; "" for the base alone.
+        adapter: its name; "" for the base model alone.
         item: one of `items`.
     """
 
@@ -41,20 +41,20 @@ class Subject:
 
 
 class QuantitySource(Protocol):
-    """Something that measures use, day by day (UTC)."""
+    """A meter of usage by UTC day."""
 
     def marks(self, *, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, str]:
-        """By day with any use: a text that is another one whenever the day's quantities are others."""
+        """Return, for each day with usage, a text that changes whenever the day's quantities do."""
 
     def read(self, *, tenant: str, day: dt.date) -> Iterable[tuple[Subject, int]]:
-        """The day's quantities in the units of `items.PER`; a subject may come more than once."""
+        """Return the day's quantities in the units of `items.PER`; a subject may come more than once."""
 
 
 class CallQuantities:
     """Tokens and requests, from the daily sums of usage events."""
 
     def marks(self, *, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, str]:
-        """Sums only grow, and each event adds to the requests."""
+        """The day's number of requests: sums only grow, and each event adds a request."""
         days = rollup_list(tenant=tenant, start=start, end=end).values("day").order_by("day")
         return {row["day"]: str(row["total"]) for row in days.annotate(total=Sum("requests"))}
 
@@ -69,20 +69,22 @@ class CallQuantities:
 
 
 class HostingQuantities:
-    """Time of what is there for a tenant, from the hourly sums of hosting: adapters that are placed, its own
-    accelerators, the bytes of its files. What is the operator's own is nobody's bill."""
+    """Hosting time of a tenant, from hourly sums: placed adapters, its own accelerators, stored bytes.
+
+    The operator's own resources are not billed to anyone.
+    """
 
     def marks(self, *, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, str]:
-        """Seconds are only added."""
+        """The day's total of quantity times seconds, which only grows."""
         rows = self._hours(tenant).filter(day__range=(start, end)).values("day").order_by("day")
         return {row["day"]: str(row["total"]) for row in rows.annotate(total=Sum("quantity_seconds"))}
 
     def read(self, *, tenant: str, day: dt.date) -> Iterable[tuple[Subject, int]]:
-        """The day's, summed over its hours."""
+        """Return the day's quantities, summed over its hours."""
         return self.by_day(tenant=tenant, start=day, end=day).get(day, {}).items()
 
     def by_day(self, *, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, dict[Subject, int]]:
-        """Those of the UTC days `start` to `end`, both included, in one query."""
+        """Return quantities of the UTC days `start` to `end`, both included, in one query."""
         rows = self._hours(tenant).filter(day__range=(start, end)).order_by()
         found: dict[dt.date, dict[Subject, int]] = defaultdict(lambda: defaultdict(int))
         for row in rows.values("day", "kind", "adapter", "base_model").annotate(
@@ -108,7 +110,7 @@ SOURCES: Final[tuple[QuantitySource, ...]] = (CallQuantities(), HOSTING)
 
 
 def tenants_used(*, start: dt.date, end: dt.date) -> list[str]:
-    """Tenants of whom any source may have something on these days (UTC)."""
+    """Return tenants with usage from any source on these UTC days."""
     days = {"day__range": (start, end)}
     calls = UsageRollup.objects.filter(**days).order_by().values_list("tenant", flat=True).distinct()
     hosted = HostingHour.objects.filter(**days).order_by().values_list("tenant", flat=True).distinct()
@@ -116,7 +118,7 @@ def tenants_used(*, start: dt.date, end: dt.date) -> list[str]:
 
 
 def first_day() -> dt.date | None:
-    """The oldest UTC day of which any source has something; sums are kept for ever."""
+    """Return the oldest UTC day with usage from any source; sums are kept forever."""
     oldest = (
         UsageRollup.objects.order_by("day").values_list("day", flat=True).first(),
         HostingHour.objects.order_by("day").values_list("day", flat=True).first(),
@@ -125,7 +127,7 @@ def first_day() -> dt.date | None:
 
 
 def quantity_marks(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, str]:
-    """Every source's marks, joined; days without any use are left out."""
+    """Return every source's marks, joined by day; days without usage are left out."""
     found: dict[dt.date, list[str]] = defaultdict(list)
     for index, source in enumerate(SOURCES):
         for day, mark in source.marks(tenant=tenant, start=start, end=end).items():
@@ -134,7 +136,7 @@ def quantity_marks(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date
 
 
 def quantities(*, tenant: str, day: dt.date) -> dict[Subject, int]:
-    """What the tenant used on a UTC day, by subject; nothing of a subject is left out."""
+    """Return the tenant's usage on a UTC day by subject, over all sources."""
     sums: dict[Subject, int] = defaultdict(int)
     for source in SOURCES:
         for subject, quantity in source.read(tenant=tenant, day=day):
@@ -144,7 +146,10 @@ def quantities(*, tenant: str, day: dt.date) -> dict[Subject, int]:
 
 
 def call_items(rollup: UsageRollup | UsageHour | SummedUse) -> tuple[tuple[str, int], ...]:
-    """What is priced of calls. A prompt's cached tokens are told apart; failed attempts are no requests."""
+    """Return a row's quantities by item: uncached and cached input, output, and requests.
+
+    Requests that ended in an error are not counted.
+    """
     return (
         (items.INPUT, rollup.prompt_tokens - rollup.cached_tokens),
         (items.CACHED_INPUT, rollup.cached_tokens),
@@ -154,13 +159,13 @@ def call_items(rollup: UsageRollup | UsageHour | SummedUse) -> tuple[tuple[str, 
 
 
 CallUnits = tuple[int, int, int, int]
-"""Nano-units of an input token, a cached one, an output token and a request."""
+"""Nano-units per input token, cached input token, output token and request."""
 UNPRICED: Final[CallUnits] = (0, 0, 0, 0)
-"""Stands, as this object, for no price at all."""
+"""Marks a missing price; compared by identity, since a price may be all zeros."""
 
 
 def call_units(price: Price) -> CallUnits:
-    """What `calls_nano` needs of a price."""
+    """Return the unit prices that `calls_nano` takes."""
     return price.input_nano, price.cached_input_nano, price.output_nano, price.request_nano
 
 
@@ -171,8 +176,8 @@ def calls_nano(
     completion: Iterable[int],
     answered: Iterable[int],
 ) -> list[int]:
-    """What calls cost, to the nano-unit, of columns of equal length: `call_items` times their prices."""
-    # Written out: a third of the time of looking each item up, of which a report has tens of thousands.
+    """Return the exact cost of calls in nano-units, from columns of equal length."""
+    # Written out: this takes a third of the time of a lookup per item, for tens of thousands of rows.
     return [
         (tokens - known) * by_input + known * by_cached + output * by_output + requests * by_request
         for (by_input, by_cached, by_output, by_request), tokens, known, output, requests in zip(
@@ -182,15 +187,15 @@ def calls_nano(
 
 
 def call_nano(rollup: UsageRollup | UsageHour | SummedUse, price: Price) -> int:
-    """The same of one."""
-    of = rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens, rollup.answered
-    return calls_nano([call_units(price)], *([value] for value in of))[0]
+    """Return the exact cost of one row of calls in nano-units."""
+    amounts = rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens, rollup.answered
+    return calls_nano([call_units(price)], *([value] for value in amounts))[0]
 
 
-# More than a tenant has: of a report that goes through more than are kept, in their order, none is found.
+# Larger than a tenant's number of versions: an ordered scan over more names than fit never hits an LRU.
 @lru_cache(maxsize=50_000)
 def adapter_name(engine_name: str) -> str:
-    """The adapter that an engine name is a version of."""
+    """Return the adapter of an engine name; a text that is no engine name is returned unchanged."""
     try:
         return EngineName.parse(engine_name).adapter if engine_name else ""
     except ContractError:

@@ -1,4 +1,4 @@
-"""Today's prices in the route table, for gateways to hold budgets against. Bills are not made of these."""
+"""Publishes today's prices in the route table, for gateways to enforce budgets. Invoices do not use them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from controlplane.routes.services import route_lock, route_remove, route_set
 
 
 def rates_publish(*, today: dt.date | None = None) -> int:
-    """Brings the route table's rates to what the price books say for `today` (UTC); changes made."""
-    wanted = _wanted(today)
-    if wanted == _published():
+    """Updates the route table's rates to the prices of `today` (UTC); returns how many changed."""
+    current = _current_rates(today)
+    if current == _published():
         return 0
     with transaction.atomic():
         route_lock()
-        wanted, published = _wanted(today), _published()
-        changed = {path: rate for path, rate in wanted.items() if published.get(path) != rate}
+        current, published = _current_rates(today), _published()
+        changed = {path: rate for path, rate in current.items() if published.get(path) != rate}
         for path, rate in sorted(changed.items()):
             route_set(path=path, entry=rate)
-        gone = sorted(set(published) - set(wanted))
-        for path in gone:
+        removed = sorted(set(published) - set(current))
+        for path in removed:
             route_remove(path=path)
-    return len(changed) + len(gone)
+    return len(changed) + len(removed)
 
 
-def _wanted(today: dt.date | None) -> dict[str, RateRoute]:
+def _current_rates(today: dt.date | None) -> dict[str, RateRoute]:
     day = today or dt.datetime.now(dt.UTC).date()
     prices = PriceList.load()
     rates = {}
@@ -41,9 +41,9 @@ def _wanted(today: dt.date | None) -> dict[str, RateRoute]:
 
 
 def _rate(prices: PriceList, day: dt.date, tenant: str, base: str, adapter: str) -> RateRoute | None:
-    """The highest of all backends': which of them answers is not known when a budget is asked.
+    """Highest price over all backends, since the answering backend is unknown at admission.
 
-    None without a price for all backends: a call to one that has none would count nothing.
+    None without a price for all backends: calls to an unpriced backend would count as free.
     """
     if prices.call(tenant=tenant, day=day, base_model=base, adapter=adapter) is None:
         return None

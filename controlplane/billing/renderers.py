@@ -1,6 +1,6 @@
 """Usage reports as JSON and CSV, written row by row from the report's columns.
 
-A month by day, adapter and key has 18,000 rows, and objects for each took longer than finding them.
+A month by day, adapter and key has 18,000 rows; one object per row took longer than the queries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens
 
 
 class UsageJsonRenderer(JSONRenderer):
-    """`UsageReportSerializer`'s form of a report, or what an error is made of."""
+    """Render a report in the shape of `UsageReportSerializer`, or the data of an error."""
 
     def render(
         self,
@@ -31,7 +31,7 @@ class UsageJsonRenderer(JSONRenderer):
     ) -> bytes:
         if isinstance(data, UsageReport):
             return _json(data)
-        # Texts of errors may be translated when they are written.
+        # Error texts may be lazy translations, hence `default=str`.
         return b"" if data is None else orjson.dumps(data, default=str)
 
 
@@ -57,16 +57,18 @@ def _json(report: UsageReport) -> bytes:
 
 
 def _groups(report: UsageReport) -> Iterator[str]:
-    """Each row's beginning, with its group. A value's text is made once; the names are those of `GROUPS`,
-    which need no escape."""
+    """Yield the beginning of each row's JSON, with its group.
+
+    Each distinct value is encoded once. Names are those of `GROUPS`, which need no escaping.
+    """
     if not report.groups:
         return repeat('{"group":{},', len(report.requests))
     cells = []
-    for place, (name, column) in enumerate(zip(report.group_by, report.groups, strict=True)):
-        before = "," if place else '{"group":{'
-        after = "}," if place == len(report.groups) - 1 else ""
-        told = {value: f'{before}"{name}":{_text(value)}{after}' for value in set(column)}
-        cells.append(map(told.__getitem__, column))
+    for index, (name, column) in enumerate(zip(report.group_by, report.groups, strict=True)):
+        before = "," if index else '{"group":{'
+        after = "}," if index == len(report.groups) - 1 else ""
+        texts = {value: f'{before}"{name}":{_text(value)}{after}' for value in set(column)}
+        cells.append(map(texts.__getitem__, column))
     return map("".join, zip(*cells, strict=True))
 
 
@@ -75,7 +77,7 @@ def _text(value: str) -> str:
 
 
 class UsageCsvRenderer(BaseRenderer):
-    """One line a row under a head line; an error as one line under `code,detail,attr`."""
+    """Render one line per row under a header line; errors as lines under `code,detail,attr`."""
 
     media_type = "text/csv"
     format = "csv"
@@ -109,5 +111,5 @@ def _lines(report: UsageReport) -> Iterator[tuple[Any, ...]]:
 
 
 def cell(text: str) -> str:
-    """Text that a spreadsheet does not take for a formula."""
+    """Escape text that a spreadsheet would take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

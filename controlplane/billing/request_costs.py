@@ -1,4 +1,4 @@
-"""What single requests cost, at the prices of their day. Bills are made of sums, not of this."""
+"""The cost of single requests at the prices of their day. Invoices are computed from sums instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.metering.selectors import SummedUse
 
 
 def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
-    """Nano-units of the list's currency; None where the attempt used tokens that have no price."""
+    """Return the attempt's cost in nano-units; None if it used tokens that have no price."""
     price = prices.call(
         tenant=row.tenant, day=row.day, base_model=row.base_model,
         adapter=adapter_name(row.adapter), backend=row.backend,
@@ -27,7 +27,7 @@ def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
 
 
 def requests_nano(rows: Iterable[UsageEventRow], prices: PriceList) -> int | None:
-    """Of several attempts together; None where any has no price."""
+    """Return the cost of several attempts in nano-units; None if any of them is unpriced."""
     found = [request_nano(row, prices) for row in rows]
     known = [nano for nano in found if nano is not None]
     return sum(known) if len(known) == len(found) else None

@@ -1,4 +1,4 @@
-"""Usage with prices. Reads rollups only, never single events."""
+"""Reads price books, and usage with prices. Usage comes from rollups, never from single events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.errors import NotFoundError
 from controlplane.metering.selectors import SummedUse, rollup_list, use_summed
 
 _UNBOOKED_DAYS: Final = 3
-"""Days whose usage is booked every few minutes; what comes later is booked the night after."""
+"""Days whose usage is booked every few minutes; usage that arrives later is booked the next night."""
 _CALL_ITEMS: Final = frozenset(items.PER) - items.TIMED
 
 
@@ -27,7 +27,7 @@ def price_book_list() -> QuerySet[PriceBook]:
 
 
 def price_book_get(*, name: str) -> PriceBook:
-    """Raises NotFoundError."""
+    """Return the price book of this name. Raises NotFoundError."""
     book = PriceBook.objects.filter(name=name).first()
     if book is None:
         raise NotFoundError(f"there is no price book {name!r}")
@@ -35,7 +35,7 @@ def price_book_get(*, name: str) -> PriceBook:
 
 
 def price_book_default() -> PriceBook | None:
-    """Everyone's book, from today or a later day on; None before there is one."""
+    """Return everyone's price book, in force from today or a later day on; None without one."""
     return PriceBook.objects.filter(is_default=True).first()
 
 
@@ -50,12 +50,12 @@ def hosting_price_list(*, book: PriceBook) -> QuerySet[HostingPrice]:
 
 
 def term_list(*, book: PriceBook) -> QuerySet[PriceBookTerm]:
-    """When the book holds, and for whom."""
+    """The book's terms, in the order in which they were added."""
     return PriceBookTerm.objects.filter(book=book).order_by("id")
 
 
 def term_get(*, book: PriceBook, term_id: int) -> PriceBookTerm:
-    """Raises NotFoundError."""
+    """Return a term of the book by id. Raises NotFoundError."""
     term = PriceBookTerm.objects.select_related("book").filter(book=book, pk=term_id).first()
     if term is None:
         raise NotFoundError(f"book {book.name!r} has no term {term_id}")
@@ -65,34 +65,33 @@ def term_get(*, book: PriceBook, term_id: int) -> PriceBookTerm:
 def spent_nano(
     *, tenant: str, key_id: str | None, start: dt.date, end: dt.date, prices: PriceList | None = None
 ) -> int:
-    """Nano-units that a tenant (or one of its keys) used from `start` to `end`, UTC days, both included.
+    """Return nano-units that a tenant, or one of its keys, spent on the UTC days `start` to `end`, inclusive.
 
-    What has no price counts nothing: gateways let no such model through where there is a budget. Time of
-    hosting counts for the tenant as far as it is booked; no key has any. `prices` are read where none are
-    given.
+    Unpriced usage counts as 0: gateways refuse models without a price where a budget is set. Hosting time
+    counts for the tenant once it is booked, and never for a key. `prices` are loaded by default.
     """
     found = calls_nano(tenant=tenant, key_id=key_id, start=start, end=end, prices=prices or PriceList.load())
     return found if key_id is not None else found + hosting_booked_nano(tenant=tenant, start=start, end=end)
 
 
 def calls_nano(*, tenant: str, key_id: str | None, start: dt.date, end: dt.date, prices: PriceList) -> int:
-    """The part of `spent_nano` that is of calls, by the sums of usage: what is ingested is in it."""
+    """Return the part of `spent_nano` for calls, from the sums of all ingested usage."""
     rollups = rollup_list(tenant=tenant, start=start, end=end)
     if key_id is not None:
         rollups = rollups.filter(key_id=key_id)
-    # What a price depends on besides the day; sums that agree in it are one.
+    # Sum over all columns that no price depends on.
     columns = ("base_model", *sorted(prices.varies_by()))
     priced = ((use, _price(use, prices)) for use in use_summed(rollups, by=columns))
     return sum(call_nano(use, price) for use, price in priced if price is not None)
 
 
 def hosting_booked_nano(*, tenant: str, start: dt.date, end: dt.date) -> int:
-    """The part of it that is time of hosting: what is booked, some minutes after each hour."""
+    """Return the part of `spent_nano` for hosting time, which is booked some minutes after each hour."""
     return _booked_nano(tenant, start, end, items.TIMED)
 
 
 def booked_nano(*, tenants: Collection[str], month: dt.date) -> dict[str, int]:
-    """By tenant what is booked for a month's invoice: some minutes behind what was used. One query.
+    """Return nano-units booked for a month's invoice, by tenant; some minutes behind usage. One query.
 
     Args:
         month: its first day.
@@ -102,11 +101,11 @@ def booked_nano(*, tenants: Collection[str], month: dt.date) -> dict[str, int]:
 
 
 def prepaid_left_nano(*, tenant: str, today: dt.date, prices: PriceList) -> int:
-    """What a tenant paid in advance, and its credits that hold on `today` (UTC), less all that it used and
-    that is on no invoice; negative where it used more.
+    """Return the nano-units left of prepaid balance and valid credits, after usage on no invoice.
 
-    The books follow usage by some minutes: of the last days what is not booked yet counts as well. What is
-    booked while this reads counts twice, until it is read again.
+    The tenant's balances are those of `today` (UTC). The result is negative if more was used. The ledger lags
+    behind usage by some minutes, so unbooked calls of the last days are deducted as well. Usage that is
+    booked during the read counts twice until the next read.
     """
     start, end = today - dt.timedelta(days=_UNBOOKED_DAYS), today + dt.timedelta(days=1)
     booked = _booked_nano(tenant, start, end, _CALL_ITEMS)
@@ -114,8 +113,8 @@ def prepaid_left_nano(*, tenant: str, today: dt.date, prices: PriceList) -> int:
     return balance(tenant=tenant, today=today, currency=prices.currency()).available - (used - booked)
 
 
-def _booked_nano(tenant: str, start: dt.date, end: dt.date, of: Collection[str]) -> int:
-    rows = UsagePosting.objects.filter(tenant=tenant, day__range=(start, end), item__in=of)
+def _booked_nano(tenant: str, start: dt.date, end: dt.date, priced_items: Collection[str]) -> int:
+    rows = UsagePosting.objects.filter(tenant=tenant, day__range=(start, end), item__in=priced_items)
     return int(rows.aggregate(total=Sum("amount_nano"))["total"] or 0)
 
 

@@ -1,4 +1,4 @@
-"""How billing's rows stand in the REST API. Amounts are integers of nano-units (1e-9) of the currency."""
+"""REST representation of billing rows. Amounts are integers of nano-units (1e-9) of the currency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of price books."""
+"""Creates price books and adds prices."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def price_book_create(
     starts: dt.date | None = None,
     tenant: Tenant | None = None,
 ) -> PriceBook:
-    """Makes a price book. The first one is everyone's for all days; one made so is everyone's from today
-    (UTC) on, and what came before keeps its price.
+    """Creates a price book. The first one is everyone's, for all days.
+
+    With `is_default` it is everyone's from today (UTC) on, and usage of earlier days keeps its price.
 
     Args:
-        starts: a UTC day from which on it holds, for everyone or as the tenant's own; None: it holds when
-            `terms.term_create` says so.
+        starts: first UTC day on which it is in force, for everyone or as the tenant's own; None: it gets
+            terms by `terms.term_create`.
 
     Raises:
-        InvalidInputError: no name, a currency that is not three capital letters, or a tenant, or
-            `is_default`, that does not go with `starts`.
-        ConflictError: the name is taken, or it would be everyone's in another currency, or before another
-            book that is planned to be, or would hold on days of another book.
+        InvalidInputError: no name, a currency that is not three capital letters, a tenant without `starts`,
+            or `is_default` with `starts`.
+        ConflictError: the name is taken, the currency differs from that of other books, another book is
+            planned as everyone's, or is in force on some of these days.
     """
     if tenant is not None and starts is None:
         raise InvalidInputError("say from which day on it is the tenant's own", field="starts")
@@ -47,7 +48,7 @@ def price_book_create(
         raise InvalidInputError("a price book needs a name", field="name")
     if re.fullmatch(r"[A-Z]{3}", currency) is None:
         raise InvalidInputError("currency is an ISO 4217 code such as USD", field="currency")
-    # Of two at once the second waits here, and then sees the first.
+    # Serialize concurrent calls, so that the second one sees the first one's rows.
     route_lock()
     if PriceBook.objects.filter(name=name.strip()).exists():
         raise ConflictError(f"there is a price book {name.strip()!r} already")
@@ -77,16 +78,16 @@ def price_set(
     adapter: str = "",
     backend: str = "",
 ) -> Price:
-    """Adds a price, in force from `effective_from` (a UTC day) until a later one.
+    """Adds a price of calls, in force from `effective_from` (a UTC day) until a later one.
 
     Args:
         adapter: `<tenant>/<adapter>`, or "" for the base model and every adapter without its own price.
         backend: a kind of backend, or "" for all that have no price of their own.
-        input_nano: nano-units of the book's currency per prompt token; so for the other two.
-        request_nano: the same per attempt that did not end in an error.
+        input_nano: nano-units of the book's currency per prompt token; the next two are per token as well.
+        request_nano: nano-units per attempt that did not end in an error.
 
     Raises:
-        InvalidInputError: an amount is negative, there is no base model or a slash in it, or the adapter is
+        InvalidInputError: an amount is negative, the base model is missing or has a slash, or the adapter is
             not `<tenant>/<adapter>`.
         ConflictError: there is a price from that day: prices are added, never changed.
     """
@@ -125,12 +126,12 @@ def hosting_price_set(
     adapter: str = "",
     backend: str = "",
 ) -> HostingPrice:
-    """Adds a price of time, in force from `effective_from` (a UTC day) until a later one.
+    """Adds a price of hosting time, in force from `effective_from` (a UTC day) until a later one.
 
     Args:
         kind: one of HostingPrice.Kind.
-        nano: nano-units of the book's currency per hour, of storage per GB (1e9 bytes) and hour.
-        base_model, adapter, backend: what it is for; "" for all that have no price of their own.
+        nano: nano-units of the book's currency per hour; for storage per GB (1e9 bytes) and hour.
+        base_model, adapter, backend: what the price is for; "" for all without a price of their own.
 
     Raises:
         InvalidInputError: the amount is negative, the kind unknown, or the adapter not `<tenant>/<adapter>`.

@@ -1,4 +1,4 @@
-"""Celery's edge of billing."""
+"""Celery tasks of billing."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from controlplane.platform.task_signs import BOOKS_CHECK, check_ended, check_fro
 from controlplane.tenants.limits.services import PUBLISH_BUDGETS
 
 _RECENT: Final = 3
-"""Days that are looked at every few minutes; the others once a night."""
+"""Days whose usage is booked every few minutes; older days are booked once a night."""
 _COMPARED: Final = 35
-"""Days whose entries are compared with usage every night: the month that is invoiced next, at least."""
+"""Days whose entries are compared with usage every night: at least the month that is invoiced next."""
 
 
 @shared_task(name=PUBLISH_BUDGETS, ignore_result=True)
 def publish_budgets(tenant: str = "") -> None:
-    """Tells gateways what budgets have spent, or one tenant's; repeated by beat, so a failure is not."""
+    """Publishes the budget baselines of all tenants, or of one; Celery beat repeats it."""
     budgets_publish(redis_url=settings.GRAFTWORK.redis_url, tenant=tenant)
 
 
 @shared_task(name="billing.publish_rates", ignore_result=True)
 def publish_rates() -> None:
-    """Follows prices that come into force at midnight (UTC)."""
+    """Publishes prices that come into force at midnight (UTC)."""
     rates_publish()
 
 
 @shared_task(name="billing.post_usage", acks_late=True)
 def post_usage() -> int:
-    """Books the usage of the last days."""
+    """Books the usage of the last days; returns how many entries were written."""
     today = dt.datetime.now(dt.UTC).date()
     written = usage_post_all(start=today - dt.timedelta(days=_RECENT), end=today + dt.timedelta(days=1))
     checkpoints_advance()
@@ -52,13 +52,16 @@ def post_usage() -> int:
 
 @shared_task(name="billing.nightly", acks_late=True)
 def nightly() -> int:
-    """Books what came late, or was priced anew, on any day; drafts invoices; lets credits expire."""
+    """Books late and repriced usage of any day; drafts invoices; lets credits expire; checks the ledger.
+
+    Returns how many entries were written.
+    """
     today = dt.datetime.now(dt.UTC).date()
-    # Events are dropped after a time, their sums never: they are followed for as long as they are there.
+    # Events are dropped after a time but their sums never are, so booking starts at the first sum.
     written = usage_post_all(start=first_day() or today, end=today + dt.timedelta(days=1))
     invoices_draft_due()
     credits_expire()
-    # Days that are over: those under way differ by what has come in since.
+    # Compare past days only: today's usage has changed since it was booked.
     url, usual, end = settings.GRAFTWORK.redis_url, today - dt.timedelta(_COMPARED), today - dt.timedelta(1)
     start = check_from(url, check=BOOKS_CHECK, usual=usual, oldest=min(usual, first_day() or today))
     found = books_check(start=start, end=end)
@@ -69,33 +72,33 @@ def nightly() -> int:
 
 @shared_task(name=RENDER_TASK, acks_late=True)
 def render_invoice(invoice_id: int) -> None:
-    """Makes a finalized invoice's PDF, unless it is there; `render_due` tries again what fails."""
+    """Renders a finalized invoice's PDF if it is due; `render_due` retries failures."""
     invoice_render(invoice_id=invoice_id)
 
 
 @shared_task(name=RENDER_NOTE_TASK, acks_late=True)
 def render_credit_note(credit_note_id: int) -> None:
-    """Makes a credit note's PDF, unless it is there."""
+    """Renders a credit note's PDF if it is due; `render_due` retries failures."""
     credit_note_render(credit_note_id=credit_note_id)
 
 
 @shared_task(name="billing.render_due", acks_late=True)
 def render_due() -> None:
-    """Makes the PDFs that could not be made, or enqueued, before."""
+    """Renders the PDFs that failed, or were not enqueued, before."""
     invoices_render_due()
     credit_notes_render_due()
 
 
 @shared_task(name=NOTIFY_TASK, acks_late=True)
 def notify_budget(notice_id: int) -> None:
-    """Writes to a tenant's people about a budget, unless that is done."""
+    """Mails the members of a tenant about a budget, if that is due."""
     with MailServer() as server:
         budget_notice_send(notice_id=notice_id, server=server)
 
 
 @shared_task(name="billing.notify_budgets", acks_late=True)
 def notify_budgets() -> None:
-    """Writes what could not be sent, or enqueued, before."""
+    """Sends the mails that failed, or were not enqueued, before."""
     with MailServer() as server:
         for notice_id in budget_notices_due():
             budget_notice_send(notice_id=notice_id, server=server)

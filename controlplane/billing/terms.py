@@ -1,4 +1,4 @@
-"""When price books hold, and for whom: terms of one tenant, and those of everyone, never overlap."""
+"""Terms of price books: those of one tenant, and those of everyone, never overlap."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def term_create(
 ) -> PriceBookTerm:
     """Puts a book in force from `starts` to `ends`, UTC days, both included; None for no end.
 
-    Days that are invoiced already are priced anew: what that changes stands on the next invoice.
+    Days that are invoiced already are priced again, and the difference goes on the next invoice.
 
     Args:
-        tenant: whose own book it is, before everyone's; None for everyone.
+        tenant: whose own book it is, which takes precedence over everyone's; None for everyone.
 
     Raises:
         InvalidInputError: it ends before it starts.
-        ConflictError: another book holds on some of these days, or its currency is another.
+        ConflictError: another book is in force on some of these days, or the currencies differ.
     """
     if ends is not None and ends < starts:
         raise InvalidInputError("ends must be starts or a later day, or null for no end", field="ends")
@@ -53,11 +53,11 @@ def term_create(
 
 @transaction.atomic
 def term_end(*, term: PriceBookTerm, ends: dt.date | None) -> PriceBookTerm:
-    """Has a term end on `ends`, a UTC day that is included; None for no end.
+    """Sets the last UTC day of a term, included; None for no end.
 
     Raises:
         InvalidInputError: it would end before it starts.
-        ConflictError: another book holds on some of the days that it would hold on besides.
+        ConflictError: another book is in force on some of the added days.
     """
     if ends is not None and ends < term.starts:
         raise InvalidInputError(f"ends must be {term.starts}, where it starts, or later", field="ends")
@@ -79,7 +79,7 @@ def term_end(*, term: PriceBookTerm, ends: dt.date | None) -> PriceBookTerm:
 
 @transaction.atomic
 def term_remove(*, term: PriceBookTerm) -> None:
-    """Takes back a term that is planned: no usage has its prices yet.
+    """Deletes a planned term, whose prices no usage has yet.
 
     Raises ConflictError: it has begun.
     """
@@ -99,9 +99,9 @@ def term_remove(*, term: PriceBookTerm) -> None:
 
 
 def currency_check(*, book: PriceBook) -> None:
-    """One currency for all books that hold, and for what is booked. Whoever asks holds the lock of terms.
+    """Check that the book has the currency of the other books with terms and of the journal.
 
-    Raises ConflictError.
+    The caller holds the lock of terms. Raises ConflictError.
     """
     booked = JournalEntry.objects.order_by("-pk").first()
     if booked is not None and booked.currency != book.currency:
@@ -118,10 +118,10 @@ def currency_check(*, book: PriceBook) -> None:
 
 @transaction.atomic
 def everyone_switch(*, book: PriceBook) -> PriceBookTerm:
-    """Makes `book` everyone's, from today (UTC) on; the first one for all days. Ends what held till now.
+    """Makes `book` everyone's, from today (UTC) on; the first one for all days. The current term is ended.
 
     Raises:
-        ConflictError: its currency is another, or a book is planned to be everyone's from a later day on.
+        ConflictError: its currency differs, or a book is planned as everyone's from a later day on.
     """
     _lock()
     currency_check(book=book)
@@ -165,5 +165,5 @@ def _days(term: PriceBookTerm) -> str:
 
 
 def _lock() -> None:
-    # Two terms at once would not see each other; publishing the prices takes this lock anyway.
+    # Concurrent writers would not see each other's terms; publishing the prices takes this lock anyway.
     route_lock()

@@ -1,4 +1,4 @@
-"""Usage by one name, over time, beside the period before: the largest by themselves, the others together."""
+"""Usage by one name over time, with the previous period: the largest groups, and all others together."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from controlplane.metering.selectors import amount_by, rollup_list
 from controlplane.tenants.models import Tenant
 
 EXPLORED: Final = ("adapter", "version", "key", "base", "backend", "project", "alias", "status")
-"""What usage may be grouped by and narrowed to. `base` is the model that adapters share."""
+"""Names that usage may be grouped by and filtered on. `base` is the model that adapters share."""
 BUCKETS: Final = ("day", "hour")
 MEASURES: Final = ("tokens", "requests", "price")
 TOP: Final = 8
-"""Groups that are shown by themselves."""
+"""Groups with a line of their own."""
 _AMOUNTS: Final = {"tokens": ("prompt_tokens", "completion_tokens"), "requests": ("requests",)}
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: UTC days, both included, and by what.
+    """A query: UTC days, both included, one grouping, and filters.
 
     Attributes:
-        only: value by name, of `EXPLORED`; usage of others is left out.
-        measure: by which the largest are chosen.
+        only: value by name, of `EXPLORED`; other usage is left out.
+        measure: selects the largest groups.
     """
 
     start: dt.date
@@ -55,8 +55,10 @@ class Question:
     only: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises InvalidInputError for a group, bucket or measure that there is not, and for days with no
-        period before them."""
+        """Raise InvalidInputError for an unknown group, bucket or measure, or for too early days.
+
+        The previous period may not begin before the year 1.
+        """
         for name, known in (("group", EXPLORED), ("bucket", BUCKETS), ("measure", MEASURES)):
             if getattr(self, name) not in known:
                 raise InvalidInputError(f"{name} must be one of {', '.join(known)}", field=name)
@@ -71,7 +73,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A group's usage, and that of the period before."""
+    """A group's usage, and that of the previous period."""
 
     value: str
     row: UsageRow
@@ -81,14 +83,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """The answer.
+    """Usage of the largest groups and of all others, over time.
 
     Attributes:
         times: days as YYYY-MM-DD, hours as YYYY-MM-DDTHH:00Z; each line's series has one row for each.
-        lines: the largest, the largest first.
-        others: all that is in no line; None where nothing is.
+        lines: the largest groups, the largest first.
+        others: usage in no line; None if there is none.
         count: groups that are in `others`.
-        before_start: first day of the period before, which is as long and ends the day before.
+        before_start: first day of the previous period, which is as long and ends the day before.
     """
 
     currency: str
@@ -102,10 +104,12 @@ class Explored:
 
 
 def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Explored:
-    """Three reads of sums, whatever there is: which groups are the largest, those and the others over time,
-    and in the period before. By the hour a fourth, since sums by the day are older.
+    """Return the largest groups of usage and the others, over time and in the previous period.
 
-    Raises InvalidInputError: as `usage_report` does, and for what cannot be asked.
+    It reads sums three times, however much usage there is: for the largest groups, over time, and for the
+    previous period. By the hour it reads a fourth time, since daily sums go back further.
+
+    Raises InvalidInputError: as `usage_report` and `Question.check` do.
     """
     asked.check()
     report_check(start=asked.start, end=asked.end, group_by=(asked.bucket,))
@@ -116,10 +120,10 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
         "tenant": tenant, "start": asked.start, "end": asked.end, "prices": prices, "only": only,
         "apart": [_group_is(tenant.pk, asked.group, value) for value in values],
     }  # fmt: skip
-    then = {**now, "start": asked.start - length, "end": asked.end - length}
+    previous = {**now, "start": asked.start - length, "end": asked.end - length}
     over_time = usage_report(**now, group_by=(asked.bucket,))
     whole = over_time if asked.bucket == "day" else usage_report(**now, group_by=())
-    before = usage_report(**then, group_by=())
+    before = usage_report(**previous, group_by=())
     times = _times(asked)
     lines = [
         Line(value, _placed(whole, place), _placed(before, place), _series(over_time, place, times))
@@ -132,7 +136,7 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
 
 
 def measured(row: UsageRow, measure: str) -> Decimal | None:
-    """The row's amount of it; None of a price that nobody knows."""
+    """Return the row's value of a measure; None for a price that is unknown."""
     match measure:
         case "requests":
             return Decimal(row.requests)
@@ -142,25 +146,32 @@ def measured(row: UsageRow, measure: str) -> Decimal | None:
             return Decimal(row.prompt_tokens + row.completion_tokens)
 
 
-def _largest(tenant: Tenant, asked: Question, only: Q, prices: PriceList) -> tuple[list[str], int]:
-    """The largest `TOP` groups, the largest first and by name where two are as large; how many there are.
-    What may be larger than it is known to be is before all others."""
+def _largest(tenant: Tenant, question: Question, only: Q, prices: PriceList) -> tuple[list[str], int]:
+    """Names of the `TOP` largest groups, by size then name, and the number of groups.
+
+    Groups with unpriced usage come first when measured by price, since their real price may be larger.
+    """
     amounts: dict[str, float] = defaultdict(int)
-    if asked.measure == "price":
+    if question.measure == "price":
         found = usage_report(
-            tenant=tenant, start=asked.start, end=asked.end, group_by=(asked.group,), only=only, prices=prices
+            tenant=tenant,
+            start=question.start,
+            end=question.end,
+            group_by=(question.group,),
+            only=only,
+            prices=prices,
         )
         for name, nano, unpriced in zip(found.groups[0], found.nano, found.unpriced, strict=True):
             amounts[name] = math.inf if unpriced else nano
     else:
-        # The one amount alone: ten thousand rows of all, with their prices, would be most of a page's time.
-        sums = rollup_list(tenant=tenant.pk, start=asked.start, end=asked.end).filter(only)
-        column, measure = _COLUMNS.get(asked.group, asked.group), _AMOUNTS[asked.measure]
+        # Read this one measure only: ten thousand priced rows would take most of a page's time.
+        sums = rollup_list(tenant=tenant.pk, start=question.start, end=question.end).filter(only)
+        column, measure = _COLUMNS.get(question.group, question.group), _AMOUNTS[question.measure]
         rows = amount_by(sums, by=column, amount=measure, most=MOST_ROWS + 1)
         if len(rows) > MOST_ROWS:
-            raise too_long((asked.group,))
+            raise too_long((question.group,))
         for value, amount in rows:
-            amounts[adapter_name(value) if asked.group == "adapter" else value] += amount
+            amounts[adapter_name(value) if question.group == "adapter" else value] += amount
     return nsmallest(TOP, amounts, key=lambda name: (-amounts[name], name)), len(amounts)
 
 
@@ -168,12 +179,12 @@ _NONE: Final = UsageRow({}, 0, 0, 0, 0, "0.000000000")
 
 
 def _only(tenant: str, only: Mapping[str, str]) -> Q:
-    kept = Q()
+    condition = Q()
     for name, value in only.items():
         if name not in EXPLORED:
             raise InvalidInputError(f"usage is narrowed by {', '.join(EXPLORED)}", field=name)
-        kept &= _is(tenant, name, value)
-    return kept
+        condition &= _is(tenant, name, value)
+    return condition
 
 
 def _is(tenant: str, name: str, value: str) -> Q:
@@ -183,26 +194,29 @@ def _is(tenant: str, name: str, value: str) -> Q:
 
 
 def _group_is(tenant: str, name: str, value: str) -> Q:
-    """As `_is`, also of what is called as no adapter of ours is: it is a group by its whole name."""
+    """As `_is`, and for adapters also models whose whole name is the group's, such as external ones."""
     found = _is(tenant, name, value)
     return found | Q(adapter=value) if name == "adapter" else found
 
 
-def _times(asked: Question) -> tuple[str, ...]:
-    days = [asked.start + dt.timedelta(days=at) for at in range((asked.end - asked.start).days + 1)]
-    if asked.bucket == "day":
+def _times(question: Question) -> tuple[str, ...]:
+    days = [
+        question.start + dt.timedelta(days=offset)
+        for offset in range((question.end - question.start).days + 1)
+    ]
+    if question.bucket == "day":
         return tuple(day.isoformat() for day in days)
     return tuple(f"{day.isoformat()}T{hour:02}:00Z" for day in days for hour in range(24))
 
 
 def _placed(report: UsageReport, place: str) -> UsageRow:
-    """What was used in a place at all times together."""
+    """The usage of one segment, summed over all times."""
     places = report.groups[-1] if report.groups else [""] * len(report.requests)
     return report.together([at for at, found in enumerate(places) if found == place])
 
 
 def _series(report: UsageReport, place: str, times: Iterable[str]) -> tuple[UsageRow, ...]:
-    """The same at each time."""
-    told = zip(report.groups[0], report.groups[-1], strict=True)
-    found = {time: at for at, (time, where) in enumerate(told) if where == place}
+    """The usage of one segment at each time."""
+    cells = zip(report.groups[0], report.groups[-1], strict=True)
+    found = {time: at for at, (time, where) in enumerate(cells) if where == place}
     return tuple(report.row(found[time]) if time in found else _NONE for time in times)

@@ -1,7 +1,7 @@
-"""The report of usage with prices, from the sums alone.
+"""The report of usage with prices, from sums only.
 
-Column by column, not row by row: a month by day, adapter and key has tens of thousands of rows, and what is
-done once for each of them is most of the report's time.
+It works column by column: a month by day, adapter and key has tens of thousands of rows, and per-row work
+would be most of the report's time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ GROUPS: Final = (
     "tenant", "day", "hour", "project", "adapter", "version", "alias", "arm", "key", "base", "backend",
     "status",
 )  # fmt: skip
-"""What a report may be grouped by. `adapter` is the adapter's name, `version` its engine name."""
+"""Names that a report may be grouped by. `adapter` is the adapter's name, `version` its engine name."""
 PLACE: Final = "place"
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 _DIGITS: Final = 9
-"""Of nano-units behind the point."""
+"""Decimals of nano-units."""
 _MAX_DAYS: Final = 366
 _MAX_DAYS_BY_HOUR: Final = 31
 MOST_ROWS: Final = 100_000
-"""Of one report: some 17 MB of JSON."""
+"""Most rows of one report: some 17 MB of JSON."""
 _MOST_READ: Final = 500_000
-"""Sums that are read for one, where prices keep the database from adding them up: some seconds."""
+"""Most sums read for one report, when prices keep the database from adding them up: some seconds."""
 _MOST_SPANS: Final = 4
-"""Spans between changes of prices that are asked for one by one; of more, each day is."""
+"""Most spans between price changes that are queried one by one; for more, usage is summed by day."""
 _Group = tuple[str, ...]
 _Sums = tuple[int, int, int, int, int, int]
 """Of one group: requests, prompt, cached and completion tokens, nano-units, and how many of its sums have no
@@ -47,13 +47,13 @@ price."""
 
 
 class UsageRow(NamedTuple):
-    """Usage of one group. A tuple: a month by day and adapter has thousands.
+    """Usage of one group. A tuple, since a month by day and adapter has thousands.
 
     Attributes:
         group: value of each `group_by` name; days as YYYY-MM-DD, hours as YYYY-MM-DDTHH:00Z, "" for no
             adapter or alias.
         prompt_tokens: with the cached ones.
-        price: in the book's currency, as decimal text; None when any token here has no price.
+        price: in the book's currency, as decimal text; None if some tokens have no price.
     """
 
     group: dict[str, str]
@@ -65,7 +65,7 @@ class UsageRow(NamedTuple):
 
     @property
     def unpriced(self) -> bool:
-        """Some token here has no price in the book."""
+        """True if some tokens have no price."""
         return self.price is None
 
     @property
@@ -76,14 +76,14 @@ class UsageRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Groups in their order with what was used by each, and the sum of all (its `group` is empty).
+    """Usage by group, in order, and the total of all groups (its `group` is empty).
 
     Attributes:
-        groups: of each `group_by` name, in its order, the value of every group.
+        groups: for each `group_by` name, the values of all groups.
         requests, prompt_tokens, cached_tokens, completion_tokens: of every group.
-        nano: what each group's tokens cost that have a price.
-        unpriced: how many of each group's sums have none.
-        priced_nano: all of `nano`.
+        nano: cost in nano-units of each group's tokens that have a price.
+        unpriced: how many of each group's sums have no price.
+        priced_nano: the sum of `nano`.
     """
 
     start: dt.date
@@ -100,7 +100,7 @@ class UsageReport:
 
     @property
     def rows(self) -> tuple[UsageRow, ...]:
-        """Made anew for each that asks."""
+        """The groups as rows, built on each access."""
         groups = zip(*self.groups, strict=True) if self.groups else repeat((), len(self.requests))
         sums = zip(*self._sums, strict=True)
         return tuple(
@@ -109,12 +109,12 @@ class UsageReport:
         )
 
     def row(self, place: int) -> UsageRow:
-        """One group, by its place in the columns."""
+        """Return one group by its index in the columns."""
         group = {name: texts[place] for name, texts in zip(self.group_by, self.groups, strict=True)}
         return _row(group, *(amounts[place] for amounts in self._sums))
 
     def together(self, places: Sequence[int]) -> UsageRow:
-        """The sum of the groups at these places."""
+        """Return the sum of the groups at these indexes."""
         return _row({}, *(sum(map(amounts.__getitem__, places)) for amounts in self._sums))
 
     @property
@@ -140,8 +140,8 @@ def _row(
 
 
 def money_text(nano: int) -> str:
-    """Nano-units, not below 0, as decimal text of the currency."""
-    # Not by dividing: a long report has tens of thousands, and cutting the text takes half of the time.
+    """Format nano-units of 0 or more as decimal text in the currency."""
+    # Slicing the text takes half the time of dividing, for tens of thousands of amounts.
     digits = str(nano).zfill(_DIGITS + 1)
     return f"{digits[:-_DIGITS]}.{digits[-_DIGITS:]}"
 
@@ -157,38 +157,39 @@ def usage_report(
     apart: Sequence[Q] = (),
     prices: PriceList | None = None,
 ) -> UsageReport:
-    """Usage from `start` to `end`, UTC days, both included, at the prices of each day.
+    """Return usage of the UTC days `start` to `end`, both included, at the prices of each day.
 
     Args:
         tenant: whose usage; None for all tenants' together, which only staff may see.
-        project: slug of the one whose usage alone counts; None for all.
-        only: of sums, those whose columns are so; None for all.
-        apart: adds the group `PLACE`, the place of the first of these that is so as text, "" where none is.
+        project: slug of the only project that counts; None for all.
+        only: filter on the sums' columns; None for all.
+        apart: filters that define segments. They add the group `PLACE`: the index, as text, of the first
+            filter that a sum matches, or "" for none.
         prices: read where none are given.
 
     Raises:
-        InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), an
-            unknown group, or more than `MOST_ROWS` rows.
+        InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), an unknown
+            group, or more than `MOST_ROWS` rows.
     """
     report_check(start=start, end=end, group_by=group_by)
     names = (*dict.fromkeys(group_by), *([PLACE] if apart else []))
-    prices, kept = prices or PriceList.load(), only or Q()
+    prices, condition = prices or PriceList.load(), only or Q()
     if project is not None:
-        kept &= Q(project=project)
+        condition &= Q(project=project)
     used = _used(
         tenant.pk if tenant else None,
         start,
         end,
         names,
         prices,
-        lambda sums: _placed(sums.filter(kept), apart),
+        lambda sums: _placed(sums.filter(condition), apart),
     )
     groups, sums = _grouped(used, names, prices)
     return UsageReport(start, end, names, prices.currency(), tuple(groups), *sums)
 
 
 def report_check(*, start: dt.date, end: dt.date, group_by: Sequence[str]) -> None:
-    """Raises what `usage_report` does for days and groups."""
+    """Check days and groups as `usage_report` does. Raises InvalidInputError."""
     most = _MAX_DAYS_BY_HOUR if "hour" in group_by else _MAX_DAYS
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
         raise InvalidInputError(
@@ -211,14 +212,14 @@ def _placed(sums: QuerySet[Any], apart: Sequence[Q]) -> QuerySet[Any]:
 
 
 class _Used(NamedTuple):
-    """Sums by column, and of whom and of which day they are where no column says so."""
+    """Sums by column, with the tenant and first day that apply where no column has them."""
 
     columns: Mapping[str, Sequence[Any]]
     tenant: str | None
     day: dt.date
 
     def column(self, name: str) -> Iterable[Any]:
-        """What it says for each sum, for ever where it is the same for all."""
+        """Return the column's values, or an endless repetition of the value that all sums share."""
         return self.columns[name] if name in self.columns else repeat(getattr(self, name))
 
 
@@ -230,8 +231,11 @@ def _used(
     prices: PriceList,
     narrow: Callable[[QuerySet[Any]], QuerySet[Any]],
 ) -> Iterator[_Used]:
-    """Usage added up as far as what is asked and what prices depend on let it be: of a month in which no
-    price changes, and none is an adapter's own, the database adds up days and adapters."""
+    """Read usage, summed as far as groups and prices allow.
+
+    In a month without a change of prices, and without prices of adapters, the database sums over days and
+    adapters.
+    """
     spans = prices.spans(start=start, end=end)
     by_day = bool({"day", "hour"} & set(names)) or len(spans) > _MOST_SPANS
     columns = [*(["day"] if by_day else []), *([] if tenant else ["tenant"])]
@@ -239,13 +243,13 @@ def _used(
     if tenant:
         columns = [name for name in columns if name != "tenant"]
     sums: Callable[..., QuerySet[Any]] = hour_list if "hour" in names else rollup_list
-    left = _MOST_READ
+    remaining = _MOST_READ
     for first, last in [(start, end)] if by_day else spans:
         rollups = narrow(sums(tenant=tenant, start=first, end=last))
-        found = use_columns(rollups, by=columns, most=left + 1)
-        if (count := len(found["requests"])) > left:
+        found = use_columns(rollups, by=columns, most=remaining + 1)
+        if (count := len(found["requests"])) > remaining:
             raise too_long(names)
-        left -= count
+        remaining -= count
         yield _Used(found, tenant, first)
 
 
@@ -253,10 +257,10 @@ _Columns = list[Sequence[Any]]
 
 
 def _grouped(used: Iterable[_Used], names: tuple[str, ...], prices: PriceList) -> tuple[_Columns, _Columns]:
-    """Columns of the groups' texts, in their order, and of their sums, each group once."""
-    told, units, by = [_told(name) for name in names], _Units(prices), _priced_by(prices)
-    parts = [(_texts(part, told), _summed(part, units, by)) for part in used]
-    # Mostly the database has added up all that a group is made of.
+    """Return the columns of the groups' texts, in order, and of their sums; each group once."""
+    formats, units, by = [_group_format(name) for name in names], _Units(prices), _priced_by(prices)
+    parts = [(_texts(part, formats), _summed(part, units, by)) for part in used]
+    # Usually the database has summed each group completely.
     if len(parts) == 1:
         texts, sums = parts[0]
         order = _order(texts, len(sums[0]))
@@ -277,7 +281,7 @@ def _turned(rows: Collection[tuple[Any, ...]], width: int) -> _Columns:
 
 
 def _add(groups: dict[_Group, _Sums], texts: _Columns, sums: _Columns) -> None:
-    """Adds up what is of the same group."""
+    """Add up the sums of equal groups."""
     keys = zip(*texts, strict=True) if texts else repeat((), len(sums[0]))
     for key, amount in zip(keys, zip(*sums, strict=True), strict=True):
         known = groups.get(key)
@@ -285,7 +289,7 @@ def _add(groups: dict[_Group, _Sums], texts: _Columns, sums: _Columns) -> None:
 
 
 def _taken(columns: _Columns, order: Sequence[int]) -> _Columns:
-    """The columns with what stands at the places `order`."""
+    """Reorder the columns by the indexes `order`."""
     if len(order) < 2:
         return columns
     take = itemgetter(*order)
@@ -293,9 +297,9 @@ def _taken(columns: _Columns, order: Sequence[int]) -> _Columns:
 
 
 def _order(groups: _Columns, count: int) -> list[int]:
-    """Places of the groups in their order, one of each that are alike.
+    """Indexes of the groups in sorted order, one of equal groups.
 
-    Few texts stand in a column, and to compare numbers takes half of the time of comparing texts.
+    A column has few distinct texts, and comparing their ranks takes half the time of comparing texts.
     """
     numbers = [0] * count
     for column in groups:
@@ -307,7 +311,7 @@ def _order(groups: _Columns, count: int) -> list[int]:
 
 
 def _added(one: _Sums, other: _Sums) -> _Sums:
-    # Written out: a third of the time of a loop, of which a report has tens of thousands.
+    # Written out: this takes a third of the time of a loop, for tens of thousands of groups.
     return (
         one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], one[4] + other[4],
         one[5] + other[5],
@@ -315,34 +319,34 @@ def _added(one: _Sums, other: _Sums) -> _Sums:
 
 
 class _Cells(dict[Any, str]):
-    """The text of each value in a column, made once a value."""
+    """The text of each value in a column, computed once per value."""
 
-    def __init__(self, tell: Callable[[Any], str]) -> None:
-        self._tell = tell
+    def __init__(self, format_value: Callable[[Any], str]) -> None:
+        self._format = format_value
 
     def __missing__(self, value: Any) -> str:
-        text = self[value] = self._tell(value)
+        text = self[value] = self._format(value)
         return text
 
 
 class _Units(dict[tuple[Any, ...], CallUnits]):
-    """Prices by tenant, day, base model and what else they depend on: thousands of sums have the same few."""
+    """Unit prices by tenant, day, base model and the other columns they depend on, looked up once each."""
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
         self._names = ("tenant", "day", *_priced_by(prices))
 
-    def __missing__(self, asked: tuple[Any, ...]) -> CallUnits:
-        of = dict(zip(self._names, asked, strict=True))
-        if "adapter" in of:
-            of["adapter"] = adapter_name(of["adapter"])
-        price: Price | None = self._prices.call(**of)
-        units = self[asked] = call_units(price) if price else UNPRICED
+    def __missing__(self, key: tuple[Any, ...]) -> CallUnits:
+        columns = dict(zip(self._names, key, strict=True))
+        if "adapter" in columns:
+            columns["adapter"] = adapter_name(columns["adapter"])
+        price: Price | None = self._prices.call(**columns)
+        units = self[key] = call_units(price) if price else UNPRICED
         return units
 
 
-def _told(name: str) -> tuple[tuple[str, ...], Callable[[Any], str] | None]:
-    """The columns that a group's text is made of, and by what; None: the column is the text."""
+def _group_format(name: str) -> tuple[tuple[str, ...], Callable[[Any], str] | None]:
+    """Columns that a group's text is made of, and the function to format it; None: the column is the text."""
     if name == "day":
         return ("day",), _Cells(dt.date.isoformat).__getitem__
     if name == "hour":
@@ -352,27 +356,27 @@ def _told(name: str) -> tuple[tuple[str, ...], Callable[[Any], str] | None]:
     return (_COLUMNS.get(name, name),), None
 
 
-def _texts(part: _Used, told: list[tuple[tuple[str, ...], Callable[[Any], str] | None]]) -> _Columns:
+def _texts(part: _Used, formats: list[tuple[tuple[str, ...], Callable[[Any], str] | None]]) -> _Columns:
     count, texts = len(part.columns["requests"]), list[Sequence[str]]()
-    for columns, tell in told:
+    for columns, format_value in formats:
         values = [part.column(name) for name in columns]
         cells: Iterable[Any] = values[0] if len(values) == 1 else zip(*values, strict=False)
-        # What is the same for all has no end of its own.
-        texts.append(list(islice(cells if tell is None else map(tell, cells), count)))
+        # A value shared by all sums is an endless iterator.
+        texts.append(list(islice(cells if format_value is None else map(format_value, cells), count)))
     return texts
 
 
 def _summed(part: _Used, units: _Units, priced_by: tuple[str, ...]) -> _Columns:
-    """The columns of `_Sums`."""
+    """Return the columns of `_Sums`."""
     sums = part.columns
-    asked = zip(
+    keys = zip(
         part.column("tenant"), part.column("day"), *(sums[name] for name in priced_by), strict=False
     )  # fmt: skip
-    found = list(map(units.__getitem__, asked))
+    found = list(map(units.__getitem__, keys))
     nanos = calls_nano(
         found, sums["prompt_tokens"], sums["cached_tokens"], sums["completion_tokens"], sums["answered"]
     )
-    # What used no token costs nothing at any price.
+    # Requests without tokens need no price.
     unpriced = [
         int(unit is UNPRICED and bool(prompt or completion))
         for unit, prompt, completion in zip(

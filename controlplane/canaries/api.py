@@ -41,7 +41,7 @@ class RolloutsApi(generics.ListAPIView[Rollout]):
     @idempotent()
     @extend_schema(request=RolloutInput, responses={201: RolloutSerializer})
     def post(self, request: Request, name: str, alias: str) -> Response:
-        """Starts a canary of the alias, which usage then promotes or rolls back."""
+        """Starts a canary rollout of the alias, which is promoted or rolled back by its usage."""
         adapter = self.adapter()
         data = RolloutInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -57,7 +57,7 @@ class _OneRollout(ObjectApi[Rollout]):
         adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
         return rollout_get(adapter=adapter, alias=self.kwargs["alias"], number=self.kwargs["rollout"])
 
-    def shown(self) -> Response:
+    def _response(self) -> Response:
         return Response(RolloutSerializer(self.get_object()).data)
 
 
@@ -66,8 +66,8 @@ class RolloutApi(_OneRollout):
 
     @conditional()
     def get(self, request: Request, name: str, alias: str, rollout: int) -> Response:
-        """Where it stands, with every decision and its figures."""
-        return self.shown()
+        """Returns the rollout with all decisions and their figures."""
+        return self._response()
 
 
 class RolloutPauseApi(_OneRollout):
@@ -76,9 +76,9 @@ class RolloutPauseApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=RolloutSerializer)
     def post(self, request: Request, name: str, alias: str, rollout: int) -> Response:
-        """Stops deciding, for better or worse; the split stays."""
+        """Pauses the rollout: no more decisions, the split stays."""
         rollout_pause(rollout=self.get_object())
-        return self.shown()
+        return self._response()
 
 
 class RolloutResumeApi(_OneRollout):
@@ -87,9 +87,9 @@ class RolloutResumeApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=RolloutSerializer)
     def post(self, request: Request, name: str, alias: str, rollout: int) -> Response:
-        """Decides again, by requests from now on."""
+        """Resumes the rollout; requests from now on count."""
         rollout_resume(rollout=self.get_object())
-        return self.shown()
+        return self._response()
 
 
 class RolloutAbortApi(_OneRollout):
@@ -98,9 +98,9 @@ class RolloutAbortApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=RolloutSerializer)
     def post(self, request: Request, name: str, alias: str, rollout: int) -> Response:
-        """Sends everybody back to the stable version."""
+        """Aborts the rollout: all callers get the stable version."""
         rollout_abort(rollout=self.get_object())
-        return self.shown()
+        return self._response()
 
 
 class RolloutPromoteApi(_OneRollout):
@@ -109,6 +109,6 @@ class RolloutPromoteApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=RolloutSerializer)
     def post(self, request: Request, name: str, alias: str, rollout: int) -> Response:
-        """Sends everybody to the canary, whatever the figures say."""
+        """Promotes the canary to all callers, whatever the figures."""
         rollout_promote(rollout=self.get_object())
-        return self.shown()
+        return self._response()

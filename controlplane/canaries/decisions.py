@@ -1,4 +1,4 @@
-"""What rollouts decide by themselves: each running one is looked at every few seconds by a Celery task."""
+"""Automatic decisions of rollouts: a Celery task judges each running rollout every few seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Status = Rollout.Status
 
 
 def rollouts_decide() -> int:
-    """Looks at every running rollout; how many decisions were made. One that fails holds up no other."""
+    """Judge every running rollout; return the number of decisions. A failing rollout does not stop others."""
     made = 0
     for rollout in rollouts_running():
         try:
@@ -33,47 +33,47 @@ def rollouts_decide() -> int:
 
 
 def rollout_decide(*, rollout: Rollout) -> str | None:
-    """Advances, promotes or rolls back when the figures say so; the decision's kind, None for waiting.
+    """Advance, promote or roll back by the figures; return the decision's kind, or None for waiting.
 
-    Figures are read before any lock. The decision then holds only if the rollout still stands where it was
-    read, so of two deciders at once one acts.
+    Figures are read without locks. The decision is applied only if the rollout is unchanged since, so one of
+    two concurrent calls acts.
     """
     bounds = Bounds(rollout.min_requests, rollout.max_error_increase, rollout.max_latency_ratio)
     verdict = judge(*rollout_arms(rollout=rollout), bounds)
-    held = timezone.now() - rollout.step_started_at
-    left = timedelta(seconds=rollout.hold_seconds) - held
-    if verdict.outcome == "fine" and left > timedelta(0):
-        seconds = int(left.total_seconds()) + 1
+    elapsed = timezone.now() - rollout.step_started_at
+    remaining = timedelta(seconds=rollout.hold_seconds) - elapsed
+    if verdict.outcome == "fine" and remaining > timedelta(0):
+        seconds = int(remaining.total_seconds()) + 1
         verdict = Verdict("wait", f"{verdict.reason}; this step holds {seconds} s more", verdict.figures)
     with transaction.atomic():
         return _act(rollout, verdict)
 
 
-def _act(seen: Rollout, verdict: Verdict) -> str | None:
+def _act(read: Rollout, verdict: Verdict) -> str | None:
     try:
-        # Whoever changes an alias, or a rollout, holds this lock.
-        adapter_locked(seen.adapter)
+        # Every change of an alias or a rollout takes this lock.
+        adapter_locked(read.adapter)
     except NotFoundError:
-        return None  # deleted: it goes on once the adapter is restored
+        return None  # the adapter is deleted: the rollout resumes once it is restored
     unmoved = Rollout.objects.filter(
-        pk=seen.pk, status=Status.RUNNING, step=seen.step, step_started_at=seen.step_started_at
+        pk=read.pk, status=Status.RUNNING, step=read.step, step_started_at=read.step_started_at
     )
     rows = unmoved.select_for_update(of=("self",)).select_related("adapter", "stable", "canary")
     if (rollout := rows.first()) is None:
         return None
-    told: dict[str, Any] = {"rollout": rollout, "figures": verdict.figures}
+    common: dict[str, Any] = {"rollout": rollout, "figures": verdict.figures}
     if is_superseded(rollout):
         reason = "the alias was changed by hand, so this has ended"
-        rollout_end(**told, status=Status.SUPERSEDED, kind=Kind.SUPERSEDE, reason=reason)
+        rollout_end(**common, status=Status.SUPERSEDED, kind=Kind.SUPERSEDE, reason=reason)
         return str(Kind.SUPERSEDE)
     if verdict.outcome == "wait":
-        rollout_note(**told, reason=verdict.reason)
+        rollout_note(**common, reason=verdict.reason)
         return None
     if verdict.outcome == "worse":
-        rollout_end(**told, status=Status.ROLLED_BACK, kind=Kind.ROLL_BACK, reason=verdict.reason)
+        rollout_end(**common, status=Status.ROLLED_BACK, kind=Kind.ROLL_BACK, reason=verdict.reason)
         return str(Kind.ROLL_BACK)
     if rollout.step + 1 < len(rollout.steps):
-        rollout_advance(**told, reason=verdict.reason)
+        rollout_advance(**common, reason=verdict.reason)
         return str(Kind.ADVANCE)
-    rollout_end(**told, status=Status.PROMOTED, kind=Kind.PROMOTE, reason=verdict.reason)
+    rollout_end(**common, status=Status.PROMOTED, kind=Kind.PROMOTE, reason=verdict.reason)
     return str(Kind.PROMOTE)

@@ -1,7 +1,7 @@
-"""Deployments' rollouts judged by usage, as canaries of adapters are: errors, and time to the first token.
+"""Judges deployments' rollouts by usage, as canaries of adapters: errors, and time to first token.
 
-New copies are compared with the others of the same time. SageMaker tells no copies apart, so there what came
-after the update began is compared with the hour before.
+New copies are compared with the old ones in the same time. SageMaker does not distinguish copies, so there
+the time since the update began is compared with the hour before.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from controlplane.metering.selectors import copy_attempts, latencies_ms
 logger = logging.getLogger(__name__)
 _MAX_LATENCIES: Final = 5000
 _MIN_REQUESTS: Final = 50
-"""Least answers of the others that latency is compared with."""
+"""Least answers of the old copies for a comparison of latency."""
 _HOUR: Final = dt.timedelta(hours=1)
 _NO_BOUND: Final = 1.0
-"""So large an increase of the share of errors there cannot be."""
+"""An increase of the error share that cannot be exceeded."""
 
 
 def deployment_rollouts_judge() -> int:
-    """Looks at every rollout that runs; how many were judged. One that fails holds up no other."""
+    """Judge every running rollout; return how many were judged. A failing rollout does not stop others."""
     count = 0
     rows = DeploymentRollout.objects.filter(status=DeploymentRollout.Status.RUNNING).order_by("pk")
     for rollout in rows.select_related("deployment__target"):
@@ -40,7 +40,7 @@ def deployment_rollouts_judge() -> int:
 
 
 def deployment_rollout_judge(*, rollout: DeploymentRollout) -> Verdict | None:
-    """What usage says of the present step; None where it has no say, or no new copy serves yet."""
+    """Judge the current step by usage; None if the policy has no bounds, or no new copy serves yet."""
     policy = policy_of(rollout, rollout.deployment.target.kind)
     sides = _sides(rollout)
     if not policy.is_judged or sides is None:
@@ -54,15 +54,15 @@ def deployment_rollout_judge(*, rollout: DeploymentRollout) -> Verdict | None:
 
 
 def _sides(rollout: DeploymentRollout) -> tuple[Arm, Arm] | None:
-    """(the others, the new copies); the versions are 0 and 1."""
+    """Return (old copies, new copies) as arms with versions 0 and 1; None if no new copy serves yet."""
     new, old = rollout.copies.get("new", []), rollout.copies.get("old", [])
     if rollout.deployment.target.kind == Target.Kind.SAGEMAKER:
         began = rollout.turned_at
         return _arm(0, old, began - _HOUR, began), _arm(1, old, began, None)
     if not new or rollout.ready_at is None:
         return None
-    # The new ones by this step's requests; the others by the hour before too, for they get fewer, but in a
-    # canary: there both sides have callers drawn by chance, who are to be compared in the same time.
+    # New copies count this step's requests; old ones also the hour before, since they get fewer. In a canary
+    # both sides get random callers, so there both count the same time.
     since = rollout.ready_at if rollout.is_tried_on_a_share else rollout.turned_at - _HOUR
     return _arm(0, old, since, None), _arm(1, new, rollout.ready_at, None)
 
@@ -71,6 +71,6 @@ def _arm(version: int, copies: list[str], since: dt.datetime, until: dt.datetime
     attempts = copy_attempts(copies=copies, since=since, until=until)
     answered = attempts.filter(status="ok")
     latencies = latencies_ms(answered, most=_MAX_LATENCIES)
-    # What a client broke off, or a gateway's stop, says nothing about a copy.
+    # Cancelled requests and gateway shutdowns say nothing about a copy.
     errors, ok = attempts.filter(status="error").count(), answered.count()
     return Arm(version, ok + errors, errors, latencies)

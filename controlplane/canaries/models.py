@@ -1,4 +1,4 @@
-"""Canary releases that go on by themselves: the plan, where it stands, each decision with its figures."""
+"""Automatic canary rollouts: the plan, its progress, and each decision with its figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 
 
 class Rollout(models.Model):
-    """One version's way from a few of an alias's callers to all of them, or back to none."""
+    """The gradual rollout of a version to an alias's callers, which ends in promotion or rollback."""
 
     class Status(models.TextChoices):
         RUNNING = "running", _("Running")
@@ -58,17 +58,17 @@ class Rollout(models.Model):
 
     @property
     def is_active(self) -> bool:
-        """Whether it may still move the alias."""
+        """True while the rollout may still move the alias."""
         return self.status in self.ACTIVE
 
     @property
     def percent(self) -> int:
-        """The canary's share of callers at the present step."""
+        """The canary's percentage of callers at the current step."""
         return int(self.steps[self.step])
 
 
 class RolloutDecision(models.Model):
-    """What was decided and by whom, with the figures that led to it. Rows are only ever added."""
+    """A decision with its actor and figures. Rows are append-only."""
 
     class Kind(models.TextChoices):
         START = "start", _("Start")

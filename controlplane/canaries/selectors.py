@@ -1,4 +1,4 @@
-"""Reads of rollouts, and of the usage that they are judged by."""
+"""Reads of rollouts and of their usage."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from controlplane.errors import NotFoundError
 from controlplane.metering.selectors import arm_attempts, latencies_ms
 
 RECENT: Final = dt.timedelta(hours=1)
-"""So far back events of a split are counted for a page: it asks every few seconds."""
+"""How far back a page counts a split's events, since it polls every few seconds."""
 _MAX_LATENCIES: Final = 5000
-"""The newest so many: a percentile of more is no better, and a look stays short."""
+"""Percentiles use at most this many of the newest latencies: more are no better, and take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTraffic:
-    """(percent of the callers, what they were answered) by version, the one that stays first, since then."""
+    """Traffic of a split since `since`: (percent of callers, arm) per version, the one that stays first."""
 
     since: dt.datetime
     requests: int
@@ -32,14 +32,14 @@ class SplitTraffic:
 
 
 def rollout_list(*, adapter: Adapter, alias: str | None = None) -> QuerySet[Rollout]:
-    """An alias's rollouts, or all the adapter's, newest first."""
+    """List an alias's rollouts, or all the adapter's, newest first."""
     rollouts = Rollout.objects.filter(adapter=adapter).order_by("-pk")
     rollouts = rollouts.select_related("adapter", "stable__adapter", "canary__adapter")
     return rollouts if alias is None else rollouts.filter(alias=alias)
 
 
 def rollout_get(*, adapter: Adapter, alias: str, number: int) -> Rollout:
-    """Raises NotFoundError."""
+    """Return the alias's rollout. Raises NotFoundError."""
     found = rollout_list(adapter=adapter, alias=alias).filter(pk=number).first()
     if found is None:
         raise NotFoundError(f"{adapter.name}@{alias} has no rollout {number}")
@@ -47,19 +47,19 @@ def rollout_get(*, adapter: Adapter, alias: str, number: int) -> Rollout:
 
 
 def rollouts_running() -> QuerySet[Rollout]:
-    """Every rollout that decides by itself."""
+    """List the running rollouts, which decide automatically."""
     rollouts = Rollout.objects.filter(status=Rollout.Status.RUNNING).order_by("pk")
     return rollouts.select_related("adapter", "stable__adapter", "canary__adapter")
 
 
 def rollout_arms(*, rollout: Rollout) -> tuple[Arm, Arm]:
-    """(stable, canary) as usage tells them since the present step began."""
+    """Return (stable, canary) with their usage since the current step began."""
     since = rollout.step_started_at
     return _arm(rollout.alias, rollout.stable, since), _arm(rollout.alias, rollout.canary, since)
 
 
 def split_traffic(*, alias: Alias) -> SplitTraffic:
-    """What a split alias's callers were answered since its shares were set, of the last `RECENT` at most."""
+    """Return a split alias's traffic since its last change, for at most the last `RECENT`."""
     changed = alias_change_newest(adapter=alias.adapter, name=alias.name)
     recent = timezone.now() - RECENT
     since = max(recent, changed.created_at) if changed else recent
@@ -74,6 +74,6 @@ def _arm(alias: str, version: AdapterVersion, since: dt.datetime) -> Arm:
     )
     answered = attempts.filter(status="ok")
     latencies = latencies_ms(answered, most=_MAX_LATENCIES)
-    # What a client broke off, or a gateway's stop, says nothing about the version.
+    # Cancelled requests and gateway shutdowns say nothing about the version.
     errors, ok = attempts.filter(status="error").count(), answered.count()
     return Arm(version.number, ok + errors, errors, latencies)

@@ -12,7 +12,7 @@ from controlplane.platform.http.strict import StrictSerializer
 
 
 class ArmFiguresSerializer(serializers.Serializer[Any]):
-    """One arm since the step began; latencies are to the first token, of answers."""
+    """Figures of one arm since the step began; latencies are times to first token of answers."""
 
     version = serializers.IntegerField()
     requests = serializers.IntegerField(help_text="Answered and failed; not those that clients broke off.")
@@ -23,14 +23,14 @@ class ArmFiguresSerializer(serializers.Serializer[Any]):
 
 
 class IntervalSerializer(serializers.Serializer[Any]):
-    """Shares of requests: `at_least` by 3 standard errors, `at_most` by 1.645."""
+    """Bounds of a share of requests: `at_least` by 3 standard errors, `at_most` by 1.645."""
 
     at_least = serializers.FloatField()
     at_most = serializers.FloatField()
 
 
 class SlowSerializer(IntervalSerializer):
-    """The canary's answers that began later than `limit_ms`."""
+    """The canary's answers whose first token took longer than `limit_ms`."""
 
     limit_ms = serializers.FloatField()
     answers = serializers.IntegerField()
@@ -43,7 +43,7 @@ class BoundsSerializer(serializers.Serializer[Any]):
 
 
 class FiguresSerializer(serializers.Serializer[Any]):
-    """What was compared, and with what."""
+    """Figures and bounds of a comparison."""
 
     stable = ArmFiguresSerializer()
     canary = ArmFiguresSerializer()
@@ -79,7 +79,7 @@ class RolloutSerializer(serializers.ModelSerializer[Rollout]):
 
 
 class RolloutInput(StrictSerializer):
-    """The canary's version and the plan."""
+    """The canary's version and the rollout's plan."""
 
     version = serializers.IntegerField(min_value=1)
     steps = serializers.ListField(

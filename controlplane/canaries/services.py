@@ -1,4 +1,4 @@
-"""Starting rollouts, and what people do to them by hand. What happens by itself is in `decisions`."""
+"""Starts rollouts and changes them by hand. Automatic decisions are in `decisions`."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def rollout_start(
     max_error_increase: float = 0.02,
     max_latency_ratio: float | None = 1.5,
 ) -> Rollout:
-    """Sends the first step's share of an alias's callers to `version`, and lets usage decide from there.
+    """Start a canary rollout: split an alias's callers by the first step; usage decides about the next.
 
     Args:
-        steps: percents, rising; a last 100 may be left out, since promotion follows the last step.
-        max_latency_ratio: None judges by errors alone.
+        steps: rising percentages; a final 100 may be omitted, since promotion follows the last step.
+        max_latency_ratio: None judges by errors only.
 
     Raises:
-        InvalidInputError: a value is out of its bounds, or the steps do not rise.
+        InvalidInputError: a value is out of bounds, or the steps do not rise.
         NotFoundError: there is no such alias or version.
-        ConflictError: the alias is split or has a rollout, or the version is its own or not ready.
+        ConflictError: the alias is split, has a rollout, or has this version already; or it is not ready.
     """
     percents = _checked(
         steps, hold_seconds=hold_seconds, min_requests=min_requests,
@@ -80,10 +80,10 @@ def rollout_start(
 
 @transaction.atomic
 def rollout_pause(*, rollout: Rollout) -> Rollout:
-    """Stops deciding, for better or worse; the split stays as it is.
+    """Pause a rollout: it makes no decisions, and the split stays.
 
     Raises:
-        ConflictError: it does not run.
+        ConflictError: the rollout is not running.
     """
     rollout = _locked(rollout, Status.RUNNING)
     return _settle(rollout, Status.PAUSED, Kind.PAUSE, "paused by hand")
@@ -91,10 +91,10 @@ def rollout_pause(*, rollout: Rollout) -> Rollout:
 
 @transaction.atomic
 def rollout_resume(*, rollout: Rollout) -> Rollout:
-    """Decides again, by requests from now on.
+    """Resume a paused rollout; only requests from now on count.
 
     Raises:
-        ConflictError: it is not paused.
+        ConflictError: the rollout is not paused.
     """
     rollout = _locked(rollout, Status.PAUSED)
     rollout.step_started_at, rollout.figures = timezone.now(), None
@@ -103,7 +103,7 @@ def rollout_resume(*, rollout: Rollout) -> Rollout:
 
 @transaction.atomic
 def rollout_abort(*, rollout: Rollout) -> Rollout:
-    """Sends everybody back to the stable version.
+    """Abort a rollout: all callers get the stable version, unless the alias was changed by hand.
 
     Raises:
         ConflictError: it has ended.
@@ -116,7 +116,7 @@ def rollout_abort(*, rollout: Rollout) -> Rollout:
 
 @transaction.atomic
 def rollout_promote(*, rollout: Rollout) -> Rollout:
-    """Sends everybody to the canary, whatever the figures say.
+    """Promote the canary to all callers, whatever the figures.
 
     Raises:
         ConflictError: it has ended, or the alias was moved by hand.
@@ -130,7 +130,7 @@ def rollout_promote(*, rollout: Rollout) -> Rollout:
 
 @transaction.atomic
 def rollout_advance(*, rollout: Rollout, figures: dict[str, Any], reason: str) -> None:
-    """Goes on to the next step. The caller holds the adapter's and the rollout's locks."""
+    """Advance to the next step. The caller holds the adapter's and the rollout's locks."""
     rollout.step += 1
     rollout.step_started_at = rollout.looked_at = timezone.now()
     rollout.figures, rollout.reason = figures, reason[:1000]
@@ -143,7 +143,7 @@ def rollout_advance(*, rollout: Rollout, figures: dict[str, Any], reason: str) -
 def rollout_end(
     *, rollout: Rollout, status: Rollout.Status, kind: str, figures: dict[str, Any], reason: str
 ) -> None:
-    """Promotes, rolls back, or leaves an alias that was moved by hand. The caller holds the locks."""
+    """End a rollout as promoted, rolled back or superseded. The caller holds the locks."""
     goal = {Status.PROMOTED: rollout.canary, Status.ROLLED_BACK: rollout.stable}.get(status)
     if goal is not None:
         rollout.change = _move(rollout, goal.number, f"canary {status.label.lower()}: {reason}")
@@ -154,26 +154,26 @@ def rollout_end(
 
 
 def rollout_note(*, rollout: Rollout, figures: dict[str, Any], reason: str) -> None:
-    """Keeps what a look showed that decided nothing."""
+    """Save the figures of a judgement that led to no decision."""
     rollout.figures, rollout.looked_at, rollout.reason = figures, timezone.now(), reason[:1000]
     rollout.save(update_fields=["figures", "looked_at", "reason"])
 
 
 def is_superseded(rollout: Rollout) -> bool:
-    """Whether somebody else changed the alias since the rollout last did; under the adapter's lock."""
+    """Return True if the alias was changed since the rollout's last change. Needs the adapter's lock."""
     newest = alias_change_newest(adapter=rollout.adapter, name=rollout.alias)
     return newest is None or newest.pk != rollout.change
 
 
 def _split(rollout: Rollout, percent: int, reason: str) -> int:
-    """Gives the canary `percent` of the callers; returns the alias's change."""
+    """Give the canary `percent` of the callers; return the id of the alias's change."""
     arms = [(rollout.stable.number, 100 - percent), (rollout.canary.number, percent)]
     alias_split(adapter=rollout.adapter, name=rollout.alias, arms=arms, reason=reason[:1000])
     return _change(rollout)
 
 
 def _move(rollout: Rollout, number: int, reason: str) -> int:
-    """Gives one version all callers; returns the alias's change."""
+    """Give one version all callers; return the id of the alias's change."""
     alias_move(adapter=rollout.adapter, name=rollout.alias, number=number, reason=reason[:1000])
     return _change(rollout)
 
@@ -185,7 +185,7 @@ def _change(rollout: Rollout) -> int:
 
 
 def _locked(rollout: Rollout, *statuses: str) -> Rollout:
-    """The rollout as it is now, under the adapter's lock, which every decision takes first."""
+    """Lock the adapter, then the rollout, as every decision does; return the current row."""
     adapter_locked(rollout.adapter)
     rows = Rollout.objects.select_for_update(of=("self",)).select_related("adapter", "stable", "canary")
     locked = rows.get(pk=rollout.pk)
@@ -203,15 +203,15 @@ def _settle(rollout: Rollout, status: str, kind: str, reason: str) -> Rollout:
 
 
 def _record(rollout: Rollout, kind: str, reason: str, figures: dict[str, Any] | None = None) -> None:
-    """Keeps a decision, and tells the audit log."""
+    """Save a decision, and add it to the audit log."""
     percents = {Status.PROMOTED: 100, Status.ROLLED_BACK: 0, Status.ABORTED: 0}
     percent = percents.get(Status(rollout.status), rollout.percent)
     RolloutDecision.objects.create(
         rollout=rollout, kind=kind, percent=percent, figures=figures, reason=reason[:1000], by=_actor()
     )
-    told = {"alias": rollout.alias, "version": rollout.canary.number, "percent": percent, "reason": reason}
+    after = {"alias": rollout.alias, "version": rollout.canary.number, "percent": percent, "reason": reason}
     audit_record(
-        tenant=rollout.adapter.tenant_id, action=f"rollout.{kind}", target=rollout, before=None, after=told
+        tenant=rollout.adapter.tenant_id, action=f"rollout.{kind}", target=rollout, before=None, after=after
     )
 
 

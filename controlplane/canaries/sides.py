@@ -1,4 +1,4 @@
-"""What each side of a deployment's rollout has answered: new copies and the others, by metered usage."""
+"""Metered usage of each side of a deployment's rollout: the new copies and the old ones."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from controlplane.metering.selectors import copy_attempts, latencies_ms
 
 _MAX_LATENCIES: Final = 5000
 _CHEAP_S: Final = 0.25
-"""What takes less is added up anew at each look."""
-_RESTS: Final = 20
-"""What takes more is told again for so many times as long: pages ask every 2 s, and events of a long canary
-are read for a twentieth of the time at most, by each web process."""
-_MOST_KEPT: Final = 100
+"""Seconds below which a query is not worth caching."""
+_CACHE_FACTOR: Final = 20
+"""A result is cached for this multiple of its query time. Pages poll every 2 s, so a web process spends at
+most a twentieth of its time on the events of a long canary."""
+_MAX_CACHED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Attempts at copies of one side since the rollout began; milliseconds are to the first token of answers.
+    """Attempts at the copies of one side since the rollout began, with times to first token.
 
     Attributes:
-        copies: ids of those that have served it, also of such as have left.
+        copies: ids of the side's copies, removed ones included.
     """
 
     side: Literal["new", "old"]
@@ -44,42 +44,42 @@ class Side:
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A look that took long, and until when (by the monotonic clock) it is told again."""
+class _CachedSides:
+    """A cached result and its expiry by the monotonic clock; `key` is the state that it belongs to."""
 
-    of: tuple[Any, ...]
+    key: tuple[Any, ...]
     sides: list[Side]
     until: float
 
 
-_kept: dict[int, _Kept] = {}
+_cache: dict[int, _CachedSides] = {}
 
 
 def rollout_sides(*, rollout: DeploymentRollout) -> list[Side]:
-    """(new, old), until the rollout's end. SageMaker tells no copies apart: there all are `old`.
+    """Return the usage of (new, old) copies until the rollout's end. On SageMaker all copies are `old`.
 
-    What took more than a quarter of a second to add up is told again for twenty times as long as it took,
-    unless copies have come or gone, or the rollout has ended.
+    A slow query's result is cached for twenty times its duration, unless the copies change or the rollout
+    ends.
     """
-    of = (rollout.created_at, rollout.ended_at, repr(rollout.copies))
-    kept = _kept.get(rollout.pk)
-    if kept is not None and kept.of == of:
-        if time.monotonic() < kept.until:
-            return kept.sides
-        # Of several that look at once, one adds up; the others are told what is there.
-        kept.until = float("inf")
+    key = (rollout.created_at, rollout.ended_at, repr(rollout.copies))
+    cached = _cache.get(rollout.pk)
+    if cached is not None and cached.key == key:
+        if time.monotonic() < cached.until:
+            return cached.sides
+        # Extend the expired result, so that one request recomputes it while the others still use it.
+        cached.until = float("inf")
     try:
         began = time.monotonic()
         sides = [_side(rollout, "new"), _side(rollout, "old")]
         ended = time.monotonic()
     except BaseException:
-        _kept.pop(rollout.pk, None)
+        _cache.pop(rollout.pk, None)
         raise
-    _kept.pop(rollout.pk, None)
+    _cache.pop(rollout.pk, None)
     if ended - began >= _CHEAP_S:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        _kept[rollout.pk] = _Kept(of, sides, ended + _RESTS * (ended - began))
+        if len(_cache) >= _MAX_CACHED:
+            _cache.clear()
+        _cache[rollout.pk] = _CachedSides(key, sides, ended + _CACHE_FACTOR * (ended - began))
     return sides
 
 

@@ -1,8 +1,8 @@
-"""When a canary counts as worse than the stable version, and when as no worse. Arithmetic only.
+"""Statistical test whether a canary is worse than the stable version. Arithmetic only.
 
-Shares of requests (that failed, that were slow) are compared by intervals: Wilson's score interval (1927)
-for one share, Newcombe's hybrid score interval (Statistics in Medicine 17, 1998, method 10) for the
-difference of two. Both stay honest at a handful of requests and at shares near 0, where errors are.
+Shares of failed and of slow requests are compared by confidence intervals: Wilson's score interval (1927) for
+one share, Newcombe's hybrid score interval (Statistics in Medicine 17, 1998, method 10) for the difference of
+two. Both are accurate for few requests and for shares near 0, which error shares are.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 WORSE_Z: Final = 3.0
-"""Standard errors for `worse`: 0.13 % by chance at a look. Looks are many, so each has to be this sure."""
+"""Standard errors for `worse`: a chance of 0.13 % per test, which is repeated often."""
 FINE_Z: Final = 1.645
-"""Standard errors for `fine`: 5 % by chance, at the few looks where a step's hold time is over."""
+"""Standard errors for `fine`: a chance of 5 %, in the few tests after a step's hold time."""
 WORSE_EVENTS: Final = 5
-"""Least failures, or slow answers, for `worse`: one of the first three means little."""
+"""Least failures or slow answers for `worse`: one of the first three requests means little."""
 SLOW_SHARE: Final = 0.05
-"""Above the 95th percentile lie 5 % of the requests, by its meaning."""
+"""Share of requests above the 95th percentile, by definition."""
 
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One arm's requests since a step began. Latencies are milliseconds to the first token of answers."""
+    """One arm's requests since a step began. Latencies are milliseconds to the first token."""
 
     version: int
     requests: int
@@ -38,7 +38,7 @@ class Arm:
         return self.errors / self.requests if self.requests else 0.0
 
     def percentile(self, share: float) -> float | None:
-        """The smallest latency that `share` of the answers do not exceed; None without answers."""
+        """Return the nearest-rank percentile of the latencies; None without answers."""
         if not self.latencies:
             return None
         return sorted(self.latencies)[max(math.ceil(share * len(self.latencies)) - 1, 0)]
@@ -52,7 +52,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a rollout tolerates; see Rollout."""
+    """A rollout's tolerances; see Rollout."""
 
     min_requests: int
     max_error_increase: float
@@ -61,7 +61,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`figures` is what was compared, as it is kept with the decision."""
+    """Result of a comparison; `figures` holds the compared values, as stored with the decision."""
 
     outcome: Literal["worse", "fine", "wait"]
     reason: str
@@ -69,7 +69,7 @@ class Verdict:
 
 
 def wilson(successes: int, count: int, z: float) -> Interval:
-    """Between which a share lies of which `successes` of `count` were seen."""
+    """Return Wilson's score interval of a share with `successes` of `count`."""
     if count == 0:
         return 0.0, 1.0
     share, z2 = successes / count, z * z
@@ -79,7 +79,7 @@ def wilson(successes: int, count: int, z: float) -> Interval:
 
 
 def difference(first: tuple[int, int], second: tuple[int, int], z: float) -> Interval:
-    """Between which lies how much larger the first share is; each is (successes, count)."""
+    """Return Newcombe's interval of the first share less the second; each is (successes, count)."""
     (low1, high1), (low2, high2) = wilson(*first, z), wilson(*second, z)
     share1, share2 = (successes / count if count else 0.0 for successes, count in (first, second))
     delta = share1 - share2
@@ -90,7 +90,7 @@ def difference(first: tuple[int, int], second: tuple[int, int], z: float) -> Int
 
 
 def judge(stable: Arm, canary: Arm, bounds: Bounds) -> Verdict:
-    """Compares both arms. Worse in one respect is worse; fine only in all, with enough requests of both."""
+    """Compare both arms: `worse` if errors or latency are; `fine` if both are and requests suffice."""
     figures: dict[str, Any] = {
         "stable": stable.to_dict(), "canary": canary.to_dict(), "bounds": asdict(bounds),
     }  # fmt: skip
@@ -114,15 +114,15 @@ def _errors(stable: Arm, canary: Arm, bounds: Bounds, figures: dict[str, Any]) -
     shares = ((canary.errors, canary.requests), (stable.errors, stable.requests))
     least, most = difference(*shares, WORSE_Z)[0], difference(*shares, FINE_Z)[1]
     figures["error_increase"] = {"at_least": round(least, 5), "at_most": round(most, 5)}
-    seen = (
+    text = (
         f"{canary.error_share:.2%} of the canary's requests failed, {stable.error_share:.2%} of the stable's"
     )
     allowed = bounds.max_error_increase
     if least > allowed and canary.errors >= WORSE_EVENTS:
-        return "worse", f"{seen}: at least {least:.2%} more, where {allowed:.2%} more are allowed"
+        return "worse", f"{text}: at least {least:.2%} more, where {allowed:.2%} more are allowed"
     if most > allowed:
-        return "wait", f"{seen}: it may be {most:.2%} more, where {allowed:.2%} more are allowed"
-    return "fine", seen
+        return "wait", f"{text}: it may be {most:.2%} more, where {allowed:.2%} more are allowed"
+    return "fine", text
 
 
 def _latency(stable: Arm, canary: Arm, bounds: Bounds, figures: dict[str, Any]) -> tuple[str, str]:
@@ -138,12 +138,12 @@ def _latency(stable: Arm, canary: Arm, bounds: Bounds, figures: dict[str, Any]) 
     figures["slow"] = {
         "limit_ms": round(limit, 3), "answers": slow, "at_least": round(least, 5), "at_most": round(most, 5),
     }  # fmt: skip
-    seen = (
+    text = (
         f"{slow} of the canary's {count} answers took longer than {limit:.0f} ms to begin,"
         f" {bounds.max_latency_ratio:g} times the stable version's 95th percentile"
     )
     if least > SLOW_SHARE and slow >= WORSE_EVENTS:
-        return "worse", f"{seen}: at least {least:.1%}, where {SLOW_SHARE:.0%} are allowed"
+        return "worse", f"{text}: at least {least:.1%}, where {SLOW_SHARE:.0%} are allowed"
     if most > SLOW_SHARE:
-        return "wait", f"{seen}: it may be {most:.1%}, where {SLOW_SHARE:.0%} are allowed"
-    return "fine", seen
+        return "wait", f"{text}: it may be {most:.1%}, where {SLOW_SHARE:.0%} are allowed"
+    return "fine", text

@@ -34,7 +34,7 @@ class VariantSerializer(serializers.ModelSerializer[Variant]):
 
 
 class PlaceSerializer(serializers.Serializer[Any]):
-    """One copy of the base on compute; its id stands as `endpoint` in usage."""
+    """One copy of the base model; usage holds its id as `endpoint`."""
 
     id = serializers.CharField()
     kind = serializers.CharField()
@@ -70,7 +70,7 @@ class CheckpointSerializer(serializers.ModelSerializer[BaseModel]):
 
 
 class BaseModelChange(StrictSerializer):
-    """What is left out stays."""
+    """Changes of a base model. Omitted fields stay unchanged."""
 
     licence = serializers.CharField(max_length=100, required=False, allow_blank=True)
     max_lora_rank = serializers.IntegerField(min_value=1, max_value=512, required=False)
@@ -111,7 +111,7 @@ class BaseModelsApi(generics.ListAPIView[BaseModel]):
     @idempotent(atomic=False)
     @extend_schema(request=BaseModelInput, responses={201: BaseModelSerializer})
     def post(self, request: Request) -> Response:
-        """Registers a checkpoint (staff); a task takes its files' digests."""
+        """Registers a checkpoint (staff); a task computes its files' digests."""
         data = BaseModelInput(data=request.data)
         data.is_valid(raise_exception=True)
         base_model = base_model_register(**data.validated_data)
@@ -149,13 +149,13 @@ class CheckpointApi(ObjectApi[BaseModel]):
 
     @conditional()
     def get(self, request: Request, name: str) -> Response:
-        """Where the checkpoint lies, and the digests of its files."""
+        """Returns the checkpoint's source and its files' digests."""
         return Response(CheckpointSerializer(self.get_object()).data)
 
     @idempotent()
     @extend_schema(request=None, responses=CheckpointSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Has every file read anew."""
+        """Recomputes the digests of all files."""
         digest_request(base_model=self.get_object())
         return Response(CheckpointSerializer(self.get_object()).data)
 
@@ -171,7 +171,7 @@ class VariantsApi(generics.ListAPIView[Variant]):
     @idempotent()
     @extend_schema(request=VariantInput, responses={201: VariantSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Records another form of the weights (staff)."""
+        """Registers a variant of the weights (staff)."""
         base_model = base_model_get(name=name)
         data = VariantInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -193,6 +193,6 @@ class VariantApi(ObjectApi[Variant]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, variant: str) -> Response:
-        """Forgets a variant (staff)."""
+        """Removes a variant (staff)."""
         variant_remove(variant=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,4 +1,4 @@
-"""Reads what a checkpoint in Hugging Face form says of itself: config.json and safetensors headers."""
+"""Reads the metadata of a Hugging Face checkpoint: config.json and safetensors headers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _HEAD: Final = "lm_head"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What validation needs.
+    """Metadata of a checkpoint, as validation needs it.
 
     Attributes:
-        modules: a module's path -> the shape of its weight, (out, in) of a linear one; of a bias, its name.
+        modules: module path -> shape of its weight, (out, in) for linear ones; biases by their own name.
     """
 
     architecture: str
@@ -37,10 +37,10 @@ class Checkpoint:
 
 
 def read_checkpoint(source: CheckpointSource) -> Checkpoint:
-    """Reads a checkpoint; of the weights only the headers.
+    """Read a checkpoint's metadata; of the weights only the headers.
 
     Raises:
-        InvalidInputError: it lacks a file, or one is not what it should be.
+        InvalidInputError: a file is missing or malformed.
         UnavailableError: the source does not answer.
     """
     sizes = source.sizes()
@@ -62,7 +62,7 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
         raise refusal(f"{source.uri} holds no linear layer: its weights must be full-precision safetensors")
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
-    # Only what is stored is judged: configurations of Mamba hybrids are published with Infinity in them.
+    # Check only the stored values: configurations of Mamba hybrids contain Infinity elsewhere.
     if fault := find_fault([architectures[0], dtype, *modules]):
         raise refusal(f"{source.uri} {fault}")
     architecture, dtype = str(architectures[0]), str(dtype)

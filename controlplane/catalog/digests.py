@@ -1,4 +1,4 @@
-"""Digests of a checkpoint's files, taken by a Celery job: one file after another, resumed where it died."""
+"""Computes the digests of a checkpoint's files in a Celery task that resumes after the last finished file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from controlplane.platform.queue import enqueue
 logger = logging.getLogger(__name__)
 DIGEST_TASK: Final = "catalog.digest"
 _CHUNK: Final = 4 << 20
-_BEAT: Final = timedelta(seconds=10)
+_HEARTBEAT: Final = timedelta(seconds=10)
 _ABANDONED: Final = timedelta(minutes=2)
 Digest = BaseModel.Digest
 
 
 @transaction.atomic
 def digest_request(*, base_model: BaseModel) -> None:
-    """Has every file read anew: what was known of them is forgotten."""
+    """Discard all digests of a base model and enqueue their computation."""
     CheckpointFile.objects.filter(base_model=base_model).delete()
     BaseModel.objects.filter(pk=base_model.pk).update(
         digest_status=Digest.PENDING, digest_reason="", checkpoint_sha256=""
@@ -37,9 +37,9 @@ def digest_request(*, base_model: BaseModel) -> None:
 
 
 def digest_run(*, base_model_id: int) -> None:
-    """Takes the digests that are missing; does nothing when another worker does, or all are there."""
+    """Compute the missing digests; do nothing if another worker does, or none is missing."""
     now = timezone.now()
-    # Redelivery and beat may both call this: the conditional UPDATE lets one in.
+    # Redelivery and beat may both call this; the conditional UPDATE admits one of them.
     claimed = BaseModel.objects.filter(pk=base_model_id, digest_status=Digest.PENDING).update(
         digest_status=Digest.RUNNING, digest_beat_at=now
     )
@@ -68,7 +68,7 @@ def digest_run(*, base_model_id: int) -> None:
 
 
 def digests_resume() -> int:
-    """Enqueues what waits, its message lost or its worker dead; how many."""
+    """Enqueue pending digests, and those of dead workers; return how many."""
     before = timezone.now() - _ABANDONED
     BaseModel.objects.filter(digest_status=Digest.RUNNING, digest_beat_at__lt=before).update(
         digest_status=Digest.PENDING
@@ -80,24 +80,24 @@ def digests_resume() -> int:
 
 
 def checkpoint_digest(files: Mapping[str, str]) -> str:
-    """Content identity of a checkpoint: SHA-256 over `<sha256>  <name>\\n` of its files, sorted by name."""
+    """Return a checkpoint's identity: SHA-256 over `<sha256>  <name>\\n` of its files, sorted by name."""
     lines = "".join(f"{files[name]}  {name}\n" for name in sorted(files))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _file_digest(base_model: BaseModel, source: CheckpointSource, name: str) -> str:
-    digest, beaten = hashlib.sha256(), timezone.now()
+    digest, heartbeat_at = hashlib.sha256(), timezone.now()
     with source.open(name) as stream:
         while data := stream.read(_CHUNK):
             digest.update(data)
-            if timezone.now() - beaten > _BEAT:
-                beaten = timezone.now()
-                BaseModel.objects.filter(pk=base_model.pk).update(digest_beat_at=beaten)
+            if timezone.now() - heartbeat_at > _HEARTBEAT:
+                heartbeat_at = timezone.now()
+                BaseModel.objects.filter(pk=base_model.pk).update(digest_beat_at=heartbeat_at)
     return digest.hexdigest()
 
 
 def _settle(base_model: BaseModel, status: str, reason: str, sha256: str) -> None:
-    # One that was asked for anew meanwhile is pending: that one's worker will settle it.
+    # After a new request the row is pending, and that request's worker settles it.
     BaseModel.objects.filter(pk=base_model.pk, digest_status=Digest.RUNNING).update(
         digest_status=status, digest_reason=reason[:1000], checkpoint_sha256=sha256
     )

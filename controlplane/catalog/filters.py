@@ -1,4 +1,4 @@
-"""What the list of base models can be narrowed by."""
+"""Filters of the list of base models."""
 
 from __future__ import annotations
 

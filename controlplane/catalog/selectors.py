@@ -10,12 +10,12 @@ from controlplane.errors import NotFoundError
 
 
 def base_model_list() -> QuerySet[BaseModel]:
-    """Every base model, by name."""
+    """List the base models by name."""
     return BaseModel.objects.prefetch_related("variants", "copies").order_by("name")
 
 
 def base_model_get(*, name: str) -> BaseModel:
-    """Raises NotFoundError naming those that there are."""
+    """Return a base model. Raises NotFoundError naming the existing ones."""
     base_model = base_model_list().filter(name=name).first()
     if base_model is None:
         known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none yet"
@@ -34,7 +34,7 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
 
 
 def variant_get(*, base_model: BaseModel, name: str) -> Variant:
-    """Raises NotFoundError."""
+    """Return a variant of a base model. Raises NotFoundError."""
     variant = Variant.objects.filter(base_model=base_model, name=name).first()
     if variant is None:
         raise NotFoundError(f"base model {base_model.name} has no variant {name!r}")

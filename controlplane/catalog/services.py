@@ -1,4 +1,4 @@
-"""Changes of the catalog."""
+"""Registers and changes base models and their variants."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _CHANGEABLE: Final = ("licence", "max_lora_rank", "dropped_parameters")
 def base_model_register(
     *, name: str, source: str | Path, served_name: str | None = None, licence: str = ""
 ) -> BaseModel:
-    """Reads a checkpoint's config.json and headers, records it and publishes it without copies.
+    """Register a base model from its checkpoint's config.json and headers, and publish it without copies.
 
-    A Celery task takes the digests of its files.
+    A Celery task computes the digests of its files.
 
     Args:
-        source: absolute folder, `s3://bucket/prefix` or `hf://owner/name@revision` (kept as a commit).
+        source: absolute folder, `s3://bucket/prefix` or `hf://owner/name@revision` (stored as a commit).
 
     Raises:
         InvalidInputError: the name or the source is not acceptable.
@@ -51,7 +51,7 @@ def base_model_register(
     found = checkpoint_source(source)
     checkpoint = read_checkpoint(found)
     with transaction.atomic():
-        # Of a base model and an adapter of one name at once, the later finds the earlier.
+        # The lock orders this with the registration of an adapter of the same name.
         route_lock()
         if BaseModel.objects.filter(name=name).exists():
             raise ConflictError(f"there is a base model {name!r} already")
@@ -81,15 +81,15 @@ def base_model_update(
     max_lora_rank: int | None = None,
     dropped_parameters: Collection[str] | None = None,
 ) -> BaseModel:
-    """Replaces what is given. A lower rank limit holds for versions registered from then on.
+    """Replace the given fields. A lower rank limit applies to versions registered from then on.
 
     Args:
         dropped_parameters: parameters that gateways remove from requests for the model and its adapters.
 
     Raises:
-        InvalidInputError: the rank is out of its bounds, or a parameter must not be dropped.
+        InvalidInputError: the rank is out of bounds, or a parameter must not be dropped.
     """
-    # Copies are published under this lock too, so the entry in the route table is whole.
+    # Copies are published under the same lock, so the route entry is complete.
     row = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     before = {name: getattr(row, name) for name in _CHANGEABLE}
     if max_lora_rank is not None:
@@ -133,7 +133,7 @@ def _not_droppable(message: str) -> InvalidInputError:
 def variant_create(
     *, base_model: BaseModel, name: str, dtype: str, source: str, quantization: str = "", notes: str = ""
 ) -> Variant:
-    """Records another form of a base model's weights. Routes do not know it.
+    """Register a variant of a base model's weights. Routes do not hold it.
 
     Raises:
         InvalidInputError: the name or the source is malformed.
@@ -156,6 +156,6 @@ def variant_create(
 
 @transaction.atomic
 def variant_remove(*, variant: Variant) -> None:
-    """Forgets a variant."""
+    """Remove a variant."""
     audit_record(tenant="", action="variant.remove", target=variant, before=snapshot(variant))
     variant.delete()

@@ -1,4 +1,4 @@
-"""What pages of audit logs share: filters as their form sends them, and rows from one record on."""
+"""Shared parts of audit log pages: filters from the form, and rows from one record on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Records = QuerySet[AuditRecord]
 def audit_context(
     request: HttpRequest, records: Records, *, filters: type[AuditFilter] = AuditFilter, key: str = "number"
 ) -> dict[str, Any]:
-    """A page of rows, newest first; `?before=` goes on from there.
+    """Return the context of a page of rows, newest first; `?before=` continues the list.
 
     Args:
-        key: what the records are ordered by: `number` within a tenant's log, `id` over several.
+        key: the records' order: `number` within a tenant's log, `id` across several.
     """
     error = ""
     try:
@@ -49,7 +49,7 @@ def audit_context(
 
 
 def audit_form(request: HttpRequest) -> Form:
-    """The form of an export. Raises InvalidInputError."""
+    """Return the format of an export. Raises InvalidInputError."""
     asked = request.GET.get("form", "csv")
     form = next((name for name in CONTENT_TYPES if name == asked), None)
     if form is None:
@@ -60,13 +60,13 @@ def audit_form(request: HttpRequest) -> Form:
 def audit_filtered(
     request: HttpRequest, records: Records, *, filters: type[AuditFilter] = AuditFilter
 ) -> Records:
-    """Those that the request's filters let through. Raises InvalidInputError."""
+    """Return the records that match the request's filters. Raises InvalidInputError."""
     values = {name: request.GET.get(name, "").strip() for name in _TEXTS}
     since, until = (_day(request.GET.get(name, "")) for name in ("since", "until"))
     if since is not None:
         values["since"] = since.isoformat()
     if until is not None:
-        # The last day is a whole one.
+        # The last day is included.
         values["until"] = (until + dt.timedelta(days=1)).isoformat()
     filtered = filters(values, queryset=records)
     if not filtered.is_valid():

@@ -1,4 +1,4 @@
-"""The content security policy of every page: nothing from elsewhere, scripts by nonce."""
+"""The content security policy of every page: own origin only, scripts by nonce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 _FOREIGN_PAGES: Final = ("/admin/", "/api/docs/")
-"""Pages whose templates are other packages': their inline scripts and styles run, still only from here."""
+"""Pages with other packages' templates: inline scripts and styles are allowed, from our origin only."""
 _STRICT: Final = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:;"
     " font-src 'self'; connect-src 'self' {gateway}; form-action 'self'; base-uri 'none';"
@@ -26,7 +26,7 @@ _NO_DEVICES: Final = "camera=(), geolocation=(), microphone=(), payment=(), usb=
 
 
 class ContentSecurityPolicyMiddleware:
-    """Sets `request.csp_nonce` and the policy's header; the browser may also speak to the gateway."""
+    """Sets `request.csp_nonce` and the policy header; browsers may also connect to the gateway."""
 
     async_capable, sync_capable = True, True
 

@@ -1,4 +1,4 @@
-"""The days that a page is asked about."""
+"""Date ranges of pages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DEFAULT_DAYS: Final = 30
 
 
 def last_days(count: int) -> tuple[dt.date, dt.date]:
-    """The last `count` UTC days, today the last of them."""
+    """Return the last `count` UTC days, ending today."""
     today = timezone.now().date()
     return today - dt.timedelta(days=count - 1), today
 
 
 def range_asked(request: HttpRequest) -> tuple[dt.date, dt.date]:
-    """First and last UTC day: by `start` and `end`, by `days`, or the last `DEFAULT_DAYS`.
+    """Return first and last UTC day: by `start` and `end`, by `days`, or the last `DEFAULT_DAYS`.
 
-    Raises InvalidInputError for what is no day.
+    Raises InvalidInputError for an invalid day.
     """
     if not request.GET.get("start") and not request.GET.get("end"):
         days = request.GET.get("days", "")

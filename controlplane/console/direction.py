@@ -1,4 +1,4 @@
-"""Names turn round no text beside them: pages are sent without the characters that order a direction."""
+"""Removes directional control characters from pages, so that a name cannot reorder the text next to it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 _ORDERS: Final = re.compile(rb"\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
-"""U+202A to U+202E and U+2066 to U+2069, as UTF-8: embeddings, overrides, isolates, and what ends them."""
+"""U+202A to U+202E and U+2066 to U+2069, as UTF-8: embeddings, overrides, isolates and their ends."""
 
 
 class DirectionMiddleware:
-    """Takes explicit directional orders out of HTML.
+    """Removes explicit directional controls from HTML.
 
-    No template of ours has one, so each is of somebody's name or note, where it may have no end and then
-    turns round what follows. An element that isolates (`<bdi>`, class `name`) is no help against an order
-    that ends the isolation itself, and attributes and titles have no elements. What is written from right to
-    left needs none of them: letters know their direction, and isolated names keep it to themselves.
-    Documents that are handed out as files stay as they are, byte by byte.
+    Our templates have none, so each comes from a user's name or note, where it may lack its end and reorder
+    the following text. An isolating element (`<bdi>`, class `name`) does not help against a control that ends
+    the isolation, and attributes and titles have no elements. Right-to-left text needs no controls: letters
+    have a direction, and isolated names do not affect their surroundings. Downloads stay unchanged, byte by
+    byte.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

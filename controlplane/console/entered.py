@@ -1,4 +1,4 @@
-"""Texts as people enter them: what is longer than its place is refused with the bound, never cut."""
+"""Checked form texts: a text over its limit is refused, never cut."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from controlplane.platform.lengths import checked_text
 
 
 def entered(request: HttpRequest, name: str, *, most: int) -> str:
-    """The form's field without blanks at its ends. Raises InvalidInputError, naming the field."""
+    """Return the form's field without surrounding blanks. Raises InvalidInputError, naming the field."""
     return checked_text(request.POST.get(name, ""), field=name, most=most)
 
 
 def fitting(values: Mapping[str, str], most: Mapping[str, int]) -> dict[str, str]:
-    """`values` that are kept to be shown again, once none is longer than `most` says.
+    """Return `values` if none is longer than its limit in `most`, else they are shown again.
 
-    Raises InvalidInputError, naming the first field that is.
+    Raises InvalidInputError, naming the first field that is too long.
     """
     return {name: checked_text(text, field=name, most=most[name]) for name, text in values.items()}

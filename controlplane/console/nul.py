@@ -1,4 +1,4 @@
-"""400 where what a page is sent holds a NUL, which no text of a database may."""
+"""Answers 400 to a form with a NUL character, which no database text can hold."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _API: Final = "/api/"
 
 
 class FormNulMiddleware:
-    """Looks once through forms and queries of all pages, before their views do.
+    """Checks forms and queries of all pages before their views run.
 
-    PostgreSQL refuses such a text in the midst of a query, and the page would be a 500. Nobody types a NUL:
-    it comes with text that was pasted from a file. The REST API checks its fields itself.
+    PostgreSQL refuses such a text in the middle of a query, and the page would be a 500. NUL characters come
+    with text pasted from files. The REST API checks its own fields.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -29,7 +29,7 @@ class FormNulMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        """Behind the check against forgery, which reads the form as well."""
+        """Check the request, after the CSRF check, which reads the form as well."""
         if request.path_info.startswith(_API):
             return None
         sent = [pair for form in (request.GET, request.POST) for pair in form.lists()]

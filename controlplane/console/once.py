@@ -1,4 +1,4 @@
-"""A form that books money: sent twice, it is booked once."""
+"""Forms that book money: a form that is sent twice is booked once."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _LEASE: Final = dt.timedelta(seconds=60)
 
 
 def booked_once(request: HttpRequest, *, what: str, parts: Iterable[str], book: Callable[[], object]) -> None:
-    """Calls `book` in a transaction, unless the same form was booked before: its `once` tells.
+    """Call `book` in a transaction, unless a form with the same `once` value was booked before.
 
     Args:
-        what: names the kind of form, and `parts` what it says.
+        what: the kind of form.
+        parts: the form's contents.
 
     Raises:
         InvalidInputError: the form has no `once`.
-        ConflictError: `once` stood for something else, or the same form is under way.
+        ConflictError: `once` belongs to other contents, or the same form is being booked.
     """
     once = request.POST.get("once", "")
     if not 16 <= len(once) <= 64:
         raise InvalidInputError(_("open the page anew, and enter it once more"), field="once")
     asked = fingerprint(part.encode() for part in parts)
-    # No header can have a blank in its key: pages' keys are none of REST's.
+    # Keys of pages contain a blank, which no header's key can, so they never collide with the REST API's.
     claim = claim_take(scope=f"user:{request.user.pk}", key=f"{what} {once}", fingerprint=asked, lease=_LEASE)
     if isinstance(claim, Answer):
         return

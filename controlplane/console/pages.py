@@ -1,4 +1,4 @@
-"""Who may see a tenant's page, and how the errors of services become pages."""
+"""Access to pages, and the translation of services' errors to pages."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenants_of
 
 SESSION_TENANT = "tenant"
-"""Session key of the tenant last looked at; the address alone says whose page a page is."""
+"""Session key of the last visited tenant; only the URL decides which tenant's page is shown."""
 
 
 def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Sends visitors to the login page, also from within an htmx request."""
+    """Send visitors to the login page, also within an htmx request."""
 
     @wraps(view)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -53,7 +53,7 @@ def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespon
 
 
 def _page_of_address(request: HttpRequest, header: str) -> str:
-    """Path and query of the page that a header says the request is from; what is not ours is the entry."""
+    """Return path and query of the page in a header; the entry page for a foreign or missing one."""
     here = urlsplit(request.headers.get(header, ""))
     if not here.path or here.netloc not in ("", request.get_host()):
         return reverse("console:entry")
@@ -63,12 +63,12 @@ def _page_of_address(request: HttpRequest, header: str) -> str:
 def tenant_page(
     read: Permission, write: Permission | None = None
 ) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Hands the view the tenant that its address names, to members whose role has the permission.
+    """Pass the tenant in the URL to the view, for members whose role has the permission.
 
-    Another's tenant and one that does not exist are the same 404, so that ids cannot be probed.
+    Another's tenant and an unknown one are the same 404, so that ids cannot be probed.
 
     Args:
-        read, write: what GET needs, and what POST does; `write` may be left out where they are the same.
+        read, write: permissions for GET and for POST; `write` defaults to `read`.
     """
     needs = {"GET": read, "HEAD": read, "POST": write or read}
 
@@ -109,13 +109,13 @@ def _page_of(
 
 
 def page_access(request: HttpRequest) -> Access:
-    """What who looks at a tenant's page may do there; only below `tenant_page`."""
+    """Return the member's access to the tenant; only within `tenant_page`."""
     access: Access = request.access  # type: ignore[attr-defined]
     return access
 
 
 def staff_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A page of the operator's, about no tenant: for staff. To others it does not exist."""
+    """Decorate a staff page, which belongs to no tenant. For others it is a 404."""
 
     @signed_in
     @wraps(view)
@@ -134,7 +134,7 @@ def staff_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespo
 
 @signed_in
 def entry(request: HttpRequest) -> HttpResponse:
-    """`/`: on to the tenant last looked at; who has none is told what to do."""
+    """`/`: redirect to the last visited tenant, or explain that the user has none."""
     assert isinstance(request.user, User)
     preferred = user_access(user=request.user, preferred=request.session.get(SESSION_TENANT))
     access = preferred or user_access(user=request.user)
@@ -144,7 +144,7 @@ def entry(request: HttpRequest) -> HttpResponse:
 
 
 def shell(request: HttpRequest) -> dict[str, object]:
-    """Context of every page: the tenant, what its member may do, those to switch to, the theme, the nonce.
+    """Return every page's context: tenant, permissions, tenants to switch to, theme, nonce.
 
     `may` holds each permission's name with an underscore for its dot: `{% if may.keys_write %}`.
     """
@@ -162,7 +162,7 @@ def shell(request: HttpRequest) -> dict[str, object]:
 
 
 def field_errors(error: ControlPlaneError, *, conflict_field: str) -> dict[str, str]:
-    """A service's refusal by form field, in the words of the REST API; raises what is no refusal."""
+    """Return a service's refusal by form field, in the words of the REST API; reraise other errors."""
     match error:
         case InvalidInputError():
             return {error.field or conflict_field: str(error)}

@@ -1,4 +1,4 @@
-"""Long lists in pages, searched by name: cut as the REST API cuts them."""
+"""Pagination and name search of long lists, as in the REST API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[M]):
-    """Rows, and the queries of the pages before and after them, None where there are none."""
+    """Rows, and the queries of the previous and next pages; None if there is none."""
 
     rows: list[M]
     previous: str | None
@@ -26,10 +26,10 @@ class Page(Generic[M]):
 
 
 def page_of(request: HttpRequest, rows: QuerySet[M]) -> Page[M]:
-    """The page that the request's `cursor` names, else the first.
+    """Return the page of the request's `cursor`, by default the first.
 
     Raises:
-        Http404: no page ever gave that cursor.
+        Http404: the cursor is invalid.
     """
     pages = CursorPages()
     try:
@@ -40,7 +40,7 @@ def page_of(request: HttpRequest, rows: QuerySet[M]) -> Page[M]:
 
 
 def searched(request: HttpRequest) -> str:
-    """What the request looks for by name; '' for nothing."""
+    """Return the request's search text; '' for none."""
     return request.GET.get("search", "").strip()[:200]
 
 

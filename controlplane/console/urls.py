@@ -1,4 +1,4 @@
-"""The web UI's addresses. The tenant stands in the address, so that no tab acts for another's tenant."""
+"""The web UI's URLs. Each names its tenant, so that no browser tab acts for another tenant."""
 
 from __future__ import annotations
 

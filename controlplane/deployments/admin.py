@@ -1,4 +1,4 @@
-"""Deployments and copies for staff."""
+"""Django admin pages for deployments and copies (staff only)."""
 
 from __future__ import annotations
 

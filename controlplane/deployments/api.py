@@ -1,4 +1,4 @@
-"""REST of copies (staff)."""
+"""REST endpoints for copies (staff only)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class CopiesApi(generics.ListAPIView[Copy]):
     @idempotent()
     @extend_schema(request=CopyInput, responses={201: CopySerializer})
     def post(self, request: Request) -> Response:
-        """Puts a server into the route table; the same place again returns its copy."""
+        """Registers a server in the route table; registering it again returns the existing copy."""
         data = CopyInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data

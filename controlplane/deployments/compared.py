@@ -1,4 +1,4 @@
-"""A deployment's desired state and what was seen of it last, side by side."""
+"""Compare a deployment's desired state with its last observed state."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from controlplane.deployments.scaling.selectors import copies_in_force, scaling_
 
 _COPY_KINDS: Final = ("worker", "server")
 _UNPLACED: Final = (Deployment.Hosting.ON_DEMAND, Deployment.Hosting.FUSED)
-"""Ways of hosting that keep no adapter in place."""
+"""Hosting modes that place no adapters ahead of requests."""
 
 
 class Verdict(StrEnum):
-    """How what was seen stands to what is wanted."""
+    """How the observed value compares with the desired value."""
 
     SAME = "same"
     DIFFERS = "differs"
     UNKNOWN = "unknown"
-    """It was not looked at yet, or its target does not tell."""
+    """Not observed yet, or the target does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One thing of a deployment: `what` is copies, base, image, instance_type, adapters or generation;
-    `seen` is "" where nothing was seen of it."""
+    """One compared property of a deployment.
+
+    Attributes:
+        what: copies, base, image, instance_type, adapters or generation.
+        seen: the observed value; "" where nothing was observed.
+    """
 
     what: str
     wanted: str
@@ -41,15 +45,18 @@ class Compared:
 
 
 def compared(deployment: Deployment) -> list[Compared]:
-    """Each thing that may differ. Of a deployment that is being removed: what is left of it."""
+    """Return the comparison of each property.
+
+    A deployment that is being removed is compared by its remaining copies and adapters only.
+    """
     placed = [] if deployment.hosting in _UNPLACED else [_adapters(deployment)]
     if not deployment.is_wanted:
         return [_copies(deployment), *placed]
-    told = [_copies(deployment), _told(deployment, "base", _base(deployment))]
+    rows = [_copies(deployment), _reported(deployment, "base", _base(deployment))]
     if deployment.target.kind == Target.Kind.SAGEMAKER:
-        told.append(_told(deployment, "image", deployment.image or DEFAULT_IMAGE))
-        told.append(_told(deployment, "instance_type", deployment.instance_type))
-    return [*told, *placed, _generation(deployment)]
+        rows.append(_reported(deployment, "image", deployment.image or DEFAULT_IMAGE))
+        rows.append(_reported(deployment, "instance_type", deployment.instance_type))
+    return [*rows, *placed, _generation(deployment)]
 
 
 def _copies(deployment: Deployment) -> Compared:
@@ -64,24 +71,27 @@ def _copies(deployment: Deployment) -> Compared:
 
 
 def copies_there(deployment: Deployment) -> int:
-    """How many serve, as the last look saw it; at SageMaker one row of the routes stands for all."""
+    """Return the number of serving copies at the last observation.
+
+    The count comes from the observed resources, since on SageMaker one `Copy` row stands for all copies.
+    """
     return _running(deployment.resources)[0]
 
 
 def _bounds(deployment: Deployment) -> tuple[int, int]:
-    """(fewest, most) copies that are to be there now."""
+    """Return the (minimum, maximum) number of copies wanted now."""
     if not deployment.is_wanted:
         return 0, 0
     if deployment.target.kind == Target.Kind.OPENAI_HTTP:
         servers = len(deployment.urls or deployment.target.urls)
         return servers, servers
     least, most = copies_in_force(deployment, scaling_of(deployment), timezone.now())
-    # On a host as many run as are wanted; SageMaker's autoscaler chooses between the two.
+    # A host runs exactly the minimum; SageMaker's autoscaler chooses a number within the bounds.
     return (least, least) if deployment.target.kind == Target.Kind.LOCAL else (least, most)
 
 
 def _running(resources: list[dict[str, Any]]) -> tuple[int, int]:
-    """Copies that serve, and how many of them are not of the desired state."""
+    """Return (serving copies, copies among them that differ from the desired state)."""
     count = stale = 0
     for item in resources:
         copies = int(item.get("has", {}).get("copies", 0))
@@ -93,15 +103,15 @@ def _running(resources: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _base(deployment: Deployment) -> str:
-    """As its copies tell it: the name that they serve under, or where their weights are from."""
+    """Return the desired `base` value: the served model name, or the checkpoint's location."""
     if deployment.target.kind == Target.Kind.OPENAI_HTTP:
         return deployment.base_model.served_name
     state = copies_state(deployment.base_model, state_values(deployment), strict=False)
     return str(state["checkpoint"])
 
 
-def _told(deployment: Deployment, what: str, wanted: str) -> Compared:
-    """By what all resources that tell it have."""
+def _reported(deployment: Deployment, what: str, wanted: str) -> Compared:
+    """Compare `wanted` with the values of `what` that the observed resources report."""
     found = (item.get("has", {}).get(what, "") for item in deployment.resources)
     seen = list(dict.fromkeys(value for value in found if value))
     verdict = Verdict.UNKNOWN if not seen else Verdict.SAME if seen == [wanted] else Verdict.DIFFERS
@@ -114,15 +124,19 @@ def _adapters(deployment: Deployment) -> Compared:
     leaving = rows.exclude(leaves_at=None).count()
     wanted, ready = coming.total() if deployment.is_wanted else 0, coming[Placement.Status.READY]
     failed = coming[Placement.Status.FAILED]
-    told = [str(ready), *([f"{failed} failed"] if failed else []), *([f"{leaving} leave"] if leaving else [])]
+    parts = [
+        str(ready),
+        *([f"{failed} failed"] if failed else []),
+        *([f"{leaving} leave"] if leaving else []),
+    ]
     if deployment.observed_at is None:
         return Compared("adapters", str(wanted), "", Verdict.UNKNOWN)
     same = ready == wanted and not leaving
-    return Compared("adapters", str(wanted), ", ".join(told), Verdict.SAME if same else Verdict.DIFFERS)
+    return Compared("adapters", str(wanted), ", ".join(parts), Verdict.SAME if same else Verdict.DIFFERS)
 
 
 def _generation(deployment: Deployment) -> Compared:
-    """Whether the newest change of the desired state is in force, whole."""
+    """Compare the newest generation of the desired state with the one fully in force."""
     wanted, seen = deployment.generation, deployment.observed_generation
     verdict = Verdict.SAME if wanted == seen else Verdict.DIFFERS if seen else Verdict.UNKNOWN
     return Compared("generation", str(wanted), str(seen) if seen else "", verdict)

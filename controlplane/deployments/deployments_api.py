@@ -1,4 +1,4 @@
-"""REST of targets and deployments (staff)."""
+"""REST endpoints for targets and deployments (staff only)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TargetsApi(generics.ListAPIView[Target]):
     @idempotent()
     @extend_schema(request=TargetInput, responses={201: DeploymentTargetSerializer})
     def post(self, request: Request) -> Response:
-        """Names a place for deployments. Nothing is called there yet."""
+        """Creates a target. No call to it is made yet."""
         data = TargetInput(data=request.data)
         data.is_valid(raise_exception=True)
         target = target_create(**data.validated_data)
@@ -71,7 +71,7 @@ class TargetApi(ObjectApi[Target]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, target: str) -> Response:
-        """Forgets it; refused while deployments are in it."""
+        """Deletes the target; refused while it has deployments."""
         target_remove(target=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -87,7 +87,7 @@ class DeploymentsApi(generics.ListAPIView[Deployment]):
     @idempotent()
     @extend_schema(request=DeploymentInput, responses={201: DeploymentSerializer})
     def post(self, request: Request) -> Response:
-        """Says what is to be there; a Celery worker makes it."""
+        """Records the desired state of a new deployment; a Celery worker creates its resources."""
         data = DeploymentInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -113,13 +113,13 @@ class DeploymentApi(OneDeploymentApi):
 
     @conditional()
     def get(self, request: Request, deployment: str) -> Response:
-        """What is wanted, and what was seen last."""
+        """Returns the desired state and the last observed state."""
         return self.shown()
 
     @conditional()
     @extend_schema(request=DesiredInput, responses=DeploymentSerializer)
     def patch(self, request: Request, deployment: str) -> Response:
-        """Changes what is wanted; what is left out stays."""
+        """Changes the desired state; omitted fields keep their values."""
         found = self.get_object()
         data = DesiredInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -129,7 +129,7 @@ class DeploymentApi(OneDeploymentApi):
     @conditional()
     @extend_schema(responses={202: DeploymentSerializer})
     def delete(self, request: Request, deployment: str) -> Response:
-        """Has all of it taken away, routes first. Read it until it is no more (404)."""
+        """Removes the deployment, routes first. Poll it until it returns 404."""
         deployment_remove(deployment=self.get_object())
         return self.shown(status.HTTP_202_ACCEPTED)
 
@@ -140,13 +140,13 @@ class DeploymentRetryApi(OneDeploymentApi):
     @idempotent()
     @extend_schema(request=None, responses=DeploymentSerializer)
     def post(self, request: Request, deployment: str) -> Response:
-        """Looks at it now, and makes anew what failed."""
+        """Reconciles the deployment now and recreates failed resources."""
         deployment_retry(deployment=self.get_object())
         return self.shown()
 
 
 class PlacementsApi(generics.ListAPIView[Placement]):
-    """Adapters that are on a deployment, or on their way."""
+    """Adapters that are placed on a deployment or being placed."""
 
     permission_classes = (Staff,)
     serializer_class = PlacementSerializer
@@ -158,7 +158,7 @@ class PlacementsApi(generics.ListAPIView[Placement]):
 
 
 class StepsApi(generics.ListAPIView[DeploymentStep]):
-    """What was done, by whom and why, newest first."""
+    """Journal of a deployment: steps with actor and cause, newest first."""
 
     permission_classes = (Staff,)
     serializer_class = DeploymentStepSerializer

@@ -1,4 +1,4 @@
-"""A deployment's rows as the desired state that a provisioner is given."""
+"""Build the desired state that a provisioner gets from a deployment's rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from controlplane.deployments.sizing import Load, Requirements, Shape, requireme
 from controlplane.errors import InvalidInputError
 
 _UPDATES: Final = ("update_inference_component", "update_endpoint")
-_ASKED: Final = ("create", "update", "retry", "rollout.start", "rollout.take_back")
-"""Steps of people, after which what was tried may be tried again."""
+_OPERATOR_STEPS: Final = ("create", "update", "retry", "rollout.start", "rollout.take_back")
+"""Steps of operators, after which earlier failed updates may be tried again."""
 
 
 def desired_of(deployment: Deployment) -> Desired:
-    """The whole of it, as the rows are now."""
+    """Return the deployment's complete desired state at this moment.
+
+    Raises:
+        ProvisioningError: the deployment's variant is no longer in the catalogue.
+    """
     now, base = timezone.now(), deployment.base_model
     rows = list(deployment.placements.all())
     scaling = scaling_of(deployment)
@@ -61,15 +65,23 @@ def desired_of(deployment: Deployment) -> Desired:
 
 
 def endpoint_is_shared(deployment: Deployment) -> bool:
-    """Whether another deployment that is not gone yet is on the same endpoint."""
+    """Return True if another deployment that is not removed uses the same endpoint."""
     others = Deployment.objects.filter(target_id=deployment.target_id, endpoint=deployment.endpoint)
     return bool(deployment.endpoint) and others.filter(removed_at=None).exclude(pk=deployment.pk).exists()
 
 
 def _tried(deployment: Deployment) -> frozenset[str]:
-    """The newest of each resource: one before it went through, and may be wanted again."""
-    asked = deployment.steps.filter(action__in=_ASKED).order_by("-pk").values_list("pk", flat=True).first()
-    updates = deployment.steps.filter(action__in=_UPDATES, pk__gt=asked or 0).order_by("-pk")
+    """Return the cause of each resource's newest update since an operator's last step.
+
+    Older updates of a resource succeeded, so they may become necessary again.
+    """
+    last_step = (
+        deployment.steps.filter(action__in=_OPERATOR_STEPS)
+        .order_by("-pk")
+        .values_list("pk", flat=True)
+        .first()
+    )
+    updates = deployment.steps.filter(action__in=_UPDATES, pk__gt=last_step or 0).order_by("-pk")
     newest: dict[str, str] = {}
     for resource, cause in updates.values_list("resource", "cause")[:100]:
         newest.setdefault(resource, cause)
@@ -77,10 +89,10 @@ def _tried(deployment: Deployment) -> frozenset[str]:
 
 
 def requirements_of(deployment: Deployment) -> Requirements:
-    """What one copy takes of the instance type, by the checkpoint's shapes and the options.
+    """Return the compute requirements of one copy, by the checkpoint's shapes and the options.
 
     Raises:
-        InvalidInputError: the type is unknown, or a copy does not fit; the text says what would.
+        InvalidInputError: the instance type is unknown, or a copy does not fit; the message says what would.
     """
     image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     fused = deployment.hosting == Deployment.Hosting.FUSED

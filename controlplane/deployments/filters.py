@@ -1,4 +1,4 @@
-"""What the lists of copies, targets and deployments can be narrowed by."""
+"""Query filters for the lists of copies, targets and deployments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One owner a deployment: a lease in its row, taken by a conditional UPDATE, in force until it expires."""
+"""One owner per deployment: a lease in its row, taken by a conditional UPDATE and valid until it expires."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from django.utils import timezone
 from controlplane.deployments.models import Deployment
 
 LEASE: Final = timedelta(seconds=90)
-"""Longer than any one call of a provisioner takes: its clients give up sooner."""
+"""Longer than any single call of a provisioner, whose clients time out earlier."""
 _RENEW_AFTER: Final = 15.0
 
 
 class LeaseLostError(Exception):
-    """Another owner has taken over: this one must change nothing any more."""
+    """Another owner took the lease; this one must not change anything any more."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """The right to drive one deployment. Whoever dies keeps others away until it expires, no longer."""
+    """The exclusive right to reconcile one deployment.
+
+    A crashed owner blocks others only until the lease expires.
+    """
 
     deployment_id: int
     owner: str
@@ -32,10 +35,10 @@ class Lease:
 
     @classmethod
     def take(cls, *, deployment_id: int, due: bool = False) -> Self | None:
-        """None while another holds it, or when there is no such deployment.
+        """Take the lease; None while another owner holds it, or if the deployment does not exist.
 
         Args:
-            due: only when its time has come: of several messages for one look the others are late.
+            due: take it only if `next_at` has passed, so that duplicate messages for one run do nothing.
         """
         now, owner = timezone.now(), secrets.token_hex(16)
         free = Q(lease_owner="") | Q(lease_until=None) | Q(lease_until__lte=now)
@@ -46,24 +49,25 @@ class Lease:
         return cls(deployment_id, owner, time.monotonic()) if taken else None
 
     def renew(self, *, now: bool = False) -> None:
-        """Keeps it for as long again; to be called before every call to the target.
+        """Extend the lease; call it before every call to the target.
 
         Args:
-            now: however short ago it was renewed. In a transaction nobody takes over before its end.
+            now: renew even if the last renewal was recent. In a transaction the row's lock then keeps other
+                owners out until its end.
 
         Raises:
-            LeaseLostError: it expired, and another took it.
+            LeaseLostError: the lease expired, or another owner holds it.
         """
-        # The clock is the database row's; an owner that slept through its lease finds another's name there.
+        # An owner that slept through its lease finds it expired, or another owner's name in the row.
         if now or time.monotonic() - self.renewed > _RENEW_AFTER:
             self.write(lease_until=timezone.now() + LEASE)
             self.renewed = time.monotonic()
 
     def write(self, **values: Any) -> None:
-        """Changes the deployment's row, which only the owner may.
+        """Update the deployment's row, which only the lease's owner may do.
 
         Raises:
-            LeaseLostError: another has taken over; nothing is changed.
+            LeaseLostError: the lease expired, or another owner holds it; nothing is changed.
         """
         rows = Deployment.objects.filter(
             pk=self.deployment_id, lease_owner=self.owner, lease_until__gt=timezone.now()
@@ -72,7 +76,7 @@ class Lease:
             raise LeaseLostError
 
     def release(self) -> None:
-        """Lets the next one in at once."""
+        """Release the lease, so that another owner can take it at once."""
         Deployment.objects.filter(pk=self.deployment_id, lease_owner=self.owner).update(
             lease_owner="", lease_until=None
         )

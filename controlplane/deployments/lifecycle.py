@@ -1,4 +1,4 @@
-"""What people do to deployments: each change is recorded and handed to the reconciler."""
+"""Operators' changes to deployments: each change is recorded and handed to the reconciler."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     Target.Kind.LOCAL: (Hosting.ON_DEMAND,),
     Target.Kind.OPENAI_HTTP: (Hosting.API, Hosting.ON_DEMAND, Hosting.FUSED),
 }
-"""Of each kind of target, the first being the default."""
+"""Hosting modes by kind of target; the first one is the default."""
 CHANGEABLE: Final = (
     "min_copies", "max_copies", "instance_type", "min_instances", "max_instances", "variant", "urls", "image",
     "image_family", "options", "environment", "compute", "adapter_scope",
 )  # fmt: skip
-"""Fields of the desired state that may change; the others are what a deployment is."""
+"""Fields of the desired state that can be changed; the others identify the deployment."""
 _OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
 _RESERVED_NAME: Final = re.compile(r".*-([0-9a-f]{8}|[0-9a-f]{20})")
-"""Names that end as those of our resources do: one could be taken for another deployment's."""
+"""Names that end like those of our resources could be mistaken for another deployment's resources."""
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
 _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 
@@ -54,16 +54,16 @@ _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 def deployment_create(
     *, name: str, target: Target, base_model: BaseModel, hosting: str = "", endpoint: str = "", **values: Any
 ) -> Deployment:
-    """Records what is to be there; the reconciler makes it.
+    """Record the desired state of a new deployment; the reconciler creates its resources.
 
     Args:
-        hosting: left out, the first of the target's kind.
-        endpoint: of sagemaker, a name that several base models' deployments share.
-        values: those of CHANGEABLE that are not left at their defaults.
+        hosting: hosting mode; "" for the default of the target's kind.
+        endpoint: sagemaker: a name that deployments of several base models share.
+        values: fields of CHANGEABLE that differ from their defaults.
 
     Raises:
-        InvalidInputError: a value is malformed, out of its bounds, or not for this kind of target.
-        ConflictError: the name is taken, or the shared endpoint is of other instances.
+        InvalidInputError: a value is malformed, out of bounds, or not valid for this kind of target.
+        ConflictError: the name is taken, or the shared endpoint has other instances.
     """
     if SLUG_PATTERN.fullmatch(name) is None or len(name) > 36 or _RESERVED_NAME.fullmatch(name):
         raise InvalidInputError(
@@ -72,7 +72,7 @@ def deployment_create(
             " hexadecimal digits, as the names of its resources do",
             field="name",
         )
-    # Under the target's lock, so that of two deployments on one endpoint the second sees the first.
+    # Lock the target so that the second of two deployments on one endpoint sees the first.
     target = Target.objects.select_for_update().get(pk=target.pk)
     if Deployment.objects.filter(name=name, removed_at=None).exists():
         raise ConflictError(f"there is a deployment {name!r} already")
@@ -84,21 +84,23 @@ def deployment_create(
     deployment.save()
     step_add(deployment, "create", deployment.name, f"{base_model.name} in {target.name}")
     enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
-    audit_record(tenant="", action="deployment.create", target=deployment, after=_told(deployment))
+    audit_record(
+        tenant="", action="deployment.create", target=deployment, after=_desired_snapshot(deployment)
+    )
     return deployment
 
 
 @transaction.atomic
 def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
-    """Replaces what is given of CHANGEABLE; the reconciler follows.
+    """Replace the given fields of CHANGEABLE; the reconciler applies them.
 
     Raises:
-        InvalidInputError: as of `deployment_create`.
-        ConflictError: it is being removed, a rollout changes its copies, or others share the endpoint
-            whose instances would change.
+        InvalidInputError: as for `deployment_create`.
+        ConflictError: the deployment is being removed, a rollout is changing its copies, or its instances
+            would differ from those of its shared endpoint.
     """
     row = deployment_locked(deployment)
-    before = _told(row)
+    before = _desired_snapshot(row)
     if set(values) & set(ROLLED) and (active := deployment_rollout_active(deployment=row)) is not None:
         raise ConflictError(f"{active} is {active.status}: let it end, or abort it")
     for field, value in values.items():
@@ -106,7 +108,7 @@ def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
     deployment_check(row)
     if (policy := policy_of(row)) is not None:
         policy_check(row, policy)
-    changed = [field for field in CHANGEABLE if before[field] != _told(row)[field]]
+    changed = [field for field in CHANGEABLE if before[field] != _desired_snapshot(row)[field]]
     if not changed:
         return row
     row.generation += 1
@@ -116,23 +118,25 @@ def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
         row.routes_version = 0
         fields.append("routes_version")
     row.save(update_fields=fields)
-    told = ", ".join(f"{field}: {before[field]} -> {getattr(row, field)}" for field in changed)
-    step_add(row, "update", row.name, told)
+    summary = ", ".join(f"{field}: {before[field]} -> {getattr(row, field)}" for field in changed)
+    step_add(row, "update", row.name, summary)
     if policy is None and "min_copies" in changed and row.target.kind != Target.Kind.OPENAI_HTTP:
-        _grown_by_hand(row, before=int(before["min_copies"]))
+        _record_manual_scaling(row, before=int(before["min_copies"]))
     if policy is not None and "min_copies" in changed:
-        base_publish(row.base_model)  # whether requests may be held depends on it
+        base_publish(row.base_model)  # min_copies decides whether gateways hold requests
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
-    audit_record(tenant="", action="deployment.update", target=row, before=before, after=_told(row))
+    audit_record(
+        tenant="", action="deployment.update", target=row, before=before, after=_desired_snapshot(row)
+    )
     return row
 
 
 @transaction.atomic
 def deployment_remove(*, deployment: Deployment) -> Deployment:
-    """Has everything of it taken away, the routes first; asked for again, nothing changes.
+    """Start the removal of a deployment and its resources, routes first; repeated calls change nothing.
 
     Raises:
-        ConflictError: it is gone already.
+        ConflictError: it is already removed.
     """
     row = Deployment.objects.select_for_update().get(pk=deployment.pk)
     if row.removed_at is not None:
@@ -150,18 +154,18 @@ def deployment_remove(*, deployment: Deployment) -> Deployment:
     rollouts_end_with(deployment=row)
     step_add(row, "remove", row.name, "asked for")
     if policy_of(row) is not None:
-        base_publish(row.base_model)  # nobody waits for a copy of it any more
+        base_publish(row.base_model)  # gateways must stop holding requests for its copies
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
-    audit_record(tenant="", action="deployment.remove", target=row, before=_told(row))
+    audit_record(tenant="", action="deployment.remove", target=row, before=_desired_snapshot(row))
     return row
 
 
 @transaction.atomic
 def deployment_retry(*, deployment: Deployment) -> Deployment:
-    """Has it looked at now, and what failed made anew.
+    """Reconcile a deployment now and recreate failed resources.
 
     Raises:
-        ConflictError: it is gone.
+        ConflictError: it is removed.
     """
     row = deployment_locked(deployment, removing=True)
     row.next_at = row.retry_at = timezone.now()
@@ -174,7 +178,14 @@ def deployment_retry(*, deployment: Deployment) -> Deployment:
 
 
 def deployment_locked(deployment: Deployment, *, removing: bool = False) -> Deployment:
-    """Its row as it is, which nobody else changes until the transaction ends. Raises ConflictError."""
+    """Return the deployment's current row, locked until the transaction ends.
+
+    Args:
+        removing: accept a deployment that is being removed.
+
+    Raises:
+        ConflictError: the deployment is removed or, without `removing`, being removed.
+    """
     rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
     row = rows.get(pk=deployment.pk)
     if row.removed_at is not None or not (removing or row.is_wanted):
@@ -182,14 +193,14 @@ def deployment_locked(deployment: Deployment, *, removing: bool = False) -> Depl
     return row
 
 
-def _grown_by_hand(row: Deployment, *, before: int) -> None:
-    """Without a policy nobody else writes down that there are to be more copies, or fewer."""
+def _record_manual_scaling(row: Deployment, *, before: int) -> None:
+    """Record an operator's scale-up; without a policy no autoscaler does so."""
     now = timezone.now()
     if row.min_copies < before:
         scale_ups_overtake(deployment=row, at=now)
         return
     if row.target.kind == Target.Kind.SAGEMAKER:
-        # There more than the fewest may run already.
+        # On SageMaker more copies than the minimum may run already.
         before = max([before, *(int(item.get("has", {}).get("copies", 0)) for item in row.resources)])
         if row.min_copies <= before:
             return
@@ -199,19 +210,19 @@ def _grown_by_hand(row: Deployment, *, before: int) -> None:
     )  # fmt: skip
 
 
-def _told(deployment: Deployment) -> dict[str, Any]:
-    """Its desired state, as the audit log keeps it."""
+def _desired_snapshot(deployment: Deployment) -> dict[str, Any]:
+    """Return the desired state for the audit log."""
     fields = ("name", "target", "base_model", "hosting", "endpoint", *CHANGEABLE)
-    told = snapshot(deployment)
-    return {field: told[field] for field in fields}
+    values = snapshot(deployment)
+    return {field: values[field] for field in fields}
 
 
 def deployment_check(deployment: Deployment) -> None:
-    """Fills in what follows from the rest.
+    """Validate the desired state and fill in derived fields.
 
     Raises:
-        InvalidInputError: a value is malformed, out of its bounds, or not for this kind of target.
-        ConflictError: the shared endpoint is of other instances.
+        InvalidInputError: a value is malformed, out of bounds, or not valid for this kind of target.
+        ConflictError: the shared endpoint has other instances.
     """
     kind = deployment.target.kind
     if deployment.hosting not in HOSTINGS[kind]:

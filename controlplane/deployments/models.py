@@ -1,4 +1,4 @@
-"""Where base models are deployed: targets, desired state and what was seen of it, copies that serve."""
+"""Models of deployments: targets, desired and observed state, and serving copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _new_owner() -> str:
 
 
 class Target(models.Model):
-    """A place that deployments are made in. It names no secret: credentials are the processes' own."""
+    """A place where deployments run. It stores no secrets: processes use their own credentials."""
 
     class Kind(models.TextChoices):
         SAGEMAKER = "sagemaker"
@@ -59,14 +59,14 @@ class Target(models.Model):
 
 
 class Deployment(models.Model):
-    """A base model that is to run in a target, and how far that has come.
+    """A base model to run in a target, with its desired and observed state.
 
-    What people change is the desired state, from `target` to `adapter_scope`; `generation` counts those
-    changes, and retries. The rest the reconciler writes, while it holds the lease.
+    Operators change the desired state, from `target` to `adapter_scope`; `generation` counts their changes
+    and retries. The reconciler writes the other fields while it holds the lease.
     """
 
     class Hosting(models.TextChoices):
-        """How adapters come to the copies."""
+        """How adapters reach the copies."""
 
         COMPONENTS = "components", _("an inference component each")
         PRELOADED = "preloaded", _("all in one archive")
@@ -75,7 +75,7 @@ class Deployment(models.Model):
         API = "api", _("by the server's own routes")
 
     class Scope(models.TextChoices):
-        """Which versions of tenants' adapters are placed."""
+        """Versions of tenants' adapters that are placed."""
 
         ALL = "all", _("every ready version")
         NAMED = "named", _("those that a name or alias means")
@@ -159,18 +159,18 @@ class Deployment(models.Model):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is to be there."""
+        """True unless its removal was requested."""
         return self.removal_asked_at is None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the page need not be asked for again."""
-        still = (self.Status.FAILED, self.Status.REMOVED)
-        return self.status in still or (self.status == self.Status.SERVING and not self.reason)
+        """True if the status is final for now, so that a page stops polling."""
+        final = (self.Status.FAILED, self.Status.REMOVED)
+        return self.status in final or (self.status == self.Status.SERVING and not self.reason)
 
 
 class Placement(models.Model):
-    """One adapter version on a deployment, as the route table wants it and as it was last seen there."""
+    """One adapter version that the route table wants on a deployment, and its last observed status."""
 
     class Status(models.TextChoices):
         WAITING = "waiting"
@@ -199,7 +199,7 @@ class Placement(models.Model):
 
 
 class DeploymentStep(models.Model):
-    """One thing that was done, or refused, or found changed. Rows are only ever added."""
+    """One action, refusal or observed change. Rows are never changed; the oldest are pruned."""
 
     class Outcome(models.TextChoices):
         DONE = "done"
@@ -223,7 +223,7 @@ class DeploymentStep(models.Model):
 
 
 class Copy(models.Model):
-    """One server that serves a base model; its id stands as `endpoint` in usage events."""
+    """One server that serves a base model. Usage events carry its id as `endpoint`."""
 
     class Kind(models.TextChoices):
         WORKER = "worker"
@@ -231,14 +231,14 @@ class Copy(models.Model):
         SAGEMAKER = "sagemaker"
 
     class AdapterNaming(models.TextChoices):
-        """How a SageMaker copy is told which adapter to apply; see `SageMakerTarget.adapters`."""
+        """How requests name the adapter to a SageMaker copy; see `SageMakerTarget.adapters`."""
 
         COMPONENTS = "components"
         REFERENCE = "reference"
         NAME = "name"
 
     class Api(models.TextChoices):
-        """Which of an endpoint's interfaces is called."""
+        """Interface of a SageMaker endpoint that gateways call."""
 
         INVOCATIONS = "invocations"
         OPENAI = "openai"

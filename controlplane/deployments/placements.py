@@ -1,4 +1,4 @@
-"""Which adapters are to be on a deployment: those that the route table sends there."""
+"""Synchronize a deployment's adapter placements with the route table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.deployments.provisioners.base import PlacedAdapter, State
 from controlplane.routes.selectors import route_adapters_of, route_version
 
 PLACING: Final = (Deployment.Hosting.COMPONENTS, Deployment.Hosting.PRELOADED, Deployment.Hosting.API)
-"""Hosting modes in which an adapter has to be brought before it is asked for."""
+"""Hosting modes in which an adapter must be placed ahead of requests."""
 _STATUS: Final[Mapping[State, Placement.Status]] = {
     State.ABSENT: Placement.Status.WAITING,
     State.STARTING: Placement.Status.LOADING,
@@ -29,7 +29,7 @@ _STATUS: Final[Mapping[State, Placement.Status]] = {
 
 
 def adapters_wanted(*, base_model: str, scope: str) -> dict[str, AdapterRef]:
-    """The versions that gateways may send to copies of `base_model`, by engine name."""
+    """Return the adapter versions that gateways may send to copies of `base_model`, by engine name."""
     found: dict[str, AdapterRef] = {}
     for route in route_adapters_of(base_model=base_model):
         numbers = _named(route) if scope == Deployment.Scope.NAMED else set(route.versions)
@@ -39,16 +39,19 @@ def adapters_wanted(*, base_model: str, scope: str) -> dict[str, AdapterRef]:
 
 
 def drain_time() -> timedelta:
-    """From a route's end until what it led to may go: gateways learn of it within a second, and requests that
-    run have the rest."""
+    """Return the time from a route's end until the removal of what it led to.
+
+    Gateways learn of the end within a second; the rest is for running requests.
+    """
     return timedelta(seconds=settings.GRAFTWORK.deployment_drain_seconds)
 
 
 @transaction.atomic
 def placements_sync(*, deployment: Deployment) -> int:
-    """Makes rows for adapters that have come into the routes, and lets those leave that went.
+    """Add placements for adapters that are new in the routes, and schedule departed ones for removal.
 
-    Returns the version of the routes that the rows are of.
+    Returns:
+        the version of the routes that the placements reflect.
     """
     version = route_version() or 0
     if version == deployment.routes_version:
@@ -63,11 +66,11 @@ def placements_sync(*, deployment: Deployment) -> int:
         if name not in known
     )
     rows = deployment.placements
-    back = [name for name, row in known.items() if name in wanted and row.leaves_at]
-    rows.filter(engine_name__in=back).update(leaves_at=None)
-    gone = [name for name, row in known.items() if name not in wanted and row.leaves_at is None]
-    rows.filter(engine_name__in=gone).update(leaves_at=timezone.now() + drain_time())
-    # A change since this run read its row has set the version back: that stands.
+    returned = [name for name, row in known.items() if name in wanted and row.leaves_at]
+    rows.filter(engine_name__in=returned).update(leaves_at=None)
+    departed = [name for name, row in known.items() if name not in wanted and row.leaves_at is None]
+    rows.filter(engine_name__in=departed).update(leaves_at=timezone.now() + drain_time())
+    # Keep the version at 0 if a concurrent change of the deployment has reset it.
     unchanged = Deployment.objects.filter(pk=deployment.pk, generation=deployment.generation)
     unchanged.update(routes_version=version)
     return version
@@ -75,7 +78,7 @@ def placements_sync(*, deployment: Deployment) -> int:
 
 @transaction.atomic
 def placements_settle(*, deployment: Deployment, seen: Mapping[str, PlacedAdapter]) -> None:
-    """Keeps what was seen of each adapter; forgets those that have left."""
+    """Store each adapter's observed status; delete placements that have left."""
     now, changed = timezone.now(), []
     for row in deployment.placements.all():
         found = seen.get(row.engine_name, PlacedAdapter("", State.ABSENT))
@@ -91,6 +94,6 @@ def placements_settle(*, deployment: Deployment, seen: Mapping[str, PlacedAdapte
 
 
 def _named(route: AdapterRoute) -> set[int]:
-    """Versions that the bare name, an alias or an arm of one means."""
+    """Return the versions that the bare name, an alias or an arm of a split refers to."""
     arms = {number for split in route.splits.values() for number, _ in split}
     return {route.default, *route.aliases.values(), *arms}

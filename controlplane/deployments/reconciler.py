@@ -1,8 +1,8 @@
-"""Drives a deployment from what there is to what is wanted: see, act, see again, write down.
+"""Drive a deployment from its observed to its desired state: observe, act, observe again, record.
 
-One run does what can be done now and says when to look again. It may die anywhere: what it made is found
-by the next one, since a provisioner keeps nothing in mind (`provisioners.base`), and what it wrote is
-written while it held the lease.
+One run does what is possible now and schedules the next one. It may crash anywhere: the next run finds what
+it created, since a provisioner keeps no state (`provisioners.base`). A run writes only while it holds the
+lease.
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ Status = Deployment.Status
 Outcome = DeploymentStep.Outcome
 
 MAX_RUN_SECONDS: Final = 30.0
-"""Then the next run goes on, so that no deployment keeps a worker from the others."""
+"""Longest run; the next one continues, so that no deployment blocks a Celery worker."""
 _DECISIONS: Final = 5
-"""Of a rollout's in one run."""
+"""Limit of a rollout's decisions in one run."""
 POLL: Final = timedelta(seconds=2)
 GROWTH: Final = timedelta(seconds=5)
-"""While SageMaker grows: when a machine came is told by looks alone."""
+"""Interval while SageMaker scales up: only observations show when an instance was added."""
 CHECK: Final = timedelta(seconds=60)
-"""How often what serves is compared with what is wanted."""
+"""Interval at which a serving deployment is compared with its desired state."""
 RETRY: Final = timedelta(minutes=5)
-"""After that what failed is made anew."""
+"""Delay after which failed resources are recreated."""
 _FIRST_BACKOFF, _MAX_BACKOFF = 2.0, 120.0
-_TOLD_AT: Final = 3
-"""Looks in a row that were refused, from which on what serves is degraded."""
+_DEGRADED_AFTER: Final = 3
+"""Refused runs in a row from which on a serving deployment is degraded."""
 
 Make = Callable[..., Provisioner]
 
 
 def deployment_reconcile(*, deployment_id: int, make: Make = provisioner_of, due: bool = False) -> bool:
-    """One run. Does nothing while another process drives this deployment.
+    """Run one reconciliation. Does nothing while another process holds the deployment's lease.
 
     Args:
-        make: the provisioner of a target and a desired state, `provisioner_of`'s signature.
-        due: does nothing before the time of the next look, either.
+        make: factory of the provisioner, with `provisioner_of`'s signature.
+        due: also do nothing before `next_at`.
 
     Returns:
-        whether it was this one's turn.
+        True if this process held the lease.
     """
     lease = Lease.take(deployment_id=deployment_id, due=due)
     if lease is None:
@@ -88,15 +88,18 @@ def deployment_reconcile(*, deployment_id: int, make: Make = provisioner_of, due
 
 
 def backoff(failures: int, *, wait: float = 0.0, chance: random.Random | None = None) -> float:
-    """Seconds until the next look after so many failures in a row: doubled each time, with full jitter on
-    the upper half, so that deployments that were throttled together do not come back together."""
+    """Return the seconds until the next run after this many failures in a row.
+
+    The delay doubles each time. Jitter on its upper half keeps deployments that were throttled together from
+    returning together.
+    """
     longest: float = min(_FIRST_BACKOFF * 2.0 ** min(failures, 10), _MAX_BACKOFF)
     return max(wait, longest * (chance or random.SystemRandom()).uniform(0.5, 1.0))
 
 
 @dataclass(slots=True)
 class _Run:
-    """`made` counts this run's steps that went well: what holds up the next one has not held up these."""
+    """One run. `made` counts its successful steps, which the cause of a later refusal did not block."""
 
     lease: Lease
     make: Make
@@ -109,7 +112,7 @@ class _Run:
         self.lease.write(next_at=timezone.now())
 
     def _once(self) -> bool:
-        """A look, and what follows from it; whether a rollout has changed the desired state."""
+        """Observe and act once; return True if a rollout has changed the desired state."""
         deployment = Deployment.objects.select_related("target", "base_model").get(
             pk=self.lease.deployment_id
         )
@@ -129,6 +132,7 @@ class _Run:
         return False
 
     def _keep(self, deployment: Deployment, desired: Desired, provisioner: Provisioner) -> bool:
+        """Apply the desired state; return True if a rollout has changed it."""
         seen = provisioner.observe()
         for text in seen.drift:
             step_add(deployment, "drift", "", text, Outcome.NOTED)
@@ -141,22 +145,22 @@ class _Run:
             self._serve(deployment, seen.places)
         placements_settle(deployment=deployment, seen=seen.adapters)
         scale_ups_observe(deployment=deployment, seen=seen)
-        kept = rules_keep(deployment=deployment, renew=self.lease.renew)
+        placement = rules_keep(deployment=deployment, renew=self.lease.renew)
         if held is not None:
             raise held
         rolling = "" if desired.turn is None else rollout_told(deployment=deployment)
-        self._settle(deployment, seen, rolling, kept)
+        self._settle(deployment, seen, rolling, placement)
         return False
 
     def _renew(self) -> None:
         self.lease.renew(now=True)
 
     def _remove(self, deployment: Deployment, provisioner: Provisioner, *, shared: bool) -> None:
-        """Routes first, then, when the last requests are over, what they led to."""
+        """Remove the routes first and, after the last requests have ended, the resources."""
         now = timezone.now()
         if deployment.drained_at is None:
-            led = self._serve(deployment, ())
-            deployment.drained_at = now + drain_time() if led else now
+            copy_left = self._serve(deployment, ())
+            deployment.drained_at = now + drain_time() if copy_left else now
             self.lease.write(drained_at=deployment.drained_at)
         if deployment.drained_at > now:
             reason = "its last requests are given time to end"
@@ -171,21 +175,24 @@ class _Run:
             self._removed(deployment, shared=shared)
             return
         self.lease.write(
-            status=Status.REMOVING, reason=seen.waiting, resources=_told(seen), observed_at=now,
+            status=Status.REMOVING, reason=seen.waiting, resources=_resource_rows(seen), observed_at=now,
             failures=0, next_at=now + POLL,
         )  # fmt: skip
 
     def _serve(self, deployment: Deployment, places: Sequence[Place]) -> bool:
-        """As `places_serve`, by the owner only: nobody takes over before its commit."""
+        """Call `places_serve` under the lease, which no other owner can take before the commit."""
         with transaction.atomic():
             self._renew()
             return places_serve(deployment=deployment, places=places)
 
     def _do(self, deployment: Deployment, steps: Iterator[Step]) -> tuple[int, ProvisioningError | None]:
-        """Takes steps while there is time; how many, and what ended them that will pass by itself.
+        """Take steps while there is time.
+
+        Returns:
+            the number of steps, and the transient error that ended them.
 
         Raises:
-            ProvisioningError: a refusal that will not.
+            ProvisioningError: a permanent refusal.
         """
         began, count = time.monotonic(), 0
         with closing(steps):  # type: ignore[type-var]  # a generator
@@ -208,11 +215,15 @@ class _Run:
                 self.made += not step.failed
         return count, None
 
-    def _settle(self, deployment: Deployment, seen: Observation, rolling: str, kept: Kept) -> None:
-        """`rolling`: what a rollout that is under way waits for."""
+    def _settle(self, deployment: Deployment, seen: Observation, rolling: str, placement: Kept) -> None:
+        """Write the status that follows from an observation, and when to run again.
+
+        Args:
+            rolling: what an active rollout waits for; "" without one.
+        """
         now, was = timezone.now(), deployment.status
         broken = [row for row in deployment.placements.all() if row.status == Placement.Status.FAILED]
-        values: dict[str, Any] = {"resources": _told(seen), "observed_at": now, "failures": 0}
+        values: dict[str, Any] = {"resources": _resource_rows(seen), "observed_at": now, "failures": 0}
         if seen.failed:
             status, reason, wait = (Status.DEGRADED if seen.places else Status.FAILED), seen.failed, RETRY
         elif rolling:
@@ -225,21 +236,21 @@ class _Run:
             )
         elif seen.unscaled and seen.places:
             status, reason, wait = Status.DEGRADED, seen.unscaled, POLL if seen.waiting else CHECK
-        elif seen.copies_complete and kept.failed:
-            status, reason, wait = Status.DEGRADED, kept.failed, CHECK
+        elif seen.copies_complete and placement.failed:
+            status, reason, wait = Status.DEGRADED, placement.failed, CHECK
         elif seen.complete:
             status, reason, wait = Status.SERVING, "", CHECK
             values["observed_generation"] = deployment.generation
         elif seen.copies_complete and was in (Status.SERVING, Status.DEGRADED):
-            # Adapters come and go all day: nobody is to be woken for one that is merely new.
-            status, reason, wait = Status.SERVING, _moving(deployment, seen), POLL
+            # A new adapter is routine: it must not degrade the status and alert an operator.
+            status, reason, wait = Status.SERVING, _transition_text(deployment, seen), POLL
         else:
             serves = seen.places and was in (Status.SERVING, Status.DEGRADED)
             status, reason, wait = (Status.DEGRADED if serves else Status.WORKING), seen.waiting, POLL
         if is_draining(deployment) or deployment.placements.exclude(leaves_at=None).exists():
             wait = min(wait, drain_time())
-        if kept.within is not None:
-            wait = min(wait, kept.within)
+        if placement.within is not None:
+            wait = min(wait, placement.within)
         if seen.instances is not None and open_ones(deployment).exists():
             wait = min(wait, GROWTH)
         retry_at = _retry_at(deployment, now) if seen.failed or broken else None
@@ -249,8 +260,8 @@ class _Run:
         self.lease.write(status=status, reason=reason, **values, **times)
 
     def _refused(self, deployment: Deployment, error: ProvisioningError) -> None:
-        # Hundreds of calls are throttled now and then, and a quota is given back one by one: who got on is
-        # not made to wait as long as who did not.
+        # Occasional throttling is normal, and quotas are freed one by one: a run that made progress waits
+        # less than one that made none.
         failures, least = (1, 0.0) if self.made else (deployment.failures + 1, error.wait)
         logger.warning("deployment %s: %s", deployment.name, error)
         if str(error) != deployment.reason:
@@ -263,8 +274,8 @@ class _Run:
             status = Status.DEGRADED if deployment.copies.exists() else Status.FAILED
         elif deployment.is_wanted and deployment.status == Status.PENDING:
             status = Status.WORKING
-        elif deployment.is_wanted and deployment.status == Status.SERVING and failures >= _TOLD_AT:
-            # A call that is refused once passes by itself; a quota, or credentials, do not.
+        elif deployment.is_wanted and deployment.status == Status.SERVING and failures >= _DEGRADED_AFTER:
+            # A single refusal often passes by itself; a quota or missing credentials do not.
             status = Status.DEGRADED
         now = timezone.now()
         retry_at = deployment.retry_at if error.transient else _retry_at(deployment, now)
@@ -272,10 +283,13 @@ class _Run:
         self.lease.write(status=status, reason=str(error), failures=failures, **times)
 
     def _removed(self, deployment: Deployment, *, shared: bool) -> None:
-        """Unless this run left the endpoint to another deployment that has gone meanwhile."""
+        """Mark the deployment as removed.
+
+        If another deployment shared the endpoint and was removed meanwhile, run again to delete the endpoint.
+        """
         now = timezone.now()
         with transaction.atomic():
-            # One at a time, so that of two that go together the second finds the first one gone.
+            # Lock the target so that the second of two simultaneous removals sees the first.
             Target.objects.select_for_update().get(pk=deployment.target_id)
             if shared and not endpoint_is_shared(deployment):
                 self.lease.write(reason="its endpoint is left to it", next_at=now)
@@ -289,23 +303,23 @@ class _Run:
             audit_record(tenant="", action="deployment.removed", target=deployment, after={"removed_at": now})
 
 
-def _moving(deployment: Deployment, seen: Observation) -> str:
-    """What is still on its way while all copies serve."""
+def _transition_text(deployment: Deployment, seen: Observation) -> str:
+    """Return what is still in transition while all copies serve."""
     count = Counter(deployment.placements.values_list("status", flat=True))
     coming, leaving = count["waiting"] + count["loading"], count["leaving"]
-    told = [f"{coming} of its adapters are being placed"] if coming else []
-    told += [f"{leaving} leave"] if leaving else []
-    return ", ".join(told) or seen.waiting or "what is not wanted any more is being taken away"
+    parts = [f"{coming} of its adapters are being placed"] if coming else []
+    parts += [f"{leaving} leave"] if leaving else []
+    return ", ".join(parts) or seen.waiting or "what is not wanted any more is being taken away"
 
 
 def _retry_at(deployment: Deployment, now: datetime) -> datetime:
-    """When what has failed is made anew: a time that is not over yet stands."""
+    """Return when failed resources are recreated; a time in the future is kept."""
     at = deployment.retry_at
     return at if at is not None and at > now else now + RETRY
 
 
 def _times(deployment: Deployment, next_at: datetime, retry_at: datetime | None) -> dict[str, Case]:
-    """When to look again, and to make anew; what a change or a retry during this run has set stands."""
+    """Return `next_at` and `retry_at`, unless a change or a retry during this run has set them."""
     unchanged, moment = Q(generation=deployment.generation), DateTimeField()
     return {
         "next_at": Case(When(unchanged, then=Value(next_at)), default=F("next_at"), output_field=moment),
@@ -315,7 +329,7 @@ def _times(deployment: Deployment, next_at: datetime, retry_at: datetime | None)
     }
 
 
-def _told(seen: Observation) -> list[dict[str, Any]]:
+def _resource_rows(seen: Observation) -> list[dict[str, Any]]:
     return [
         {
             "kind": item.kind,

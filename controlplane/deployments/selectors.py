@@ -1,4 +1,4 @@
-"""Reads of copies, targets and deployments."""
+"""Queries for copies, targets and deployments."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from controlplane.errors import NotFoundError
 
 
 def copy_list(*, base_model: BaseModel | None = None) -> QuerySet[Copy]:
-    """All copies, or one base model's, oldest first."""
+    """Return all copies, or those of one base model, oldest first."""
     copies = Copy.objects.select_related("base_model", "deployment")
     return copies.filter(base_model=base_model) if base_model else copies
 
 
 def copy_get(*, copy_id: str) -> Copy:
-    """Raises NotFoundError."""
+    """Return a copy by its id. Raises NotFoundError."""
     copy = Copy.objects.select_related("base_model", "deployment").filter(pk=copy_id).first()
     if copy is None:
         raise NotFoundError(f"there is no copy {copy_id!r}")
@@ -24,7 +24,7 @@ def copy_get(*, copy_id: str) -> Copy:
 
 
 def target_get(*, name: str) -> Target:
-    """Raises NotFoundError naming those that there are."""
+    """Return a target by its name. Raises NotFoundError, which lists the existing targets."""
     target = Target.objects.filter(name=name).first()
     if target is None:
         known = ", ".join(Target.objects.values_list("name", flat=True)) or "none yet"
@@ -33,13 +33,13 @@ def target_get(*, name: str) -> Target:
 
 
 def deployment_list() -> QuerySet[Deployment]:
-    """Those that there are, by name, also while they are being removed."""
+    """Return deployments by name, including deployments under removal."""
     rows = Deployment.objects.filter(removed_at=None).select_related("target", "base_model")
     return rows.prefetch_related("copies").order_by("name", "pk")
 
 
 def deployment_get(*, name: str) -> Deployment:
-    """Raises NotFoundError, also when it has been removed."""
+    """Return a deployment by its name. Raises NotFoundError, also after its removal."""
     deployment = deployment_list().filter(name=name).first()
     if deployment is None:
         raise NotFoundError(f"there is no deployment {name!r}")
@@ -47,10 +47,10 @@ def deployment_get(*, name: str) -> Deployment:
 
 
 def placement_list(*, deployment: Deployment) -> QuerySet[Placement]:
-    """Adapters on a deployment, by engine name."""
+    """Return the adapters on a deployment, by engine name."""
     return Placement.objects.filter(deployment=deployment).order_by("engine_name")
 
 
 def step_list(*, deployment: Deployment) -> QuerySet[DeploymentStep]:
-    """What was done with a deployment, newest first."""
+    """Return a deployment's steps, newest first."""
     return DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")

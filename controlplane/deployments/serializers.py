@@ -1,4 +1,4 @@
-"""Targets and deployments as JSON."""
+"""Serializers of targets and deployments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
 
 
 class TargetInput(StrictSerializer):
-    """Each kind takes its own fields: sagemaker the first five, local the next two, openai_http `urls`."""
+    """Fields by kind: sagemaker takes the first five, local the next two, openai_http `urls`."""
 
     name = serializers.CharField(max_length=40)
     kind = serializers.ChoiceField(choices=Target.Kind.choices)
@@ -96,7 +96,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
 
 
 class DesiredInput(StrictSerializer):
-    """What of a deployment may change later."""
+    """Fields of a deployment that can be changed later."""
 
     min_copies = serializers.IntegerField(min_value=0, max_value=1000, required=False)
     max_copies = serializers.IntegerField(

@@ -1,4 +1,4 @@
-"""Changes of copies."""
+"""Register and remove copies, and publish them to gateways."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from controlplane.webhooks.outbox import event_emit
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-"""What SageMaker takes as the name of an endpoint or inference component."""
+"""Names that SageMaker accepts for an endpoint or inference component."""
 
 
 @transaction.atomic
@@ -42,14 +42,16 @@ def copy_register(
     deployment: Deployment | None = None,
     canary: tuple[str, int] = ("", 0),
 ) -> Copy:
-    """Tells the gateways of a server for `base_model`; the same place again returns the copy it has.
+    """Register a server for `base_model` with the gateways.
+
+    Registering the same location again updates and returns its existing copy.
 
     Args:
-        deployment: whose a new copy is; one that there is stays whose it was.
-        canary: name and percent of the exact share of callers that it gets with its like; see `CanaryRoute`.
+        deployment: owner of a new copy; an existing copy keeps its owner.
+        canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
 
     Raises:
-        InvalidInputError: the kind is unknown, or what it needs is missing or malformed.
+        InvalidInputError: the kind is unknown, or a value that it needs is missing or malformed.
     """
     if kind not in Copy.Kind.values:
         raise InvalidInputError(f"kind must be one of {', '.join(Copy.Kind.values)}", field="kind")
@@ -59,22 +61,22 @@ def copy_register(
         raise InvalidInputError(
             "sagemaker is for copies of kind sagemaker, and needed there", field="sagemaker"
         )
-    place = _place(sagemaker)
-    place["url"] = base_url(url) if url or sagemaker is None else ""
-    how: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
+    location = _location_columns(sagemaker)
+    location["url"] = base_url(url) if url or sagemaker is None else ""
+    settings: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
     if deployment is not None:
-        how["canary"], how["percent"] = canary
+        settings["canary"], settings["percent"] = canary
     if sagemaker is not None:
-        how |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
-    # The base's row is the lock under which its copies change: the published list is always whole.
+        settings |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
+    # Lock the base model's row while its copies change, so that the published list is complete.
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
-    known = Copy.objects.filter(base_model=base_model, **place).first()
+    known = Copy.objects.filter(base_model=base_model, **location).first()
     before = None if known is None else snapshot(known)
     copy, _ = Copy.objects.update_or_create(
         base_model=base_model,
-        **place,
-        defaults=how,
-        create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **how},
+        **location,
+        defaults=settings,
+        create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **settings},
     )
     _publish(base_model)
     audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
@@ -85,10 +87,10 @@ def copy_register(
 
 @transaction.atomic
 def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
-    """Takes a server out of the route table; running streams end by themselves.
+    """Remove a server from the route table; running streams finish.
 
     Raises:
-        ConflictError: it is a deployment's, which alone may take it (`by_deployment`).
+        ConflictError: it belongs to a deployment, which alone may remove it (`by_deployment`).
     """
     if copy.deployment_id is not None and not by_deployment:
         raise ConflictError(
@@ -103,19 +105,21 @@ def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
 
 
 def _emit(event: str, base_model: BaseModel) -> None:
-    """To every tenant that wants to know; where a copy stands is the operator's affair alone."""
-    told = {"base_model": base_model.name, "copies": _copies(base_model).count()}
-    event_emit(tenant=None, type=event, data=told)
+    """Emit an event to every subscribed tenant.
+
+    The event omits where the copy runs, which concerns only the operator.
+    """
+    data = {"base_model": base_model.name, "copies": _copies(base_model).count()}
+    event_emit(tenant=None, type=event, data=data)
 
 
 def base_publish(base_model: BaseModel) -> None:
-    """Tells gateways anew where a base model is, whether its requests may be held, and where its adapters
-    have been placed."""
+    """Publish a base model's copies, hold time and adapter homes to gateways."""
     _publish(BaseModel.objects.select_for_update().get(pk=base_model.pk))
 
 
 def homes_publish(base_model: BaseModel) -> None:
-    """`base_publish`, if gateways have been told of other homes than there are."""
+    """Publish the base model if the adapter homes that gateways know are outdated."""
     copies = set(_copies(base_model).values_list("pk", flat=True))
     known = route_base(base_model=base_model.name)
     if homes_of(base_model_id=base_model.pk, copies=copies) != ({} if known is None else known.homes):
@@ -135,7 +139,7 @@ def _publish(base_model: BaseModel) -> None:
 
 
 def _canary(copies: Sequence[Copy]) -> CanaryRoute | None:
-    """None too where no others are there, which could get the rest."""
+    """Return the canary's route; None without a canary, or without other copies to get the rest."""
     tried = [copy for copy in copies if copy.canary]
     if not tried or len(tried) == len(copies):
         return None
@@ -144,7 +148,7 @@ def _canary(copies: Sequence[Copy]) -> CanaryRoute | None:
 
 
 def _copies(base_model: BaseModel) -> QuerySet[Copy]:
-    """As they are now: `base_model` may carry those that it had when it was read."""
+    """Query the current copies; `base_model` may have cached earlier ones."""
     return Copy.objects.filter(base_model_id=base_model.pk)
 
 
@@ -155,8 +159,8 @@ def _route(copy: Copy) -> CopyRoute:
     return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target)
 
 
-def _place(target: SageMakerTarget | None) -> dict[str, str]:
-    """The columns that say where on SageMaker a copy stands; empty for other kinds."""
+def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
+    """Validate a SageMaker copy's location and return its columns; empty for other kinds."""
     if target is None:
         return {"region": "", "endpoint": "", "component": ""}
     if REGION.fullmatch(target.region) is None:
@@ -180,7 +184,7 @@ def _wrong(name: str, wanted: str, given: str) -> InvalidInputError:
 
 
 def base_url(text: str, *, field: str = "url") -> str:
-    """An HTTP server's base URL without `/v1`. Raises InvalidInputError on anything else."""
+    """Return an HTTP server's base URL without `/v1`. Raises InvalidInputError for anything else."""
     parts = urlsplit(text.strip().rstrip("/").removesuffix("/v1"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InvalidInputError(f"{field} must be like http://host:port, got {text!r}", field=field)

@@ -1,4 +1,4 @@
-"""REST of where a deployment stands: what is wanted beside what is there, a growth that goes on (staff)."""
+"""REST endpoint for a deployment's desired and observed state, and its scale-up in progress (staff only)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DeploymentStateApi(APIView):
 
     @extend_schema(responses=DeploymentStateSerializer)
     def get(self, request: Request, deployment: str) -> Response:
-        """What is wanted beside what was seen last, each difference marked, and how far a growth has come."""
+        """Returns desired and observed values with their differences, and a scale-up's progress."""
         found = deployment_get(name=deployment)
         state = {
             "observed_at": found.observed_at, "compared": compared(found), "scale_up": forecast_of(found),

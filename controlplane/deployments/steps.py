@@ -8,12 +8,12 @@ from controlplane.deployments.models import Deployment, DeploymentStep
 from controlplane.platform.audit.origin import current_origin
 
 KEPT: Final = 2000
-"""Steps of one deployment that are kept."""
+"""Number of steps kept per deployment."""
 _PRUNE_EVERY: Final = 200
 
 
 def actor_name() -> str:
-    """Who acts, as people read it."""
+    """Return the current actor's display name."""
     actor = current_origin().who()
     return (actor.name or actor.id or actor.kind)[:200]
 
@@ -27,7 +27,7 @@ def step_add(
     *,
     seconds: float | None = None,
 ) -> None:
-    """Adds a step, with its time and its actor."""
+    """Add a step to the journal, with its time and actor."""
     step = DeploymentStep.objects.create(
         deployment=deployment, action=action[:60], resource=resource[:200], cause=cause, outcome=outcome,
         actor=actor_name(), seconds=seconds,

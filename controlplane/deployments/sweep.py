@@ -1,4 +1,4 @@
-"""Which deployments are due: by their time, or because the routes name other adapters than before."""
+"""Find deployments that are due: by their time, or because their adapters changed in the routes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from controlplane.platform.queue import enqueue
 from controlplane.routes.selectors import route_adapters_changed, route_version
 
 EXPIRES_S: Final = 10.0
-"""Seconds that a message may wait: later sweeps send others, and a queue that nobody takes does not grow."""
+"""Seconds that a message may wait. Later sweeps send new ones, so an unread queue does not grow."""
 HISTORY: Final = timedelta(days=30)
-"""How long a removed deployment's steps are kept."""
+"""How long the steps of a removed deployment are kept."""
 
 
 def deployments_sweep() -> int:
-    """Enqueues what is due, unless somebody drives it just now; how many."""
+    """Enqueue due deployments without an active lease; return their number."""
     _notice_routes()
     now = timezone.now()
     free = Q(lease_owner="") | Q(lease_until=None) | Q(lease_until__lte=now)
@@ -34,7 +34,7 @@ def deployments_sweep() -> int:
 
 
 def _notice_routes() -> None:
-    """Makes those due whose adapters have changed in the routes since."""
+    """Make deployments due whose adapters changed in the routes."""
     version = route_version() or 0
     behind = Deployment.objects.filter(removal_asked_at=None, hosting__in=PLACING)
     rows = behind.exclude(routes_version=version).values_list("pk", "routes_version", "base_model__name")

@@ -1,4 +1,4 @@
-"""Changes of targets."""
+"""Create and remove targets."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ def target_create(
     address: str = "",
     urls: Sequence[str] = (),
 ) -> Target:
-    """Names a place that deployments may be made in. Nothing is called there yet.
+    """Create a target. No call to it is made yet.
 
     Raises:
-        InvalidInputError: what the kind needs is missing or malformed, or it does not take what was given.
-        ConflictError: there is a target of this name.
+        InvalidInputError: a value that the kind needs is missing or malformed, or a value is not for this
+            kind.
+        ConflictError: a target of this name exists.
     """
     if SLUG_PATTERN.fullmatch(name) is None or len(name) > 40:
         raise _wrong("name", "1-40 lower-case letters, digits and inner hyphens", name)
@@ -74,14 +75,14 @@ def target_create(
 
 @transaction.atomic
 def target_remove(*, target: Target) -> None:
-    """Forgets a target, with the history of deployments that are gone from it.
+    """Delete a target and the history of its removed deployments.
 
     Raises:
-        ConflictError: deployments are in it.
+        ConflictError: it still has deployments, or stores results of optimization jobs.
     """
     row = Target.objects.select_for_update().get(pk=target.pk)
-    there = row.deployments.filter(removed_at=None).values_list("name", flat=True)
-    if names := ", ".join(there):
+    remaining = row.deployments.filter(removed_at=None).values_list("name", flat=True)
+    if names := ", ".join(remaining):
         raise ConflictError(f"{names} would be left without anybody to remove them: remove them first")
     audit_record(tenant="", action="target.remove", target=row, before=snapshot(row))
     try:
@@ -101,6 +102,7 @@ _TAKES: Final = {
 
 
 def _only_its_own(target: Target) -> None:
+    """Raise InvalidInputError if a field of another kind of target is set."""
     for field in set().union(*_TAKES.values()) - _TAKES[Target.Kind(target.kind)]:
         if getattr(target, field):
             raise InvalidInputError(f"{field} is not for targets of kind {target.kind}", field=field)

@@ -1,4 +1,4 @@
-"""Celery's edge of deployments."""
+"""Celery tasks of deployments."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from controlplane.deployments.sweep import deployments_sweep
 
 @shared_task(name="deployments.reconcile", acks_late=True)
 def reconcile(deployment_id: int) -> None:
-    """Drives one deployment as far as it goes now, if it is due."""
+    """Reconcile one deployment if it is due."""
     deployment_reconcile(deployment_id=deployment_id, due=True)
 
 
 @shared_task(name="deployments.sweep", acks_late=True)
 def sweep() -> None:
-    """Finds the deployments that are to be looked at."""
+    """Enqueue the deployments that are due."""
     deployments_sweep()
 
 
 @shared_task(name="deployments.scale", acks_late=True)
 def scale() -> None:
-    """Has local deployments follow their load."""
+    """Scale local deployments by their load."""
     scale_all()

@@ -1,4 +1,4 @@
-"""What each adapter does on each copy of a deployment: where it lies, by the copies; its use, by metering."""
+"""Residency and use of each adapter on each copy of a deployment, from the copies and from metering."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from controlplane.metering.models import UsageEventRow
 
 MOST_MINUTES: Final = 60
 MOST_ADAPTERS: Final = 200
-"""Shown of a deployment at a time, the busiest first; a search finds the others."""
+"""Most adapters per answer, the busiest first; a search finds the others."""
 _TIMED: Final = 20_000
-"""The newest so many requests' times: percentiles of more are no better, and the page does not wait."""
+"""Percentiles use at most this many of the newest requests: more are no better, and slow down the page."""
 _READ_SECONDS: Final = 6.0
-"""For all copies together: a page does not wait longer for silent ones."""
+"""Time limit for all copies together, so that silent ones do not hold up the page."""
 _SHA12: Final = 12
 
 
@@ -39,9 +39,9 @@ class Use:
     """An adapter's requests at one copy in the window.
 
     Attributes:
-        requests: attempts that have ended; errors: of them those that failed.
-        ttft_p50_ms, ttft_p95_ms: of those with a first token; None without any.
-        last_ended: of them the last one's end.
+        requests: attempts that have ended; errors: failed ones among them.
+        ttft_p50_ms, ttft_p95_ms: percentiles of the time to first token; None without any.
+        last_ended: end of the last attempt.
     """
 
     requests: int = 0
@@ -55,7 +55,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class OnCopy:
-    """`held` is None where it is not in memory; `known` False where the copy does not tell."""
+    """An adapter on a copy. `held` is None if it is not in memory; `known` False if the copy reports none."""
 
     copy: str
     known: bool
@@ -63,7 +63,7 @@ class OnCopy:
     use: Use = Use()
 
     def last_used(self, now: dt.datetime) -> dt.datetime | None:
-        """By metering, and by the copy itself, which also knows of what runs and of what was before."""
+        """Return the last use, from metering and from the copy, which also counts running requests."""
         times = [] if self.use.last_ended is None else [self.use.last_ended]
         if self.held is not None and self.held.idle_seconds is not None:
             idle = 0.0 if self.held.requests else self.held.idle_seconds
@@ -73,14 +73,14 @@ class OnCopy:
 
 @dataclass(frozen=True, slots=True)
 class SeenAdapter:
-    """`name`: engine name, or the beginning of a digest that no version here has."""
+    """An adapter on all copies; `name` is its engine name, or a digest's prefix without a known version."""
 
     name: str
     on: tuple[OnCopy, ...]
     rule: AdapterRule | None = None
 
     def pinned_on(self, copy: str) -> bool:
-        """Whether it is kept there because somebody said so."""
+        """Return True if a placement rule keeps the adapter on this copy."""
         return self.rule is not None and copy in self.rule.on and copy in self.rule.ready
 
     @property
@@ -90,7 +90,7 @@ class SeenAdapter:
 
 @dataclass(frozen=True, slots=True)
 class AdaptersSeen:
-    """`memories`: by copy, None of one that does not tell. `total`: adapters that the search finds."""
+    """Adapters of a deployment. `memories` is by copy, None if unknown; `total` counts all matches."""
 
     minutes: int
     at: dt.datetime
@@ -100,13 +100,13 @@ class AdaptersSeen:
 
 
 def adapters_seen(*, deployment: Deployment, minutes: int = 15, search: str = "") -> AdaptersSeen:
-    """Adapters that are in memory, were used in the last minutes, or have been placed.
+    """List the adapters that are in memory, were used in the last minutes, or have a placement rule.
 
     Args:
         search: part of an engine name; "" for all.
 
     Raises:
-        InvalidInputError: the minutes are out of their bounds.
+        InvalidInputError: the minutes are out of bounds.
     """
     if not 1 <= minutes <= MOST_MINUTES:
         raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
@@ -118,7 +118,7 @@ def adapters_seen(*, deployment: Deployment, minutes: int = 15, search: str = ""
     names = {name for name, _ in uses} | set(rules)
     names |= _resident_names(deployment, memories.values(), names)
     found = [
-        _seen(name, memories, uses, rules.get(name))
+        _on_copies(name, memories, uses, rules.get(name))
         for name in sorted(names)
         if search.strip().lower() in name
     ]
@@ -126,29 +126,29 @@ def adapters_seen(*, deployment: Deployment, minutes: int = 15, search: str = ""
     return AdaptersSeen(minutes, now, memories, tuple(found[:MOST_ADAPTERS]), len(found))
 
 
-def _seen(
+def _on_copies(
     name: str,
     memories: Mapping[str, Memory | None],
     uses: Mapping[tuple[str, str], Use],
     rule: AdapterRule | None,
 ) -> SeenAdapter:
-    places = []
+    rows = []
     for copy, memory in memories.items():
         held = None
         if memory is not None:
             held = memory.adapters.get(name) or memory.adapters.get(name[-_SHA12:])
-        places.append(OnCopy(copy, memory is not None, held, uses.get((name, copy), Use())))
-    return SeenAdapter(name, tuple(places), rule)
+        rows.append(OnCopy(copy, memory is not None, held, uses.get((name, copy), Use())))
+    return SeenAdapter(name, tuple(rows), rule)
 
 
 def _memories(copies: Sequence[Copy]) -> dict[str, Memory | None]:
-    """None of one that does not answer, or does not tell."""
-    told = memories_read(copies, seconds=_READ_SECONDS)
-    return {copy: None if isinstance(found, ProvisioningError) else found for copy, found in told.items()}
+    """Read each copy's adapter memory; None if it does not answer or reports none."""
+    answers = memories_read(copies, seconds=_READ_SECONDS)
+    return {copy: None if isinstance(found, ProvisioningError) else found for copy, found in answers.items()}
 
 
 def _resident_names(deployment: Deployment, memories: Iterable[Memory | None], known: set[str]) -> set[str]:
-    """Engine names of what is in memory, by digest where the copies know no more."""
+    """Return the engine names of resident adapters; a digest's prefix where no version is known."""
     held = {key: item for memory in memories if memory is not None for key, item in memory.adapters.items()}
     named = {key for key, item in held.items() if not item.sha256 and is_adapter(key)}
     digests = {item.sha256 for item in held.values() if item.sha256}
@@ -156,8 +156,8 @@ def _resident_names(deployment: Deployment, memories: Iterable[Memory | None], k
         sha256__in=digests, adapter__base_model=deployment.base_model, deleted_at=None
     ).select_related("adapter")
     found = named | {version.engine_name for version in versions}
-    told = {name[-_SHA12:] for name in found | known}
-    return found | {sha256[:_SHA12] for sha256 in digests if sha256[:_SHA12] not in told}
+    known_digests = {name[-_SHA12:] for name in found | known}
+    return found | {sha256[:_SHA12] for sha256 in digests if sha256[:_SHA12] not in known_digests}
 
 
 def is_adapter(name: str) -> bool:
@@ -171,9 +171,9 @@ def is_adapter(name: str) -> bool:
 def uses_of(
     base_model: str, copies: Sequence[str], now: dt.datetime, minutes: int, *, adapter: str = ""
 ) -> dict[tuple[str, str], Use]:
-    """By engine name and copy: what metering has of the last minutes. Two queries."""
+    """Return the use in the last minutes by (engine name, copy), from metering, in two queries."""
     since = now - dt.timedelta(minutes=minutes)
-    # The days besides: PostgreSQL then reads their partitions alone.
+    # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(
         day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()), base_model=base_model,
         endpoint__in=copies, started_at__gte=int(since.timestamp() * 1000), adapter__gt="",
@@ -196,10 +196,10 @@ def uses_of(
             last_ended=dt.datetime.fromtimestamp(row["last"] / 1000, dt.UTC),
         )  # fmt: skip
         ttfts = sorted(times[key])
-        found[key] = replace(use, ttft_p50_ms=_share(ttfts, 0.5), ttft_p95_ms=_share(ttfts, 0.95))
+        found[key] = replace(use, ttft_p50_ms=_percentile(ttfts, 0.5), ttft_p95_ms=_percentile(ttfts, 0.95))
     return found
 
 
-def _share(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest that so many are at or below (nearest rank)."""
+def _percentile(ordered: Sequence[float], share: float) -> float | None:
+    """Return the nearest-rank percentile of sorted values, or None without values."""
     return round(ordered[math.ceil(share * len(ordered)) - 1], 3) if ordered else None

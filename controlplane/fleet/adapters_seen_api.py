@@ -82,19 +82,19 @@ class AdaptersSeenApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(parameters=_PARAMETERS)
     def get(self, request: Request, deployment: str) -> Response:
-        """Each adapter at each copy: where it lies, its use in the last minutes, when it was used last."""
+        """Lists each adapter on each copy: residency, use in the last minutes, and last use."""
         return Response(AdaptersSeenSerializer(self.get_object()).data)
 
 
 def read_minutes(text: str) -> int:
-    """Raises InvalidInputError."""
+    """Parse the `minutes` parameter. Raises InvalidInputError."""
     if not (text.isascii() and text.isdigit() and len(text) < 5):
         raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
     return int(text)
 
 
 def shown(seen: AdaptersSeen) -> dict[str, Any]:
-    """What AdaptersSeenSerializer shows."""
+    """Return the values for AdaptersSeenSerializer."""
     return {
         "minutes": seen.minutes, "total": seen.total,
         "copies": [
@@ -128,7 +128,7 @@ def _on_copy(item: SeenAdapter, place: OnCopy, seen: AdaptersSeen) -> dict[str, 
 
 
 def loaded(place: OnCopy) -> str:
-    """Where the adapter lies at this copy, in a word."""
+    """Return the tier of the adapter on this copy, `no`, or `unknown`."""
     if place.held is not None:
         return place.held.tier
     return "no" if place.known else "unknown"

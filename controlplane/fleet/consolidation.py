@@ -1,4 +1,4 @@
-"""A deployment's traffic on fewer copies, by its usage of the last minutes: a plan, and its doing."""
+"""Plans and executes the consolidation of a deployment's traffic onto fewer copies, from recent usage."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MOST_MINUTES: Final = 60
 
 
 def traffic_of(*, copies: Sequence[str], base_model: str, minutes: int, now: dt.datetime) -> list[Traffic]:
-    """What each adapter had on `copies` in the last `minutes`, the busiest first.
+    """Return each adapter's traffic on `copies` in the last `minutes`, the busiest first.
 
-    Requests at a time are the time that requests took, over the time that passed; those that still run are in
-    no event yet.
+    Concurrency is the total duration of the requests divided by the window. Running requests have no usage
+    event yet and are not counted.
     """
     since = now - dt.timedelta(minutes=minutes)
-    # The days besides: PostgreSQL then reads their partitions alone.
+    # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(
         day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()), base_model=base_model,
         endpoint__in=list(copies), started_at__gte=int(since.timestamp() * 1000),
@@ -52,10 +52,10 @@ def traffic_of(*, copies: Sequence[str], base_model: str, minutes: int, now: dt.
 
 
 def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, list[Traffic]]:
-    """The plan, and the traffic that it is for.
+    """Return a consolidation plan and the traffic on which it is based.
 
     Raises:
-        InvalidInputError: SageMaker chooses among its copies itself; or the minutes are out of their bounds.
+        InvalidInputError: the target is SageMaker, which routes by itself, or the minutes are out of bounds.
     """
     if deployment.target.kind == Target.Kind.SAGEMAKER:
         raise InvalidInputError(
@@ -75,7 +75,7 @@ def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, l
     bears = partial(plan, sequences=options.max_rolling_batch_size, adapters=options.cpu_loras)
     made = bears(copies, traffic, least=least)
     for count in range(len(made.keep), len(copies)):
-        # Those that were there first stay, whichever packing alone would take.
+        # Prefer to keep the oldest copies over those that packing alone would choose.
         first = bears(copies[:count], traffic, least=min(least, count))
         if not first.short:
             idle = tuple(copy for copy in copies if copy not in first.keep)
@@ -84,24 +84,25 @@ def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, l
 
 
 def copies_in_bounds(deployment: Deployment) -> int:
-    """The fewest copies that its policy allows now; without a policy people say how many."""
+    """Return the fewest copies that the scaling policy allows now; 1 without a policy."""
     policy = policy_of(deployment)
     return 1 if policy is None else policy.bounds(timezone.now())[0]
 
 
 @transaction.atomic
 def consolidation_execute(*, deployment: Deployment, minutes: int) -> tuple[Plan, list[Traffic]]:
-    """Has the spare copies end: they leave the routes, so new streams go to the others; when their last
-    requests are over, they stop. More traffic brings copies back where a scaling policy says so.
+    """Remove the plan's spare copies from the routes and stop them after their last requests.
+
+    A scaling policy may add copies again when traffic grows.
 
     Raises:
-        InvalidInputError: as of `consolidation_plan`, or the target's servers are not ours to stop.
-        ConflictError: there is nothing to save, or the deployment is being removed.
+        InvalidInputError: as by `consolidation_plan`, or the target is not of kind local.
+        ConflictError: no copy is spare, or the deployment is being removed.
     """
     if deployment.target.kind != Target.Kind.LOCAL:
         text = "only copies in targets of kind local are started and stopped here"
         raise InvalidInputError(text, field="target")
-    # Before its policy's row, as everybody does who changes both.
+    # Lock the deployment before its scaling row: all writers of both use this order.
     deployment = deployment_locked(deployment)
     made, traffic = consolidation_plan(deployment=deployment, minutes=minutes)
     if not made.saved:

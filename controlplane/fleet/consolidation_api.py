@@ -30,7 +30,7 @@ class AdapterTrafficSerializer(serializers.Serializer[Any]):
 
 
 class ConsolidationSerializer(serializers.Serializer[Any]):
-    """A dry run: nothing is changed by it."""
+    """A consolidation plan."""
 
     minutes = serializers.IntegerField()
     keep = serializers.ListField(child=serializers.CharField(), help_text="Copies that are enough.")
@@ -43,7 +43,7 @@ class ConsolidationSerializer(serializers.Serializer[Any]):
 
 
 class ConsolidationApi(ObjectApi[Deployment]):
-    """How few copies would bear a deployment's traffic."""
+    """Consolidation of a deployment's traffic onto fewer copies."""
 
     permission_classes = (Staff,)
     serializer_class = ConsolidationSerializer
@@ -56,17 +56,17 @@ class ConsolidationApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(parameters=[_MINUTES])
     def get(self, request: Request, deployment: str) -> Response:
-        """A plan by the traffic of the last minutes: few busy copies instead of many idle ones."""
+        """Plans the fewest copies for the traffic of the last minutes; changes nothing."""
         return Response(ConsolidationSerializer(self.get_object()).data)
 
     @idempotent()
     @extend_schema(request=None, parameters=[_MINUTES], responses={202: ConsolidationSerializer})
     def post(self, request: Request, deployment: str) -> Response:
-        """Does it: new streams go to the copies that stay, the others end with their last requests."""
+        """Executes the plan: new streams go to the copies that stay; the others stop when they are idle."""
         found, minutes = deployment_get(name=deployment), _minutes(request)
         made, traffic = consolidation_execute(deployment=found, minutes=minutes)
-        told = ConsolidationSerializer(shown(made, traffic, minutes=minutes)).data
-        return Response(told, status.HTTP_202_ACCEPTED)
+        body = ConsolidationSerializer(shown(made, traffic, minutes=minutes)).data
+        return Response(body, status.HTTP_202_ACCEPTED)
 
 
 def _minutes(request: Request) -> int:
@@ -77,7 +77,7 @@ def _minutes(request: Request) -> int:
 
 
 def shown(made: Plan, traffic: Sequence[Traffic], *, minutes: int) -> dict[str, Any]:
-    """What ConsolidationSerializer shows."""
+    """Return the values for ConsolidationSerializer."""
     return {
         "minutes": minutes, "keep": made.keep, "spare": made.spare, "saved": made.saved,
         "moves": len(made.moves), "short": made.short, "load": made.load,

@@ -1,4 +1,4 @@
-"""A copy's own figures, out of its `/metrics`: the bundled worker's and vLLM's."""
+"""Parses a copy's figures from its `/metrics`, for the bundled worker and vLLM."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _TIER: Final = re.compile(r'tier="(\w+)"')
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a copy says of itself; None where its server does not tell.
+    """Figures that a copy reports; None for those that its server does not report.
 
     Attributes:
-        takes_requests: whether it takes new ones.
-        running, waiting: requests in its batch, and accepted but not in it.
-        kv_used, kv_cached, kv_total: pages of the engine's pool; `adapter_pages` are beside the used.
-        kv_share: of the pool that is in use, where pages are not told.
-        adapters: in memory, by tier (`device`, `host`).
-        adapter_bytes: of host memory.
+        takes_requests: whether it accepts new requests.
+        running, waiting: requests in its batch, and requests that wait to join it.
+        kv_used, kv_cached, kv_total: pages of the engine's pool; `adapter_pages` are not part of `kv_used`.
+        kv_share: used share of the pool, from servers that report no pages.
+        adapters: number of adapters in memory by tier (`device`, `host`).
+        adapter_bytes: bytes of adapters in host memory.
     """
 
     takes_requests: bool = True
@@ -37,7 +37,7 @@ class Figures:
 
     @property
     def used_share(self) -> float | None:
-        """Of the pool's pages, those that sequences and adapters of the batch hold."""
+        """Share of the pool's pages that sequences and adapters of the batch use."""
         if self.kv_total:
             return min(1.0, ((self.kv_used or 0) + (self.adapter_pages or 0)) / self.kv_total)
         return self.kv_share
@@ -47,12 +47,12 @@ class Figures:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Raises TypeError."""
+        """Build from `to_dict`. Raises TypeError for unknown fields."""
         return cls(**value)
 
 
 def read_figures(text: str) -> Figures | None:
-    """None of a text that is neither server's, or of neither's present form."""
+    """Parse the text of `/metrics`; None if it is from neither server, or malformed."""
     worker: dict[str, float] = {}
     vllm: dict[str, float] = {}
     adapters: dict[str, int] = {}
@@ -84,7 +84,7 @@ def _of_worker(found: Mapping[str, float], adapters: Mapping[str, int]) -> Figur
     def count(name: str) -> int | None:
         return int(found[name]) if name in found else None
 
-    # What has pages lies in host memory too: it counts where it is nearest to the engine.
+    # Adapters on the device are also in host memory: count each once, in the tier nearest to the engine.
     device = adapters.get("device", 0)
     tiers = {"device": device, "host": max(0, adapters.get("host", 0) - device)} if adapters else {}
     return Figures(

@@ -1,7 +1,7 @@
-"""Looks at copies: all asked at once by one deadline, and shared through Redis among those who look.
+"""Polls the figures of all copies at once within one deadline, and shares them through Redis.
 
-However many pages are open, a copy is asked once in SHARED_SECONDS. What it said last is kept with its time,
-so that of a copy without an answer a page can say since when, and what was then.
+However many pages are open, a copy is polled once in SHARED_SECONDS. The last answer is kept with its time,
+so that a page can show since when a copy is silent, and its last figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 SHARED_SECONDS: Final = 3.0
 _DEADLINE_SECONDS: Final = 2.0
-"""For all copies together: a page waits no longer, however many are silent."""
+"""Time limit for all copies together, however many are silent."""
 _ANSWER_SECONDS: Final = 1.5
 _AT_ONCE: Final = 32
 _KEY: Final = "graftwork:fleet:looks"
@@ -37,13 +37,13 @@ _KEEP_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is known of a copy.
+    """The state of a copy at its last poll.
 
     Attributes:
-        asked_at: Unix seconds of the newest look; None of one that cannot be asked.
-        figures: as of `answered_at`; None if it never answered, or tells none.
-        error: why the newest look found nothing; '' where it did.
-        silent_since: of the first look of those without an answer; None while it answers.
+        asked_at: Unix seconds of the last poll; None for a copy that cannot be polled.
+        figures: as of `answered_at`; None if it never answered or reports none.
+        error: why the last poll failed; '' if it succeeded.
+        silent_since: Unix seconds of the first failed poll since the last answer; None while it answers.
     """
 
     asked_at: float | None = None
@@ -64,12 +64,12 @@ class Look:
 
 
 def copies_look(copies: Sequence[Copy]) -> dict[str, Look]:
-    """By id; of SageMaker's, which tell nothing, an empty one."""
+    """Poll the copies, or use shared results; return the state by id. SageMaker's copies get an empty one."""
     askable = [copy for copy in copies if copy.url and copy.kind != Copy.Kind.SAGEMAKER]
     known = _known([copy.pk for copy in askable])
     now = time.time()
     due = [copy for copy in askable if not _fresh(known.get(copy.pk), now)]
-    found = _asked(due, known)
+    found = _ask_all(due, known)
     _keep(found)
     return {copy.pk: found.get(copy.pk) or known.get(copy.pk) or Look() for copy in copies}
 
@@ -78,17 +78,17 @@ def _fresh(look: Look | None, now: float) -> bool:
     return look is not None and look.asked_at is not None and 0 <= now - look.asked_at < SHARED_SECONDS
 
 
-def _asked(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
+def _ask_all(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
     if not copies:
         return {}
     pool = ThreadPoolExecutor(min(_AT_ONCE, len(copies)), thread_name_prefix="fleet")
-    asked = {copy.pk: pool.submit(_ask, copy) for copy in copies}
-    done = wait(asked.values(), timeout=_DEADLINE_SECONDS).done
+    futures = {copy.pk: pool.submit(_ask, copy) for copy in copies}
+    done = wait(futures.values(), timeout=_DEADLINE_SECONDS).done
     pool.shutdown(wait=False, cancel_futures=True)
     now, found = time.time(), {}
     for copy in copies:
         before = known.get(copy.pk, Look())
-        answer = asked[copy.pk].result() if asked[copy.pk] in done else "does not answer in time"
+        answer = futures[copy.pk].result() if futures[copy.pk] in done else "does not answer in time"
         if isinstance(answer, Figures):
             found[copy.pk] = Look(now, now, answer)
         else:
@@ -98,7 +98,7 @@ def _asked(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
 
 
 def _ask(copy: Copy) -> Figures | str:
-    """Its figures, or why there are none."""
+    """Return the copy's figures, or the reason for having none."""
     is_worker = copy.kind == Copy.Kind.WORKER
     token = settings.GRAFTWORK.fleet_token if is_worker else settings.GRAFTWORK.openai_http_key
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -116,7 +116,7 @@ def _ask(copy: Copy) -> Figures | str:
         return f"{copy.url}/metrics answers {answer.status_code}"
     figures = read_figures(answer.text)
     if figures is None and not is_worker:
-        # Another OpenAI-compatible server: it is there, and tells no figures that are known here.
+        # Another OpenAI-compatible server: it answers, but reports no known figures.
         return Figures()
     return f"{copy.url}/metrics are not a worker's figures: is it one?" if figures is None else figures
 
@@ -129,16 +129,16 @@ def _known(ids: Sequence[str]) -> dict[str, Look]:
     except RedisError as error:
         logger.debug("looks are not shared: %s", error)
         return {}
-    return {copy: _look(value) for copy, value in zip(ids, values, strict=True) if value is not None}
+    return {copy: _parse_look(value) for copy, value in zip(ids, values, strict=True) if value is not None}
 
 
-def _look(text: bytes) -> Look:
+def _parse_look(text: bytes) -> Look:
     try:
         value: dict[str, Any] = json.loads(text)
         figures = value.pop("figures")
         return Look(figures=None if figures is None else Figures.from_dict(figures), **value)
     except (ValueError, TypeError, KeyError):
-        # Of another release.
+        # Written by another release.
         return Look()
 
 

@@ -1,4 +1,4 @@
-"""Every base model with its deployments and copies: how each is, what it has to do, what its traffic was."""
+"""Overview of the fleet: every base model with its deployments and copies, their state, load and traffic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from controlplane.fleet.looks import Look, copies_look
 from controlplane.fleet.traffic import Traffic, traffic_by_copy
 
 MINUTES: Final = 5
-"""Of traffic that the overview shows."""
+"""Minutes of traffic in the overview."""
 
 
 class CopyState(StrEnum):
-    """How a copy is, by what it says itself."""
+    """State of a copy, as it reports itself."""
 
     SERVING = "serving"
     REFUSING = "refusing"
@@ -31,16 +31,16 @@ class CopyState(StrEnum):
     LEAVING = "leaving"
     FAILED = "failed"
     UNTOLD = "untold"
-    """SageMaker's: only its traffic is known here."""
+    """A copy of SageMaker's, of which only the traffic is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenCopy:
-    """One place; `copy` is None of one that no route leads to (yet, or any more).
+    """One copy in the overview; `copy` is None if no route leads to it (yet, or any more).
 
     Attributes:
-        since: when it came into its state, where that is known.
-        reason: what to know of it, or to do.
+        since: time since when it is in its state, if known.
+        reason: explanation of the state, or what to do.
     """
 
     name: str
@@ -56,13 +56,13 @@ class SeenCopy:
 
     @property
     def answered_at(self) -> dt.datetime | None:
-        """When its figures are from."""
+        """Time of its figures."""
         return moment(self.look.answered_at)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenDeployment:
-    """`wanted`: fewest and most copies that are to be there now."""
+    """A deployment in the overview; `wanted` is the least and the most desired copies."""
 
     row: Deployment
     wanted: tuple[int, int]
@@ -79,7 +79,7 @@ class SeenDeployment:
 
 @dataclass(frozen=True, slots=True)
 class SeenBase:
-    """A base model; one without copies is asleep, or not deployed."""
+    """A base model in the overview; without copies it is scaled to zero or not deployed."""
 
     name: str
     deployments: tuple[SeenDeployment, ...]
@@ -92,7 +92,7 @@ class SeenBase:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`at`: when it was put together; each copy's figures have their own time."""
+    """The whole fleet at the time `at`; each copy's figures have their own time."""
 
     at: dt.datetime
     bases: tuple[SeenBase, ...]
@@ -101,22 +101,22 @@ class Overview:
     copies: tuple[SeenCopy, ...] = ()
 
     def total(self, name: str) -> int:
-        """The sum of a figure over the copies that tell it now."""
-        told = (item.look.figures for item in self.copies if item.look.answers)
-        return sum(getattr(figures, name) or 0 for figures in told if figures is not None)
+        """Return the sum of a figure over the copies that answer."""
+        reported = (item.look.figures for item in self.copies if item.look.answers)
+        return sum(getattr(figures, name) or 0 for figures in reported if figures is not None)
 
     def count(self, *states: CopyState) -> int:
         return sum(item.state in states for item in self.copies)
 
     @property
     def used_share(self) -> float | None:
-        """Of all KV pages that are told."""
+        """Used share of all reported KV pages."""
         pages = self.total("kv_total")
         return (self.total("kv_used") + self.total("adapter_pages")) / pages if pages else None
 
 
 def fleet_overview(*, minutes: int = MINUTES) -> Overview:
-    """The whole fleet. Seven queries whatever its size, and one look at each copy (`copies_look`)."""
+    """Return the whole fleet by seven queries, and one poll of each copy (`copies_look`)."""
     now = timezone.now()
     copies = list(Copy.objects.select_related("deployment").order_by("created_at", "id"))
     deployments = list(
@@ -128,7 +128,9 @@ def fleet_overview(*, minutes: int = MINUTES) -> Overview:
     by_base: dict[int, list[SeenCopy]] = defaultdict(list)
     routed = Counter(copy.deployment_id for copy in copies)
     for copy in copies:
-        by_base[copy.base_model_id].append(_seen(copy, looks[copy.pk], traffic.get(copy.pk, Traffic())))
+        by_base[copy.base_model_id].append(
+            _routed_copy(copy, looks[copy.pk], traffic.get(copy.pk, Traffic()))
+        )
     placed: dict[int, list[SeenDeployment]] = defaultdict(list)
     for row in deployments:
         by_base[row.base_model_id] += _unrouted(row)
@@ -142,18 +144,18 @@ def fleet_overview(*, minutes: int = MINUTES) -> Overview:
 
 
 def copy_overview(copy: Copy, *, minutes: int = MINUTES) -> tuple[dt.datetime, SeenCopy, int]:
-    """One copy as it is now, and how many minutes of traffic it is shown with."""
+    """Return (now, the copy, minutes of traffic)."""
     now = timezone.now()
     traffic, _whole = traffic_by_copy(minutes=minutes, now=now, copy=copy.pk)
-    seen = _seen(copy, copies_look([copy])[copy.pk], traffic.get(copy.pk, Traffic()))
+    seen = _routed_copy(copy, copies_look([copy])[copy.pk], traffic.get(copy.pk, Traffic()))
     return now, seen, minutes
 
 
 _NO_POLICY: Final = Scaling(policy=None)
-"""Of a deployment without a row: to be told so keeps it from being looked for."""
+"""Stands for the missing row of a deployment without a policy, and saves a query for it."""
 
 
-def _seen(copy: Copy, look: Look, traffic: Traffic) -> SeenCopy:
+def _routed_copy(copy: Copy, look: Look, traffic: Traffic) -> SeenCopy:
     place = copy.url or "/".join(part for part in (copy.region, copy.endpoint, copy.component) if part)
     state, since, reason = _state(copy, look)
     name = "" if copy.deployment is None else copy.deployment.name
@@ -168,7 +170,7 @@ def _state(copy: Copy, look: Look) -> tuple[CopyState, dt.datetime | None, str]:
             _("SageMaker tells no figures of a copy."),
         )
     if look.error:
-        # Its deployment may have missed it before anybody looked here.
+        # The deployment's reconciler may have noticed the silence earlier.
         known = [at for at in (moment(look.silent_since), copy.silent_since) if at is not None]
         return CopyState.SILENT, min(known, default=None), look.error
     if look.figures is not None and not look.figures.takes_requests:
@@ -184,7 +186,7 @@ _RESOURCES: Final = {"ready": None, "failed": CopyState.FAILED, "leaving": CopyS
 
 
 def _unrouted(row: Deployment) -> list[SeenCopy]:
-    """A deployment's workers that no route leads to: those that start, fail or leave."""
+    """List a deployment's workers without a route: those that start, have failed or leave."""
     found: list[SeenCopy] = []
     for item in row.resources:
         state = _RESOURCES.get(str(item.get("state")), CopyState.STARTING)
@@ -195,5 +197,5 @@ def _unrouted(row: Deployment) -> list[SeenCopy]:
 
 
 def moment(seconds: float | None) -> dt.datetime | None:
-    """Unix seconds as a time."""
+    """Convert Unix seconds to a time; None stays None."""
     return None if seconds is None else dt.datetime.fromtimestamp(seconds, dt.UTC)

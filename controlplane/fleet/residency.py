@@ -1,4 +1,4 @@
-"""Which adapters lie where on a base model's copies: device, host memory, disk, or nowhere."""
+"""Residency map: the tier of each adapter on each of a base model's copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.errors import InvalidInputError
 from controlplane.fleet.adapters_seen import MOST_MINUTES, Use, uses_of
 
 TIERS: Final = ("device", "host", "server", "disk", "absent", "unknown")
-"""From nearest to the engine on. server: registered there, which does not tell where it lies."""
+"""Tiers from the nearest to the engine. `server`: registered on a server that reports no tier."""
 PAGE: Final = 50
 _READ_SECONDS: Final = 4.0
 _SHA12: Final = 12
@@ -31,7 +31,7 @@ _SHA12: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One adapter at one copy."""
+    """One adapter on one copy."""
 
     copy: str
     tier: str
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class MapRow:
-    """`name`: engine name, or the first 12 digits of a digest that no version here has."""
+    """An adapter on all copies; `name` is its engine name, or 12 digits of an unknown digest."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -57,18 +57,18 @@ class MapRow:
 
     @property
     def lies(self) -> int:
-        """Copies that have it in memory."""
+        """Number of copies that have it in memory."""
         return sum(cell.tier in ("device", "host", "server") for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class ResidencyMap:
-    """A page of the map.
+    """One page of the map.
 
     Attributes:
-        faults: by copy, why it does not tell.
-        tiers: by copy, how many of its adapters lie in each tier, of all that it has.
-        total: adapters that were found; `page` of `pages`, from 1.
+        faults: errors by copy.
+        tiers: number of adapters per tier, by copy.
+        total: number of adapters found; `page` of `pages` counts from 1.
     """
 
     at: dt.datetime
@@ -86,25 +86,25 @@ class ResidencyMap:
 def residency_map(
     *, base: BaseModel, minutes: int = 15, search: str = "", everything: bool = False, page: int = 1
 ) -> ResidencyMap:
-    """Adapters by traffic, the busiest first: those that lie somewhere, were used, or are placed by hand.
+    """Map the adapters that are resident, were used, or have a placement rule, the busiest first.
 
-    Five queries, two more for `everything`, and one look at each copy's memory and disk, whatever the number
-    of adapters.
+    It takes five queries, two more for `everything`, and one call to each copy, whatever the number of
+    adapters.
 
     Args:
         search: part of an engine name.
-        everything: also versions that lie nowhere and were not used.
+        everything: include versions that are not resident and were not used.
 
     Raises:
-        InvalidInputError: the minutes are out of their bounds.
+        InvalidInputError: the minutes are out of bounds.
     """
     if not 1 <= minutes <= MOST_MINUTES:
         raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
     now = timezone.now()
     copies = list(Copy.objects.filter(base_model=base).order_by("created_at", "id"))
-    told = memories_read(copies, seconds=_READ_SECONDS, disk=True)
-    memories = {copy: found for copy, found in told.items() if isinstance(found, Memory)}
-    faults = {copy: str(found) for copy, found in told.items() if isinstance(found, ProvisioningError)}
+    answers = memories_read(copies, seconds=_READ_SECONDS, disk=True)
+    memories = {copy: found for copy, found in answers.items() if isinstance(found, Memory)}
+    faults = {copy: str(found) for copy, found in answers.items() if isinstance(found, ProvisioningError)}
     uses = uses_of(base.name, [copy.pk for copy in copies], now, minutes)
     pinned = _pinned(base)
     names = _names(base, memories.values()) | {name for name, _ in uses} | set(pinned)
@@ -123,7 +123,7 @@ def residency_map(
     first = (page - 1) * PAGE
     shown = found[first : first + PAGE]
     if nowhere is not None and len(shown) < PAGE:
-        # They follow those that were found, of which earlier pages may have shown some.
+        # Absent versions follow the found ones; earlier pages may have shown some of them.
         begin = max(0, first - len(found))
         shown += nowhere[begin : begin + PAGE - len(shown)]
     rows = tuple(
@@ -134,12 +134,12 @@ def residency_map(
 
 
 def adapter_row(*, base: BaseModel, name: str, minutes: int = 15) -> ResidencyMap:
-    """The map of one adapter alone, also of one that lies nowhere."""
+    """Return the map of a single adapter, even if it is not resident."""
     now = timezone.now()
     copies = list(Copy.objects.filter(base_model=base).order_by("created_at", "id"))
-    told = memories_read(copies, seconds=_READ_SECONDS, disk=True)
-    memories = {copy: found for copy, found in told.items() if isinstance(found, Memory)}
-    faults = {copy: str(found) for copy, found in told.items() if isinstance(found, ProvisioningError)}
+    answers = memories_read(copies, seconds=_READ_SECONDS, disk=True)
+    memories = {copy: found for copy, found in answers.items() if isinstance(found, Memory)}
+    faults = {copy: str(found) for copy, found in answers.items() if isinstance(found, ProvisioningError)}
     uses = uses_of(base.name, [copy.pk for copy in copies], now, minutes, adapter=name)
     pinned = _pinned(base)
     row = MapRow(name, tuple(_cell(name, copy.pk, memories, uses, pinned) for copy in copies))
@@ -147,24 +147,26 @@ def adapter_row(*, base: BaseModel, name: str, minutes: int = 15) -> ResidencyMa
 
 
 def _pinned(base: BaseModel) -> dict[str, set[str]]:
-    """By engine name, the copies that it is pinned on because somebody said so."""
+    """Return the copies on which a placement rule has pinned each adapter, by engine name."""
     rules = AdapterRule.objects.filter(deployment__base_model=base, deployment__removed_at=None)
     found: dict[str, set[str]] = defaultdict(set)
-    for name, wanted, ready in rules.values_list("engine_name", "on", "ready"):
-        found[name] |= set(wanted) & set(ready)
+    for name, on, ready in rules.values_list("engine_name", "on", "ready"):
+        found[name] |= set(on) & set(ready)
     return found
 
 
 def _versions(base: BaseModel) -> QuerySet[AdapterVersion]:
-    """Those that could be asked for."""
+    """Return the base's ready versions that are not deleted."""
     return AdapterVersion.objects.filter(
         adapter__base_model=base, adapter__deleted_at=None, deleted_at=None, status="ready", sha256__gt=""
     )
 
 
 def _nowhere(base: BaseModel, names: set[str], part: str) -> QuerySet[AdapterVersion, str]:
-    """Engine names with `part` in them, in their order, that are none of `names`. The database makes them:
-    tens of thousands of versions lie nowhere, and a page shows few of those."""
+    """Return the sorted engine names that contain `part` and are not in `names`.
+
+    The database builds the names, since tens of thousands of versions are absent and a page shows few.
+    """
     name = Concat(
         Value("t_"), "adapter__tenant_id", Value(".a_"), "adapter__name", Value(".v"),
         Cast("number", CharField()), Value("."), Left("sha256", _SHA12),
@@ -177,7 +179,7 @@ def _nowhere(base: BaseModel, names: set[str], part: str) -> QuerySet[AdapterVer
 
 
 def _names(base: BaseModel, memories: Iterable[Memory]) -> set[str]:
-    """Of what lies somewhere, by engine name; by digest where no version here has that content."""
+    """Return the engine names of resident adapters; a digest's prefix where no version is known."""
     held: set[str] = set()
     for memory in memories:
         held |= set(memory.adapters) | memory.disk
@@ -191,7 +193,7 @@ def _names(base: BaseModel, memories: Iterable[Memory]) -> set[str]:
         digests.add(sha256[:_SHA12])
         if sha256[:_SHA12] in held or name in held:
             known.add(name)
-    # A server that knows names tells its own base's beside them; that is no adapter.
+    # Servers with names also list their base model, which is no adapter: keep only unknown digests.
     return known | {key for key in held - digests - known if len(key) == _SHA12}
 
 

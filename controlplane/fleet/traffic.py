@@ -1,4 +1,4 @@
-"""What metering says of each copy's requests in the last minutes."""
+"""Each copy's traffic in the last minutes, from metering."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from django.db.models import Count, Q, Sum
 from controlplane.metering.models import UsageEventRow
 
 _TIMED: Final = 20_000
-"""The newest so many requests' times: percentiles of more are no better, and the page does not wait."""
+"""Percentiles use at most this many of the newest requests: more are no better, and slow down the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Attempts that began within the window and have ended."""
+    """Totals of the attempts that began within the window and have ended."""
 
     requests: int = 0
     errors: int = 0
@@ -39,9 +39,9 @@ class Traffic:
 
 
 def traffic_by_copy(*, minutes: int, now: dt.datetime, copy: str = "") -> tuple[dict[str, Traffic], Traffic]:
-    """By copy, and of all together; or of `copy` alone. Two queries, whatever the fleet's size."""
+    """Return (traffic by copy, total), or that of `copy` only, in two queries whatever the fleet's size."""
     since = now - dt.timedelta(minutes=minutes)
-    # The days besides: PostgreSQL then reads their partitions alone.
+    # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(
         day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()),
         started_at__gte=int(since.timestamp() * 1000), endpoint__gt="",
@@ -87,5 +87,5 @@ def _traffic(
 
 
 def share(ordered: Sequence[float], part: float) -> float | None:
-    """The smallest that so many are at or below (nearest rank)."""
+    """Return the nearest-rank percentile of sorted values, or None without values."""
     return round(ordered[math.ceil(part * len(ordered)) - 1], 3) if ordered else None

@@ -1,4 +1,4 @@
-"""What one adapter was used for: sums by day, version, alias and outcome; its newest requests' times."""
+"""Usage of one adapter: sums by day, version, alias and outcome, and its newest requests' latencies."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from controlplane.metering.models import UsageEventRow
 from controlplane.metering.selectors import rollup_list
 
 NEWEST: Final = 20_000
-"""Of the tenant's newest requests, those whose times are read: an adapter that is none of theirs has none."""
+"""Number of the tenant's newest requests whose latency is read; an adapter without any of them has none."""
 CALLED_DAYS: Final = 7
-"""Days after which a name that nobody called counts as unused."""
+"""Days after which a name without calls counts as unused."""
 _DAYS_BACK: Final = 1
-"""Days besides today in which the newest requests are looked for: partitions that PostgreSQL reads."""
+"""Days before today that are searched for the newest requests, to bound the partitions read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DayUse:
-    """Sums of one UTC day. `adapter` is an engine name; `errors` are of the requests."""
+    """Sums of one UTC day. `adapter` is an engine name; `errors` counts those of the requests."""
 
     day: dt.date
     adapter: str
@@ -36,7 +36,7 @@ class DayUse:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """To the first token, in milliseconds, of so many requests."""
+    """Time to the first token of `requests` requests, in milliseconds."""
 
     requests: int
     p50_ms: float
@@ -44,7 +44,7 @@ class Times:
 
 
 def adapter_use(*, tenant: str, prefix: str, start: dt.date, end: dt.date) -> list[DayUse]:
-    """Use from `start` to `end`, UTC days, both included, of engine names that begin with `prefix`.
+    """Return usage of engine names with this prefix on the UTC days `start` to `end`, both included.
 
     One query; a row for each day, version and alias.
     """
@@ -69,16 +69,19 @@ def adapter_is_called(*, tenant: str, name: str) -> bool:
 
 
 def adapter_requests(*, tenant: str, start: dt.date, end: dt.date) -> Mapping[str, int]:
-    """Requests from `start` to `end`, UTC days, both included, by engine name; '' is the bases alone.
+    """Return requests by engine name on the UTC days `start` to `end`, both included; '' is base models.
 
-    One query; it reads every sum of the tenant in these days.
+    One query, which reads every sum of the tenant in these days.
     """
     rows = rollup_list(tenant=tenant, start=start, end=end).order_by()
     return dict(rows.values_list("adapter").annotate(Sum("requests")))
 
 
 def first_token_times(*, tenant: str, adapters: Iterable[str], today: dt.date) -> Mapping[str, Times]:
-    """By engine name, of those `adapters` that are among the tenant's `NEWEST` requests since yesterday."""
+    """Return first-token latencies by engine name, from the tenant's `NEWEST` requests since yesterday.
+
+    Engine names are those of `adapters` that have any.
+    """
     newest = UsageEventRow.objects.filter(
         tenant=tenant, day__range=(today - dt.timedelta(days=_DAYS_BACK), today)
     ).order_by("-event_id")

@@ -1,4 +1,4 @@
-"""REST of usage from outside, as CloudEvents by keys of their own scope, and of time of hosting."""
+"""REST of usage reported from outside, as CloudEvents with keys of their own scope, and of hosting time."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class UsageEventsApi(generics.GenericAPIView[Any]):
 
     @extend_schema(request=_BODIES, parameters=_HEADERS, responses={200: OutcomesSerializer})
     def post(self, request: Request) -> Response:
-        """Takes usage of servers of one's own as CloudEvents 1.0: structured, batch or binary.
+        """Takes usage of external servers as CloudEvents 1.0: structured, batch or binary.
 
-        An event sent again, with the same `id` and `source`, counts once. What the answer calls accepted is
+        An event sent again, with the same `id` and `source`, counts once. Events answered as accepted are
         committed. A batch is answered event by event; a single event that is refused is a 400.
         """
         assert isinstance(request.auth, ApiKey)
@@ -134,7 +134,7 @@ class UsageSourcesApi(generics.ListAPIView[UsageSource]):
     @idempotent()
     @extend_schema(request=UsageSourceSerializer, responses={201: UsageSourceSerializer})
     def post(self, request: Request) -> Response:
-        """Lets a service account's keys with scope `usage:write` report for other tenants than its own."""
+        """Lets a service account's keys with scope `usage:write` report for tenants other than its own."""
         data = UsageSourceSerializer(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -159,7 +159,7 @@ class UsageSourceApi(ObjectApi[UsageSource]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, source: int) -> Response:
-        """Holds its keys to their own projects again."""
+        """Restricts its keys to their own projects again."""
         source_delete(source=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -222,5 +222,5 @@ class FleetHostingApi(_HostingApi):
 
     @_HOSTING_SCHEMA
     def get(self, request: Request) -> Response:
-        """Those of all tenants, and the copy-, GPU- and instance-hours of the operator's deployments."""
+        """Hosting time of all tenants, and copy-, GPU- and instance-hours of the operator's deployments."""
         return self._report(request, None)

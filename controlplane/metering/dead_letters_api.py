@@ -48,6 +48,6 @@ class DeadLetterReplayApi(generics.GenericAPIView[DeadUsageEvent]):
     @idempotent()
     @extend_schema(request=None, responses={202: ReplaySerializer})
     def post(self, request: Request) -> Response:
-        """Takes all dead letters in once more, after what was wrong is mended; each counts once in effect."""
-        asked = dead_usage_replay_ask()
-        return Response(ReplaySerializer({"asked": asked}).data, status.HTTP_202_ACCEPTED)
+        """Replays all dead letters, after their cause is fixed; each event counts once."""
+        letters = dead_usage_replay_ask()
+        return Response(ReplaySerializer({"asked": letters}).data, status.HTTP_202_ACCEPTED)

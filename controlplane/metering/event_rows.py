@@ -1,4 +1,4 @@
-"""From an entry of the usage stream to a row of the table, or the reason why it is none."""
+"""Validates entries of the usage stream, and converts them to rows of the table."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ STATUSES: Final = ("ok", "error", "client_error", "cancelled", "interrupted")
 _MAX_TOKENS: Final = 1 << 40
 _MAX_MS: Final = 1e12
 _FUTURE_S: Final = 86_400
-"""Clocks may differ by so much."""
+"""Largest difference of clocks that is accepted, in seconds."""
 _UUID7: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One entry of the usage stream; `event` is JSON of a UsageEvent, or should be."""
+    """One entry of the usage stream; `event` should be JSON of a UsageEvent."""
 
     stream_id: str
     event: bytes
 
     @property
     def arrived(self) -> float:
-        """When Redis took it, by the clock of Redis: Unix seconds."""
+        """When Redis received it, by the clock of Redis, in Unix seconds."""
         milliseconds = self.stream_id.partition("-")[0]
         return int(milliseconds) / 1000 if milliseconds.isdecimal() else timezone.now().timestamp()
 
 
 class EventRow(NamedTuple):
-    """A row of `UsageEventRow`, column by column; a NamedTuple since a batch makes thousands."""
+    """A row of `UsageEventRow`, in column order; a NamedTuple, since a batch makes thousands."""
 
     event_id: str
     day: str
@@ -70,7 +70,7 @@ class EventRow(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What the table holds once."""
+        """The table's unique key: day, tenant, request id and attempt."""
         return self.day, self.tenant, self.request_id, self.attempt
 
 
@@ -80,7 +80,7 @@ _Ms = Annotated[float, msgspec.Meta(gt=-_MAX_MS, lt=_MAX_MS)]
 
 
 class _Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A UsageEvent as the database takes it: what this decodes needs no more looking at, save two fields."""
+    """A UsageEvent as the database takes it: decoding validates all fields but two conditions."""
 
     event_id: Annotated[str, msgspec.Meta(pattern=_UUID7)]
     tenant: _Text
@@ -112,15 +112,15 @@ _TEXTS: Final = tuple(name for name in _Event.__struct_fields__ if name not in (
 
 
 def event_row(entry: StreamEntry) -> EventRow:
-    """The entry's row. Raises ContractError with the reason why it has none."""
+    """Return the entry's row. Raises ContractError with the reason if it is invalid."""
     try:
         event = _DECODER.decode(entry.event)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        event = _looked_at(entry.event)
+        event = _validated(entry.event)
     else:
-        # JSON can write what no text in PostgreSQL holds.
+        # JSON can escape NUL, which PostgreSQL's text type rejects.
         if b"\\u0000" in entry.event:
-            event = _looked_at(entry.event)
+            event = _validated(entry.event)
         if event.cached_tokens > event.prompt_tokens:
             raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
     values = msgspec.structs.astuple(event)
@@ -128,19 +128,19 @@ def event_row(entry: StreamEntry) -> EventRow:
 
 
 def named_day(row: EventRow) -> str:
-    """The UTC day that the event's own id names; later than `row.day` where a gateway's clock was."""
+    """Return the UTC day in the event's own id; later than `row.day` if the gateway's clock was ahead."""
     return _iso(_milliseconds(row.event_id) // 86_400_000)
 
 
-def _looked_at(text: bytes) -> _Event:
-    """The slow way, which says what is wrong in our own words."""
+def _validated(text: bytes) -> _Event:
+    """Validate the slow way, with error messages of our own."""
     try:
         event = UsageEvent.from_json(text)
     except RecursionError as error:
         raise ContractError(f"a usage event is nested too deeply: {error}") from error
     for name in _TEXTS:
         value = getattr(event, name)
-        # Half a surrogate pair is a text to Python and to no database.
+        # Python accepts a lone surrogate in text, databases do not.
         if isinstance(value, str) and (len(value) > NAME or "\0" in value or not _is_unicode(value)):
             raise ContractError(f"usage event field {name} must be at most {NAME} characters without NUL")
     if event.status not in STATUSES:
@@ -155,7 +155,7 @@ def _looked_at(text: bytes) -> _Event:
         value = getattr(event, name)
         if isinstance(value, bool) or not 0 <= value < bound:
             raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
-    # Compared, not converted: a JSON integer may be too large for a float, and NaN is below nothing.
+    # Compare instead of converting: a JSON integer may be too large for a float, and NaN fails comparisons.
     if not -_MAX_MS < event.duration_ms < _MAX_MS or not -_MAX_MS < (event.ttft_ms or 0.0) < _MAX_MS:
         raise ContractError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
     event.event_id = event.event_id.lower()
@@ -177,9 +177,9 @@ def _milliseconds(event_id: str) -> int:
 
 
 def _day_and_hour(event_id: str, arrived: float) -> tuple[str, int]:
-    """UTC day and hour of a UUIDv7: the gateway's, so that a late event still counts when it happened.
+    """UTC day and hour of a UUIDv7, by the gateway's clock, so that a late event counts when it happened.
 
-    No event happens after it arrived: one whose gateway's clock says so counts when it came.
+    An event that lies over a day after its arrival counts at its arrival instead.
     """
     seconds = _milliseconds(event_id) / 1000
     if seconds > arrived + _FUTURE_S:
@@ -191,5 +191,5 @@ def _day_and_hour(event_id: str, arrived: float) -> tuple[str, int]:
 
 @lru_cache(maxsize=16)
 def _iso(days: int) -> str:
-    """The day `days` after 1970-01-01."""
+    """Return the date `days` after 1970-01-01."""
     return (dt.date(1970, 1, 1) + dt.timedelta(days)).isoformat()

@@ -1,10 +1,9 @@
 """Moves usage events from the Redis stream into the database, each counted once.
 
-Delivered, then committed, then acknowledged: whatever dies in between, the entries come again, and the
-unique constraint of `UsageEventRow` makes the second time change nothing.
+Entries are delivered, committed, and then acknowledged. After a crash in between they are delivered again,
+and the unique constraint of `UsageEventRow` makes the second write change nothing.
 
-While the database writes a batch, a thread reads and checks the next one: the two wait for different
-processes.
+While the database writes a batch, a thread reads and validates the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BLOCK_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What was taken from the stream in one go."""
+    """Entries that were taken from the stream together."""
 
     ids: list[bytes]
     checked: CheckedEntries
@@ -44,7 +43,7 @@ class _Batch:
 class UsageIngester:
     """One consumer of the usage stream.
 
-    `claim_idle` is how long an entry may lie with another consumer before that one counts as dead.
+    `claim_idle` is how long an entry may be pending with another consumer before that one counts as dead.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class UsageIngester:
         consumer: str | None = None,
         claim_idle: dt.timedelta = dt.timedelta(seconds=30),
     ) -> None:
-        # The loop around this tries again; the client's own retries sleep for seconds, deaf to SIGTERM.
+        # The calling loop retries; the client's own retries would sleep for seconds and ignore SIGTERM.
         self._redis = redis.Redis.from_url(
             redis_url, socket_connect_timeout=1.0, socket_timeout=10.0, retry=Retry(NoBackoff(), 0)
         )
@@ -63,10 +62,12 @@ class UsageIngester:
         self._taken: deque[_Batch] = deque()
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Ingests until `stopped()`; raises RedisError or django.db.Error, after which call it again.
+        """Ingest until `stopped()`.
 
-        What was taken and not written by then is written first when it is called again: nobody else would
-        get it before `claim_idle` is over.
+        Batches that were read but not written are written first on the next call. No other consumer would get
+        them before `claim_idle` is over.
+
+        Raises RedisError or django.db.Error; call it again afterwards.
         """
         self._ingest_taken()
         with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
@@ -80,11 +81,11 @@ class UsageIngester:
             self._ingest_taken()
 
     def ingest_new(self, *, block_ms: int | None = None) -> int:
-        """Ingests up to a batch of entries that nobody has seen; returns how many came."""
+        """Ingest up to a batch of undelivered entries; returns how many came."""
         return self._ingest(self._read_new(block_ms=block_ms))
 
     def ingest_abandoned(self) -> int:
-        """Ingests entries that a consumer took and never acknowledged, this one's own included."""
+        """Ingest entries that a consumer, or this one, took and never acknowledged; returns how many came."""
         return self._ingest(self._read_abandoned())
 
     def close(self) -> None:
@@ -92,11 +93,11 @@ class UsageIngester:
         self._redis.close()
 
     def _take(self) -> None:
-        """In the thread that reads ahead."""
+        """Read one batch; runs in the read-ahead thread."""
         self._taken.append(self._read())
 
     def _ingest_taken(self, batches: int | None = None) -> None:
-        """The oldest `batches`, all unless told; one that fails is the first still."""
+        """Write the oldest `batches`, by default all; a failing one stays the first."""
         for _ in range(len(self._taken) if batches is None else batches):
             self._ingest(self._taken[0])
             self._taken.popleft()
@@ -134,7 +135,7 @@ class UsageIngester:
         return len(batch.ids)
 
     def _with_group(self, call: Callable[[], Any]) -> Any:
-        """The group goes with the stream when Redis loses its data: then it is made anew."""
+        """Retry the call after recreating the consumer group, which is lost when Redis loses its data."""
         try:
             return call()
         except ResponseError as error:
@@ -156,7 +157,7 @@ def _batch(entries: list[tuple[bytes, dict[bytes, bytes] | None]]) -> _Batch:
 
 
 def _flat(entries: Any) -> list[tuple[bytes, dict[bytes, bytes] | None]]:
-    """Replies nest their entries one level more under RESP3 than under RESP2."""
+    """Flatten replies, whose entries are nested one level deeper under RESP3 than under RESP2."""
     if entries and isinstance(entries[0], list):
         entries = [entry for group in entries for entry in group]
     return cast(list[tuple[bytes, dict[bytes, bytes] | None]], entries)

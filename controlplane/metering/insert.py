@@ -1,8 +1,8 @@
-"""Writes a batch of usage events that may be known already, and adds the new ones to the sums.
+"""Writes a batch of usage events, some of them known already, and adds the new ones to the sums.
 
-PostgreSQL does it in two statements however large the batch: COPY into a table of the session, then one
-that inserts what is new and adds exactly that to both sums. SQLite, which has one writer at a time, is
-asked what it knows, and gets the rest.
+PostgreSQL takes two statements for any batch: COPY into a temporary table, then one that inserts the new
+events and adds exactly those to both sums. On SQLite, which has one writer at a time, known keys are read
+first.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SUMMED: Final = ", ".join(
         "request_id", "attempt",
     )
 )  # fmt: skip
-"""What the sums are made of, and with the day and the tenant the key."""
+"""Columns that the sums are made of, and the rest of the unique key."""
 EventKey = tuple[str, str, str, int]
 
 
 def events_insert(rows: Sequence[EventRow]) -> int:
-    """Inserts those of `rows` that the table does not hold, once each, and sums them; returns how many.
+    """Inserts those of `rows` that are not in the table, once each, and sums them; returns how many.
 
-    Within the caller's transaction. Raises django.db.DataError for a value that the database refuses.
+    It runs in the caller's transaction. Raises django.db.DataError for a value that the database refuses.
     """
     if not rows:
         return 0
@@ -46,7 +46,7 @@ def events_insert(rows: Sequence[EventRow]) -> int:
 
 
 def events_insert_told(rows: Sequence[EventRow]) -> set[EventKey]:
-    """As `events_insert`, for who must tell its caller which of them were new: returns their keys."""
+    """As `events_insert`, but returns the keys of the new rows."""
     if not rows:
         return set()
     if connection.vendor != "postgresql":
@@ -56,19 +56,19 @@ def events_insert_told(rows: Sequence[EventRow]) -> set[EventKey]:
 
 
 def summed_from_events(sums: type[UsageRollup | UsageHour], where: str = "true") -> str:
-    """SQL of what the rows of `sums` should be, by the events for which `where` holds."""
+    """Return the SQL that computes the rows of `sums` from the events for which `where` holds."""
     names = ", ".join(sums.DIMENSIONS)
     return f"SELECT {names}, {_SUMS_OF_EVENTS} FROM {_EVENTS} WHERE {where} GROUP BY {names}"  # noqa: S608
 
 
 def _by_copy(rows: Sequence[EventRow], answer: str) -> list[Any]:
     with connection.cursor() as cursor:
-        # The session's own, emptied at each commit: nothing of it is logged.
+        # Temporary and emptied at each commit, so it writes no WAL.
         cursor.execute(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {_INCOMING} ON COMMIT DELETE ROWS"  # noqa: S608
             f" AS SELECT {_COLUMNS} FROM {_EVENTS} WITH NO DATA"
         )
-        # Django turns the driver's errors into its own in statements alone, not in COPY.
+        # Django wraps the driver's errors for statements only, not for COPY.
         with (
             connection.wrap_database_errors,
             cursor.copy(f"COPY {_INCOMING} ({_COLUMNS}) FROM STDIN") as copy,
@@ -81,9 +81,9 @@ def _by_copy(rows: Sequence[EventRow], answer: str) -> list[Any]:
 
 
 def _insert_sql(answer: str) -> str:
-    """In one order everywhere, so that two ingesters with the same events never wait for each other.
+    """SQL that inserts in one order everywhere, so that two ingesters of the same events cannot deadlock.
 
-    The sums by day are made of those by hour, which are fewer than the events.
+    Daily sums are computed from the hourly ones, which are fewer than the events.
     """
     hour, day = ", ".join(UsageHour.DIMENSIONS), ", ".join(UsageRollup.DIMENSIONS)
     again = ", ".join(f"sum({name})" for name in UsageHour.SUMS)
@@ -122,14 +122,14 @@ def _by_rows(rows: Sequence[EventRow]) -> list[EventRow]:
     fresh = list({row.key: row for row in reversed(rows) if row.key not in known_keys}.values())
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {_EVENTS} ({_COLUMNS}) VALUES ({_places(len(EventRow._fields))})",  # noqa: S608
-            # Django keeps a UUID there as 32 digits.
+            f"INSERT INTO {_EVENTS} ({_COLUMNS}) VALUES ({_placeholders(len(EventRow._fields))})",  # noqa: S608
+            # On SQLite, Django stores a UUID as 32 hexadecimal digits.
             [(row.event_id.replace("-", ""), *row[1:]) for row in sorted(fresh, key=lambda row: row.key)],
         )
         for sums in (UsageRollup, UsageHour):
             count = len(sums.DIMENSIONS) + len(sums.SUMS)
             cursor.executemany(
-                f"{_upsert_sql(sums)} VALUES ({_places(count)}) {_on_conflict_sql(sums)}",
+                f"{_upsert_sql(sums)} VALUES ({_placeholders(count)}) {_on_conflict_sql(sums)}",
                 _summed(fresh, sums.DIMENSIONS),
             )
     return fresh
@@ -138,16 +138,16 @@ def _by_rows(rows: Sequence[EventRow]) -> list[EventRow]:
 def _summed(
     rows: Iterable[EventRow], dimensions: Sequence[str]
 ) -> list[tuple[str | int | float | None, ...]]:
-    places = [EventRow._fields.index(name) for name in dimensions]
+    columns = [EventRow._fields.index(name) for name in dimensions]
     sums: dict[tuple[str | int | float | None, ...], list[int]] = {}
     for row in rows:
-        key = tuple(row[place] for place in places)
-        held = sums.setdefault(key, [0] * 5)
+        key = tuple(row[column] for column in columns)
+        totals = sums.setdefault(key, [0] * 5)
         amounts = (1, row.prompt_tokens, row.cached_tokens, row.completion_tokens, int(row.estimated))
         for index, amount in enumerate(amounts):
-            held[index] += amount
+            totals[index] += amount
     return [(*key, *amounts) for key, amounts in sums.items()]
 
 
-def _places(count: int) -> str:
+def _placeholders(count: int) -> str:
     return ", ".join(["%s"] * count)

@@ -1,4 +1,4 @@
-"""Whether there are the tenants and base models that events name."""
+"""Checks that the tenants and base models that events name exist."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from controlplane.tenants.models import Tenant
 
 
 def reasons_unknown(rows: Sequence[EventRow]) -> list[str]:
-    """Of each row why nobody could be billed for it; "" where all is known. Two queries, mostly.
+    """Return, for each row, why it cannot be billed; "" if its names are known. Usually two queries.
 
-    A tenant that was purged is known by its audit log's chain, which stays, also when this is its first use:
-    what it used is its bill's. The chain of "" is the platform's own: nobody would get that bill. Adapters
-    are not asked for: their versions go, and their use stays.
+    A purged tenant is known by its audit log's chain, which stays, even if this is its first usage. The chain
+    of "" is the platform's own and bills nobody. Adapters are not checked: their versions are deleted, and
+    their usage stays.
     """
     tenants = _tenants_unknown({row.tenant for row in rows})
     named = {row.base_model for row in rows}

@@ -1,4 +1,4 @@
-"""Usage events as they came, their sums by hour and day, and what could not be read."""
+"""Usage events as received, their sums by hour and day, and dead letters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.tenants.models import ServiceAccount
 
 NAME = 200
-"""Longest text that an event's name-like field may hold."""
+"""Longest text of an event's name-like field."""
 UNANSWERED: Final = ("error", "client_error")
-"""Statuses of attempts that a price of requests is not for."""
+"""Statuses of attempts that are not charged the price per request."""
 
 
 class UsageEventRow(models.Model):
-    """One attempt of one request. Rows are only ever added. Names, not keys: they outlive what they name.
+    """One attempt of one request. Rows are only ever added. Names, not keys: they outlive their objects.
 
     On PostgreSQL the table is partitioned by `day` (`controlplane.metering.partitions`).
     """
@@ -54,13 +54,13 @@ class UsageEventRow(models.Model):
             )
         ]
         indexes = [
-            # Requests by split aliases alone: a rollout compares the arms of one every few seconds.
+            # Only requests by split aliases: a rollout compares the arms of one every few seconds.
             models.Index(
                 fields=["tenant", "adapter", "started_at"],
                 condition=models.Q(arm__gt=""),
                 name="usage_event_arm",
             ),
-            # The request log: a tenant's newest first. Ids are UUIDv7, so their order is that of time.
+            # For the request log, newest first: ids are UUIDv7, which sort by time.
             models.Index(fields=["tenant", "event_id"], name="usage_event_listed"),
         ]
 
@@ -69,7 +69,7 @@ class UsageEventRow(models.Model):
 
 
 class _Sums(models.Model):
-    """Sums of events that agree in everything a report may group by."""
+    """Sums of events with equal values in every column that a report may group by."""
 
     day = models.DateField()
     tenant = models.CharField(max_length=NAME)
@@ -104,17 +104,17 @@ class _Sums(models.Model):
 
     @property
     def answered(self) -> int:
-        """Requests that did not end in an error, which alone a price of requests is for."""
+        """Requests that did not end in an error: only these are charged the price per request."""
         return 0 if self.status in UNANSWERED else self.requests
 
 
 class UsageRollup(_Sums):
-    """A UTC day's sums. They stay when the events are dropped."""
+    """A UTC day's sums. They are kept when the events are dropped."""
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                # The tenant first: a report reads one tenant's range of days.
+                # Tenant first: a report reads one tenant's range of days.
                 fields=[
                     "tenant", "day", "project", "key_id", "adapter", "alias", "arm", "base_model", "backend",
                     "status",
@@ -144,7 +144,7 @@ class UsageHour(_Sums):
 
 
 class DeadUsageEvent(models.Model):
-    """A stream entry that is no usage event, kept with the reason so that nobody's usage disappears."""
+    """A usage event that could not be counted, kept with the reason so that no usage is lost."""
 
     stream_id = models.CharField(max_length=50, unique=True)
     tenant = models.CharField(
@@ -159,7 +159,7 @@ class DeadUsageEvent(models.Model):
 
 
 class UsageSource(models.Model):
-    """What a service account's keys with scope `usage:write` may report beyond their own project's usage."""
+    """Allows a service account's keys with scope `usage:write` to report beyond their own project."""
 
     service_account = models.OneToOneField(ServiceAccount, models.CASCADE, related_name="usage_source")
     tenants = models.JSONField(
@@ -175,7 +175,7 @@ class UsageSource(models.Model):
 
 
 class HostingKind(models.TextChoices):
-    """What is counted while it is there, and what `quantity` is of it."""
+    """Kind of hosted resource, and the unit of its `quantity`."""
 
     COPY = "copy", _("copies of a base model that gateways may call")
     GPU = "gpu", _("accelerators that a deployment holds")
@@ -186,7 +186,7 @@ class HostingKind(models.TextChoices):
 
 
 class _Hosted(models.Model):
-    """What time is counted of. Names, not keys: they outlive what they name."""
+    """Columns that hosting time is summed by. Names, not keys: they outlive their objects."""
 
     kind = models.CharField(max_length=12, choices=HostingKind.choices)
     tenant = models.CharField(max_length=NAME, blank=True, help_text="'' for the operator's own.")
@@ -205,7 +205,7 @@ class _Hosted(models.Model):
 
 
 class HostingSpan(_Hosted):
-    """From when to when something was there. Its seconds up to `counted_to` are in the sums by hour."""
+    """Time in which a resource was hosted. Its seconds up to `counted_to` are in the hourly sums."""
 
     subject = models.CharField(
         max_length=NAME, help_text="What of its kind it is; two are never open at once."
@@ -237,7 +237,7 @@ class HostingSpan(_Hosted):
 
 
 class HostingHour(_Hosted):
-    """A UTC hour's quantity times seconds of all spans that agree in the rest."""
+    """A UTC hour's quantity times seconds, over all spans with equal other columns."""
 
     day = models.DateField()
     hour = models.SmallIntegerField(help_text="UTC hour of the day.")
@@ -259,7 +259,7 @@ class HostingHour(_Hosted):
 
 
 class HostingLook(models.Model):
-    """When it was last looked what is there. One row."""
+    """Time of the last observation of hosted resources. One row."""
 
     at = models.BigIntegerField(help_text="Unix seconds.")
 

@@ -1,7 +1,7 @@
-"""Daily partitions of the usage events on PostgreSQL: made before the day comes, dropped when it is old.
+"""Daily partitions of usage events on PostgreSQL: created before the day begins, dropped when it is old.
 
-Dropping a day is one statement whatever it holds, and leaves no holes behind. The sums stay. On SQLite
-there is one table, and old days are deleted from it.
+Dropping a day takes one statement whatever it holds, and leaves no bloat. The sums are kept. SQLite has one
+table, from which old days are deleted.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from controlplane.metering.models import UsageEventRow
 logger = logging.getLogger(__name__)
 PARENT: Final = UsageEventRow._meta.db_table
 _LOCK: Final = 7_301_118
-"""Of those who make or drop partitions."""
+"""Advisory lock of sessions that create or drop partitions."""
 _NAME: Final = re.compile(rf"{PARENT}_(\d{{8}})")
 
 
 def partitions_ensure(days: Iterable[dt.date]) -> None:
-    """Makes the partitions of `days` that are missing; nothing on SQLite."""
+    """Creates the missing partitions of `days`; does nothing on SQLite."""
     if connection.vendor != "postgresql" or not (missing := set(days) - set(_held())):
         return
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         for day in sorted(missing - set(_held())):
             name, after = _name(day), day + dt.timedelta(days=1)
-            # Made apart and attached: that waits for no reader of the parent, and holds up none.
+            # Created separately and attached: this neither waits for readers of the parent nor blocks them.
             cursor.execute(f"CREATE TABLE {name} (LIKE {PARENT} INCLUDING DEFAULTS INCLUDING INDEXES)")
-            # The parent's policies hold for who reads through it; nobody else may read a partition itself.
+            # Reads through the parent use its policies; without policies the partition itself is unreadable.
             cursor.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
             cursor.execute(
                 f"ALTER TABLE {PARENT} ATTACH PARTITION {name} FOR VALUES FROM ('{day}') TO ('{after}')"
@@ -41,12 +41,12 @@ def partitions_ensure(days: Iterable[dt.date]) -> None:
 
 
 def partitions_missing(days: Iterable[dt.date]) -> set[dt.date]:
-    """Those of `days` that have no partition yet; none on SQLite."""
+    """Return those of `days` without a partition; none on SQLite."""
     return set(days) - set(_held()) if connection.vendor == "postgresql" else set()
 
 
 def events_drop(*, before: dt.date) -> int:
-    """Removes all events of days before `before`; returns how many days that were."""
+    """Deletes all events of days before `before`; returns how many days."""
     if connection.vendor != "postgresql":
         old = UsageEventRow.objects.filter(day__lt=before)
         count = old.values("day").distinct().count()
@@ -58,7 +58,7 @@ def events_drop(*, before: dt.date) -> int:
 def _drop(day: dt.date) -> bool:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            # It waits for all who read the parent, a dump among them, and whoever comes later waits for it.
+            # The lock waits for every reader of the parent, such as a dump, and blocks all later ones.
             cursor.execute("SET LOCAL lock_timeout = '2s'")
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             cursor.execute(f"DROP TABLE IF EXISTS {_name(day)}")
@@ -69,7 +69,7 @@ def _drop(day: dt.date) -> bool:
 
 
 def _held() -> list[dt.date]:
-    """Days that have a partition of ours; an operator's own, of another name, is none."""
+    """Days that have a partition of ours; partitions with another name are the operator's own."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"

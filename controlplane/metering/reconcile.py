@@ -1,4 +1,4 @@
-"""Holds the sums of each day against its events; a difference is told, not mended."""
+"""Compares each day's sums with its events; differences are reported, not corrected."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from controlplane.metering.services import keep_from
 from controlplane.platform.task_signs import USAGE_CHECK, check_ended, check_from
 
 _BACK: Final = 3
-"""Days that are checked each night, and those of the last check if it found something;
-`manage.py check_usage` checks any others."""
+"""Days that are checked each night, besides days that differed in the last check.
+
+`manage.py check_usage` checks any others.
+"""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One row of sums that is not what its events say.
+    """One row of sums that differs from its events.
 
     Attributes:
-        table: of the row: `UsageRollup` or `UsageHour`.
-        dimensions: whose sums they are.
-        held, expected: by name of the sum; None where there is no such row, or no such event.
+        table: model of the row: `UsageRollup` or `UsageHour`.
+        dimensions: columns that identify the row.
+        held, expected: stored and recomputed amounts by name; None if there is no such row, or no such event.
     """
 
     table: str
@@ -39,14 +41,14 @@ class Drift:
 
     @property
     def text(self) -> str:
-        """What differs, in words."""
+        """The difference as a sentence."""
         return f"{self.table} {self.dimensions}: {self.held}, events say {self.expected}"
 
 
 def sums_drift(*, day: dt.date) -> list[Drift]:
-    """Where the UTC day's sums differ from its events; empty when all agree.
+    """Return where the UTC day's sums differ from its events; empty if all agree.
 
-    In one statement a table, hence at one moment, whatever is ingested meanwhile.
+    One statement per table reads both at one moment, whatever is ingested meanwhile.
     """
     found = [drift for sums in (UsageRollup, UsageHour) for drift in _drift(sums, day)]
     for drift in found:
@@ -58,7 +60,7 @@ def sums_drift(*, day: dt.date) -> list[Drift]:
 
 
 def sums_check(*, start: dt.date, end: dt.date) -> list[Drift]:
-    """The same of the UTC days `start` to `end`, both included; health tells what was found."""
+    """Check the UTC days `start` to `end`, both included, and report the result to health."""
     days = [start + dt.timedelta(days=number) for number in range((end - start).days + 1)]
     found = [drift for day in days for drift in sums_drift(day=day)]
     check_ended(
@@ -69,8 +71,10 @@ def sums_check(*, start: dt.date, end: dt.date) -> list[Drift]:
 
 
 def days_checked(today: dt.date) -> tuple[dt.date, dt.date]:
-    """The first and the last UTC day that a night's check looks at: days that differ are looked at until
-    they are mended, or their events are dropped."""
+    """Return the first and last UTC day of a nightly check.
+
+    Days that differ are checked until they are corrected, or their events are dropped.
+    """
     start = check_from(
         settings.GRAFTWORK.redis_url, check=USAGE_CHECK, usual=today - dt.timedelta(days=_BACK),
         oldest=keep_from(),
@@ -83,7 +87,7 @@ def _drift(sums: type[UsageRollup | UsageHour], day: dt.date) -> Iterator[Drift]
     held = f"SELECT {', '.join(names)} FROM {table} WHERE day = %s"  # noqa: S608  # names of ours
     expected = summed_from_events(sums, "day = %s")
     with connection.cursor() as cursor:
-        # What is in both is right; the rest comes twice, once from each side, where both have the row.
+        # Rows that are equal on both sides cancel out; a differing row comes once from each side that has it.
         cursor.execute(
             f"SELECT 'held', * FROM (SELECT * FROM ({held}) h EXCEPT SELECT * FROM ({expected}) e) a"  # noqa: S608
             f" UNION ALL "

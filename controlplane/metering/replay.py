@@ -1,4 +1,4 @@
-"""Dead letters, taken in once more."""
+"""Replays dead letters."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from controlplane.tenants.models import ApiKey
 
 logger = logging.getLogger(__name__)
 A_TIME: Final = 500
-"""Letters that a task takes in: it may run for two minutes, and others wait in its queue."""
+"""Letters per task run, which may take two minutes while others wait in its queue."""
 
 _MOST_REASONS: Final = 20
-"""That are told of one page of letters."""
+"""Most reasons that are logged for one page of letters."""
 
 
 def dead_usage_replay() -> tuple[int, int]:
-    """Ingests the dead letters once more; returns how many events were new, and how many are dead still.
+    """Ingests the dead letters again; returns how many events were new, and how many are still dead.
 
-    After what was wrong is mended: a gateway of another release, a clock, GRAFTWORK_USAGE_KEEP_DAYS, a tenant
-    or base model that has come since; of events from outside also a project or adapter.
+    Call it after the cause is fixed: a gateway of another release, a clock, GRAFTWORK_USAGE_KEEP_DAYS, or a
+    missing tenant or base model; for events from outside also a missing project or adapter.
     """
     letters, counted, after = DeadUsageEvent.objects.order_by("pk"), 0, 0
-    # What is dead anew comes after the last: it is not looked at twice.
+    # Letters that are dead again get higher ids, so stop at the present last one.
     last = letters.last()
     through = 0 if last is None else last.pk
     while page := list(letters.filter(pk__gt=after, pk__lte=through)[:A_TIME]):
@@ -53,7 +53,7 @@ def dead_usage_replay() -> tuple[int, int]:
 
 @transaction.atomic
 def dead_usage_replay_ask() -> int:
-    """Has a task take the dead letters in once more; returns how many there are."""
+    """Enqueues a replay of all dead letters; returns how many there are."""
     letters = DeadUsageEvent.objects.order_by("-pk")
     newest, count = letters.first(), letters.count()
     if newest is not None:
@@ -63,9 +63,9 @@ def dead_usage_replay_ask() -> int:
 
 
 def dead_usage_replay_waiting(*, after: int = 0) -> tuple[int, int | None]:
-    """Takes in events from outside that waited for a partition, at most `A_TIME` of those past `after`.
+    """Ingests events from outside that waited for a partition, at most `A_TIME` of those past `after`.
 
-    Returns how many were new, and past which the next ones are; None when there are no more.
+    Returns how many were new, and the id to continue after; None if there are no more.
     """
     waiting = DeadUsageEvent.objects.filter(stream_id__startswith=DEAD, reason=NO_PLACE, pk__gt=after)
     letters = list(waiting.order_by("pk")[:A_TIME])
@@ -78,21 +78,21 @@ def _replayed(letters: Iterable[DeadUsageEvent]) -> int:
         try:
             with transaction.atomic():
                 counted += _replay(dead)
-        # What cannot be read holds up none of the others.
+        # An unreadable letter does not stop the others.
         except (ValueError, LookupError, TypeError, CloudEventError, DataError) as error:
             failed[f"{type(error).__name__}: {error}"[:200]] += 1
-    # A line a reason: there may be thousands of letters.
+    # Log one line per reason: there may be thousands of letters.
     for reason, count in failed.most_common(_MOST_REASONS):
         logger.error("%d dead letters stay, which cannot be read: %s", count, reason)
     return counted
 
 
 def _replay(dead: DeadUsageEvent) -> int:
-    """How many were new of it."""
+    """Return how many events of the letter were new."""
     if external := dead.stream_id.startswith(DEAD):
-        # Before the letter itself, as who sends it again does.
+        # Lock the tenant before the letter, in the order that a sender takes these locks.
         senders_wait(tenants=[dead.tenant])
-    # Whoever deletes it has it: there may be two replays at once.
+    # Deleting the row claims the letter: two replays may run at once.
     if not DeadUsageEvent.objects.filter(pk=dead.pk).delete()[0]:
         return 0
     if external:
@@ -101,7 +101,7 @@ def _replay(dead: DeadUsageEvent) -> int:
 
 
 def _replay_external(dead: DeadUsageEvent) -> bool:
-    """Whether it was new. A key that was revoked since was right when the event came."""
+    """Return True if the event was new. A key that was revoked since was valid when the event came."""
     keys = ApiKey.objects.select_related("project", "service_account")
     api_key = keys.filter(pk=replay_key(dead)).first()
     if api_key is None:

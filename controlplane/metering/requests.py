@@ -1,7 +1,7 @@
-"""The request log: a tenant's single requests, newest first, as their usage events tell them.
+"""The request log: a tenant's single requests, newest first, from their usage events.
 
-A line is an attempt: a request that was retried or fell back has several. What was asked and answered is in
-no event, so nobody can read it here.
+A row is an attempt: a request that was retried or fell back has several. Events contain no prompts and no
+answers, so the log shows none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from controlplane.metering.services import keep_from
 
 MOST_DAYS: Final = 31
 SEARCHED: Final = 20_000
-"""Attempts that one page looks through for a filter: what is rare costs several pages, never a long query."""
+"""Attempts that one page searches for a filter: rare matches cost several pages, never a long query."""
 _MOST_ATTEMPTS: Final = 100
 _SPAN: Final = (
     "SELECT * FROM (SELECT {number} AS span, ttft_ms FROM metering_usageeventrow"
@@ -35,7 +35,7 @@ _A_DAY: Final = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class RequestFilter:
-    """What is looked for; '' is no condition.
+    """Conditions on attempts; '' is no condition.
 
     Attributes:
         start, end: UTC days, both included, `MOST_DAYS` at most.
@@ -55,7 +55,7 @@ class RequestFilter:
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves out any attempt of its days."""
+        """True if it has any condition besides the days."""
         return any(
             (self.project, self.key, self.model, self.adapter, self.alias, self.status, self.error_code)
         )
@@ -66,7 +66,7 @@ class RequestPage:
     """Attempts, newest first.
 
     Attributes:
-        older: event id to go on before; '' where there is no more.
+        older: event id to continue before; '' on the last page.
     """
 
     rows: tuple[UsageEventRow, ...]
@@ -74,21 +74,21 @@ class RequestPage:
 
 
 def request_page(*, tenant: str, wanted: RequestFilter, before: str = "", size: int = 50) -> RequestPage:
-    """The newest `size` attempts, or the newest before the event `before`.
+    """Return the newest `size` attempts, or the newest before the event `before`.
 
-    Two queries at most, by an index: a page costs the same however deep it lies. A filter is held against the
-    next `SEARCHED` attempts; the page may then be shorter, or empty, and go on all the same.
+    It takes two queries at most, by an index, so all pages cost the same. A filter searches the next
+    `SEARCHED` attempts, so a page may be short or empty although more follow.
 
-    Raises InvalidInputError: days in the wrong order or too many, an unknown status, `before` is no id.
+    Raises InvalidInputError: days in the wrong order or too many, an unknown status, or `before` is no id.
     """
     rows = _in_days(tenant, wanted)
     if before:
         rows = rows.filter(event_id__lt=_event_id(before))
     last = ""
     if wanted.narrows:
-        reached = rows.values_list("event_id", flat=True)[SEARCHED - 1 : SEARCHED].first()
-        if reached is not None:
-            rows, last = rows.filter(event_id__gte=reached), str(reached)
+        oldest = rows.values_list("event_id", flat=True)[SEARCHED - 1 : SEARCHED].first()
+        if oldest is not None:
+            rows, last = rows.filter(event_id__gte=oldest), str(oldest)
     found = list(_narrowed(rows, tenant, wanted)[: size + 1])
     if len(found) > size:
         last = str(found[size - 1].event_id)
@@ -96,10 +96,10 @@ def request_page(*, tenant: str, wanted: RequestFilter, before: str = "", size: 
 
 
 def request_attempts(*, tenant: str, request_id: str, project: str | None = None) -> list[UsageEventRow]:
-    """A request's attempts, the first one first, by the id that its answer carried.
+    """Return a request's attempts in order, by the id that its response carried.
 
     Args:
-        project: slug of the one whose requests alone count; None for all.
+        project: slug of the only project whose requests count; None for all.
 
     Raises NotFoundError: the tenant has no such request, or its events are no longer kept.
     """
@@ -115,7 +115,10 @@ def request_attempts(*, tenant: str, request_id: str, project: str | None = None
 
 
 def newest_ttft_ms(*, tenant: str, start: dt.date, end: dt.date, most: int) -> list[float]:
-    """Time to the first token of the newest `most` attempts of these UTC days, as far as one came; sorted."""
+    """Return the first-token times of the newest `most` attempts of these UTC days, sorted.
+
+    Attempts without a first token are left out.
+    """
     rows = UsageEventRow.objects.filter(tenant=tenant, day__range=(start, end)).order_by("-event_id")
     found = rows.values_list("ttft_ms", flat=True)[:most]
     return sorted(ttft for ttft in found if ttft is not None)
@@ -124,19 +127,22 @@ def newest_ttft_ms(*, tenant: str, start: dt.date, end: dt.date, most: int) -> l
 def ttft_ms_of(
     *, tenant: str, spans: Sequence[tuple[dt.datetime, dt.datetime]], most: int
 ) -> list[list[float]]:
-    """Of each span, a part of one UTC day: time to the first token of its newest `most` attempts, as far as
-    one came; sorted. One query, in which a span costs `most` entries of an index at most."""
+    """Return, for each span within one UTC day, the first-token times of its newest `most` attempts, sorted.
+
+    Attempts without a first token are left out. One query, in which a span reads at most `most` index
+    entries.
+    """
     if not spans:
         return []
     day_of, id_of = DateField().get_db_prep_value, UUIDField().get_db_prep_value
     parts, values = [], list[Any]()
     for number, (begin, end) in enumerate(spans):
-        # The same words for each, which the ORM would make anew, in half a millisecond.
+        # A shared template: the ORM would take half a millisecond to build each part.
         parts.append(_SPAN.format(number=number, most=most))
         values += [tenant, day_of(begin.date(), connection)]
         values += [id_of(_first_id(at), connection) for at in (begin, end)]
     found: list[list[float]] = [[] for _ in spans]
-    # Django's own union() has no limit of its parts on SQLite.
+    # Django's union() does not support LIMIT in its parts on SQLite.
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(parts), values)
         for number, ttft in cursor.fetchall():
@@ -146,7 +152,7 @@ def ttft_ms_of(
 
 
 def _first_id(at: dt.datetime) -> uuid.UUID:
-    """Before every UUIDv7 of that millisecond."""
+    """The smallest UUIDv7 of that millisecond."""
     return uuid.UUID(int=int(at.timestamp() * 1000) << 80)
 
 
@@ -171,7 +177,7 @@ def _narrowed(rows: QuerySet[UsageEventRow], tenant: str, wanted: RequestFilter)
 
 
 def adapter_is(tenant: str, name: str) -> Q:
-    """Events and sums of an adapter of the tenant by `name`, of one version by `name@v2`."""
+    """Return a filter on events and sums of the tenant's adapter `name`, or of a version by `name@v2`."""
     adapter, _, version = name.partition("@")
     return Q(adapter__startswith=f"t_{tenant}.a_{adapter}." + (f"{version}." if version else ""))
 
@@ -186,8 +192,11 @@ def _event_id(text: str) -> uuid.UUID:
 
 
 def _days_of(request_id: str) -> Iterator[list[dt.date]]:
-    """Days on which the request may be, some at a time. A gateway's ids tell theirs; a retry may end on the
-    day after. Ids of usage from outside tell nothing: all that is kept is looked through, newest first."""
+    """Yield days on which the request may be found, in groups.
+
+    A gateway's id contains its day, and a retry may end on the day after. Ids of usage from outside contain
+    none, so all kept days follow, newest first.
+    """
     with suppress(ValueError, OverflowError):
         known = uuid.UUID(request_id)
         if known.version == 7:

@@ -1,4 +1,4 @@
-"""Reads of usage."""
+"""Reads usage events and their sums."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from controlplane.metering.models import UNANSWERED, DeadUsageEvent, UsageEventR
 
 
 def rollup_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageRollup]:
-    """Rollups of the UTC days `start` to `end`, both included: a tenant's, or (None) all tenants'."""
+    """Return rollups of the UTC days `start` to `end`, both included, of a tenant or (None) of all."""
     rollups = UsageRollup.objects.filter(day__range=(start, end))
     return rollups if tenant is None else rollups.filter(tenant=tenant)
 
 
 def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageHour]:
-    """As `rollup_list`, by the hour."""
+    """As `rollup_list`, but hourly sums."""
     hours = UsageHour.objects.filter(day__range=(start, end))
     return hours if tenant is None else hours.filter(tenant=tenant)
 
 
 def dead_letter_list() -> QuerySet[DeadUsageEvent]:
-    """Newest first."""
+    """Dead letters, newest first."""
     return DeadUsageEvent.objects.order_by("-pk")
 
 
 class SummedUse(NamedTuple):
-    """Sums of the rows that agree in what was asked for; the rest of the names are empty. `answered` are the
-    requests that did not end in an error, which alone a price of requests is for."""
+    """Sums of rows with equal values in the requested columns; other columns are empty.
+
+    `answered` are the requests that did not end in an error: only these are charged the price per request.
+    """
 
     day: dt.date
     tenant: str
@@ -59,7 +61,7 @@ class SummedUse(NamedTuple):
 
 _SUMS = {
     "requests": Sum("requests"),
-    # Counted here, so that nobody who prices requests has to ask for each status by itself.
+    # Counted here, so that pricing requests does not need a row per status.
     "answered": Coalesce(Sum("requests", filter=~Q(status__in=UNANSWERED)), 0),
     "prompt_tokens": Sum("prompt_tokens"),
     "cached_tokens": Sum("cached_tokens"),
@@ -68,8 +70,10 @@ _SUMS = {
 
 
 class _Int(Cast):
-    """A sum as PostgreSQL has none: it adds up big integers as numeric, which comes as a Decimal. Cast there,
-    it is an int that nothing here has to convert, which was a third of a long report's time."""
+    """A sum cast to bigint in PostgreSQL, which would return it as numeric, and so as a Decimal.
+
+    Converting those in Python took a third of a long report's time.
+    """
 
     def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Any]:
         return []
@@ -82,23 +86,24 @@ def use_summed(
     on: dt.date | None = None,
     most: int | None = None,
 ) -> Iterator[SummedUse]:
-    """`sums` added up by the database, by tenant and the columns `by`: a report of a few columns reads a
-    part of the rows, and none of them as a model's object.
+    """Yield `sums` added up by the database, by tenant and the columns `by`.
+
+    A report of a few columns reads fewer rows this way, and none of them as a model object.
 
     Args:
-        on: the day that the sums are said to be of; None to add up each day for itself.
-        most: rows that are read, any of those that there are; None for all.
+        on: the day that all sums are labelled with; None to sum each day separately.
+        most: most rows to read, in no particular order; None for all.
     """
     columns = list(dict.fromkeys((*(("day",) if on is None else ()), "tenant", *by)))
-    # A row is made once for each of tens of thousands: by place, which takes a third of the time by name.
+    # Fields are picked by index, which takes a third of the time by name, for tens of thousands of rows.
     known = {**SummedUse._field_defaults, "day": on}
     names = [*columns, *_SUMS]
     rest = tuple(known.get(name) for name in SummedUse._fields)
-    place = [
+    indexes = [
         names.index(name) if name in names else len(names) + index
         for index, name in enumerate(SummedUse._fields)
     ]
-    take = operator.itemgetter(*place)
+    take = operator.itemgetter(*indexes)
     for row in _added_up(sums, columns)[:most]:
         yield SummedUse._make(take(row + rest))
 
@@ -106,32 +111,31 @@ def use_summed(
 def use_columns(
     sums: QuerySet[UsageRollup] | QuerySet[UsageHour], *, by: Iterable[str], most: int
 ) -> dict[str, Sequence[Any]]:
-    """`sums` added up by the database by the columns `by`, as columns of `by` and of the sums that
-    `SummedUse` has: for reports of so many rows that an object for each would take most of their time.
+    """Return `sums` added up by the database by the columns `by`, as columns of `by` and of `SummedUse`.
 
-    The database writes each column as one JSON array: read so, 18,000 rows took a quarter of the time that
-    they took row by row.
+    It is for reports of so many rows that an object for each would take most of the time. The database writes
+    each column as one JSON array: 18,000 rows then took a quarter of the time that they took row by row.
 
     Args:
-        most: rows that are read, any of those that there are.
+        most: most rows to read, in no particular order.
     """
     columns = list(dict.fromkeys(by))
     names = [*columns, *_SUMS]
     try:
         inner, values = _added_up(sums, columns)[:most].query.sql_with_params()
     except EmptyResultSet:
-        # A filter that nothing fits, such as the largest of no groups, is no SQL.
+        # A filter that can match nothing, such as an empty `IN`, makes no SQL.
         return dict.fromkeys(names, ())
     connection = connections[sums.db]
     array = "json_agg" if connection.vendor == "postgresql" else "json_group_array"
-    told = ", ".join(
+    selected = ", ".join(
         f"CAST({array}({connection.ops.quote_name(name)}) AS text)"
         for name in (*columns, *(f"total_{name}" for name in _SUMS))
     )
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {told} FROM ({inner}) added_up", values)  # noqa: S608  # names of columns
+        cursor.execute(f"SELECT {selected} FROM ({inner}) added_up", values)  # noqa: S608  # names of columns
         row = cursor.fetchone()
-    # No row at all is no array on PostgreSQL.
+    # Without rows, PostgreSQL returns NULL instead of an array.
     found: dict[str, Sequence[Any]] = {
         name: orjson.loads(text or "[]") for name, text in zip(names, row, strict=True)
     }
@@ -144,7 +148,7 @@ def use_columns(
 def amount_by(
     sums: QuerySet[UsageRollup] | QuerySet[UsageHour], *, by: str, amount: Sequence[str], most: int
 ) -> list[tuple[str, int]]:
-    """One amount, `amount`'s columns together, by one column: any `most` rows of those that there are."""
+    """Return the sum of the columns `amount`, by one column; at most `most` rows, in no particular order."""
     together = reduce(operator.add, (F(name) for name in amount))
     rows = sums.order_by().values(by).annotate(total=_Int(Sum(together), BigIntegerField()))
     return list(rows.values_list(by, "total")[:most])
@@ -152,17 +156,17 @@ def amount_by(
 
 def _added_up(sums: QuerySet[Any], columns: list[str]) -> QuerySet[Any, tuple[Any, ...]]:
     totals = {f"total_{name}": _Int(total, BigIntegerField()) for name, total in _SUMS.items()}
-    # Not by a cursor of the server, which would keep what it found and hand it out by parts.
+    # Not with a server-side cursor, which would hold the result and deliver it in parts.
     rows = sums.order_by().values(*columns).annotate(**totals)
     found: QuerySet[Any, tuple[Any, ...]] = rows.values_list(*columns, *totals)
     return found
 
 
 def arm_attempts(*, tenant: str, alias: str, adapter: str, since: dt.datetime) -> QuerySet[UsageEventRow]:
-    """A split alias's attempts on one arm, `adapter` being its engine name, that began since then."""
-    # `arm` as the partial index has it, so that the index serves on SQLite too.
+    """Attempts of a split alias on one arm since then; `adapter` is the arm's engine name."""
+    # Repeat the partial index's condition on `arm`, so that SQLite uses it too.
     rows = UsageEventRow.objects.filter(tenant=tenant, adapter=adapter, arm__gt="", alias=alias)
-    # The days besides: PostgreSQL then looks at their partitions alone. A gateway's clock may be off.
+    # Also filter by day, so that PostgreSQL prunes partitions; one day more for gateways' clocks.
     rows = rows.filter(day__gte=since.astimezone(dt.UTC).date() - dt.timedelta(days=1))
     return rows.filter(started_at__gte=int(since.timestamp() * 1000))
 
@@ -170,14 +174,14 @@ def arm_attempts(*, tenant: str, alias: str, adapter: str, since: dt.datetime) -
 def copy_attempts(
     *, copies: Iterable[str], since: dt.datetime, until: dt.datetime | None = None
 ) -> QuerySet[UsageEventRow]:
-    """Attempts that copies of these ids were asked for from `since` on, and before `until`."""
-    # The days besides, as in `arm_attempts`.
+    """Attempts on copies with these ids from `since` on, and before `until`."""
+    # Also filter by day, as in `arm_attempts`.
     rows = UsageEventRow.objects.filter(day__gte=since.astimezone(dt.UTC).date() - dt.timedelta(days=1))
     rows = rows.filter(endpoint__in=sorted(copies), started_at__gte=int(since.timestamp() * 1000))
     return rows if until is None else rows.filter(started_at__lt=int(until.timestamp() * 1000))
 
 
 def latencies_ms(answered: QuerySet[UsageEventRow], *, most: int) -> list[float]:
-    """Of the newest `most` attempts: to the first token, or, of an answer sent as a whole, to its end."""
+    """Return latencies of the newest `most` attempts: to the first token, or to the end without streaming."""
     timed = answered.annotate(latency=Coalesce("ttft_ms", "duration_ms")).order_by("-started_at")
     return list(timed.values_list("latency", flat=True)[:most])

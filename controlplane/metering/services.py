@@ -24,14 +24,14 @@ from controlplane.tenants.services import api_keys_touch
 
 logger = logging.getLogger(__name__)
 _BACK: Final = 3
-"""Days on which an event of a wrong clock may have been counted when it came first."""
+"""Days to search for an earlier copy of an event from a gateway whose clock was ahead."""
 _AHEAD: Final = 3
-"""Days whose partitions are made before they begin."""
+"""Days whose partitions are created in advance."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedEntries:
-    """Entries of the stream, and what is to be written for them; `rows` are those of `living`."""
+    """Validated stream entries, with the rows and dead letters to write; `rows` are those of `living`."""
 
     entries: Sequence[StreamEntry]
     living: list[StreamEntry]
@@ -40,15 +40,15 @@ class CheckedEntries:
 
 
 def usage_ingest(*, entries: Sequence[StreamEntry], log: bool = True) -> int:
-    """Writes what is new among `entries`; returns how many events that was. `log`: tells of dead ones."""
+    """Validates and writes stream entries; returns how many events were new. `log`: log dead ones."""
     return usage_write(checked=entries_check(entries=entries), log=log)
 
 
 def entries_check(*, entries: Sequence[StreamEntry]) -> CheckedEntries:
-    """Without the database: what each entry becomes.
+    """Validate stream entries, without the database.
 
-    What is no usage event goes to the dead letters, and so does one of a day whose events were dropped:
-    nobody could tell any longer whether it is new.
+    Invalid events become dead letters. So do those of days whose events were dropped, since nothing shows any
+    more whether they are new.
     """
     living: list[StreamEntry] = []
     rows: list[EventRow] = []
@@ -71,10 +71,10 @@ def entries_check(*, entries: Sequence[StreamEntry]) -> CheckedEntries:
 
 
 def usage_write(*, checked: CheckedEntries, log: bool = True) -> int:
-    """Writes what is new of it; returns how many events that was. `log`: tells of dead ones.
+    """Writes the new events, sums and dead letters; returns how many events were new. `log`: log dead ones.
 
-    Events of a tenant or a base model that there is not are dead, until they are replayed. Should the
-    database refuse a value, that event alone is dead, not those that came with it.
+    Events of an unknown tenant or base model are dead until they are replayed. If the database refuses a
+    value, only that event is dead.
     """
     entries = checked.entries
     rows, dead = _known(checked)
@@ -96,7 +96,7 @@ def usage_write(*, checked: CheckedEntries, log: bool = True) -> int:
 
 
 def dead_log(dead: Iterable[DeadUsageEvent]) -> None:
-    """A line a reason, not a letter: a tenant that is missing comes with thousands."""
+    """Logs one line per reason, not per letter: a missing tenant comes with thousands."""
     for reason, count in Counter(letter.reason for letter in dead).most_common():
         logger.warning("%d usage entries are dead: %s", count, reason)
 
@@ -113,18 +113,18 @@ def _known(checked: CheckedEntries) -> tuple[list[EventRow], list[DeadUsageEvent
 
 
 def usage_partitions_prepare(*, today: dt.date | None = None) -> None:
-    """Makes the partitions of the coming days, so that none is made while events wait for it."""
+    """Creates the partitions of the coming days, so that no event has to wait for one."""
     first = today or _today()
     partitions_ensure({first + dt.timedelta(days=ahead) for ahead in range(_AHEAD + 1)})
 
 
 def usage_drop_old(*, today: dt.date | None = None) -> int:
-    """Drops the events of days that are no longer kept; returns how many days. Sums stay."""
+    """Drops the events of days that are no longer kept; returns how many days. Sums are kept."""
     return events_drop(before=keep_from(today=today))
 
 
 def keep_from(*, today: dt.date | None = None) -> dt.date:
-    """The first UTC day whose events are kept."""
+    """Return the first UTC day whose events are kept."""
     return (today or _today()) - dt.timedelta(days=settings.GRAFTWORK.usage_keep_days)
 
 
@@ -140,7 +140,7 @@ def _write(rows: Sequence[EventRow], dead: Sequence[DeadUsageEvent]) -> int:
 
 
 def _without_known(rows: Sequence[EventRow]) -> list[EventRow]:
-    """Less those of a wrong clock that were counted on another of the last few days, when they came first."""
+    """Leave out events of a wrong clock that were counted already, on one of the previous days."""
     return [row for row in rows if named_day(row) == row.day or not _is_known(row)]
 
 
@@ -153,7 +153,7 @@ def _is_known(row: EventRow) -> bool:
 
 
 def _last_uses(rows: Iterable[EventRow]) -> dict[str, dt.datetime]:
-    """The newest of each key's calls."""
+    """Return the time of each key's newest call."""
     newest: dict[str, int] = {}
     now = time.time_ns() // 1_000_000
     for row in rows:

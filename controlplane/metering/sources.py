@@ -1,4 +1,4 @@
-"""Who may report usage from outside for more than its own project."""
+"""Service accounts that may report usage from outside beyond their own project."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MOST_TENANTS = 1000
 
 
 def source_list() -> QuerySet[UsageSource]:
-    """Every source, in the order in which they were made."""
+    """Usage sources in the order in which they were created."""
     return UsageSource.objects.select_related("service_account").order_by("pk")
 
 
 def source_get(*, source_id: int) -> UsageSource:
-    """Raises NotFoundError."""
+    """Return a usage source by id. Raises NotFoundError."""
     source = source_list().filter(pk=source_id).first()
     if source is None:
         raise NotFoundError(f"there is no usage source {source_id}")
@@ -32,12 +32,12 @@ def source_get(*, source_id: int) -> UsageSource:
 
 @transaction.atomic
 def source_create(*, tenant: str, service_account: str, tenants: Sequence[str] | None) -> UsageSource:
-    """Lets an account's keys with scope `usage:write` report for `tenants`, None for every one, from now on.
+    """Lets an account's keys with scope `usage:write` report for `tenants` (None: every one) from now on.
 
-    They need not exist yet: what comes for one that does not is a dead letter.
+    The tenants need not exist yet: events for a missing tenant become dead letters.
 
     Raises:
-        InvalidInputError: no or too many tenants, or one that is no tenant's id.
+        InvalidInputError: no or too many tenants, or a malformed tenant id.
         NotFoundError: there is no such service account.
         ConflictError: it is a source already.
     """
@@ -61,6 +61,6 @@ def source_create(*, tenant: str, service_account: str, tenants: Sequence[str] |
 
 @transaction.atomic
 def source_delete(*, source: UsageSource) -> None:
-    """Its keys report for their own projects alone from now on. What was reported stays."""
+    """Restricts its keys to their own projects from now on. Reported usage is kept."""
     audit_record(tenant="", action="usage_source.delete", target=source, before=snapshot(source))
     source.delete()

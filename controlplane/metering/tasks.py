@@ -1,4 +1,4 @@
-"""Celery's edge of metering."""
+"""Celery tasks of metering."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.platform.queue import enqueue
 
 @shared_task(name="metering.nightly", acks_late=True)
 def nightly() -> int:
-    """Makes the coming days' partitions, drops what is no longer kept and checks the last days' sums.
+    """Creates the coming days' partitions, drops old events and checks the last days' sums.
 
     Returns how many sums differ from their events.
     """
@@ -30,9 +30,9 @@ def nightly() -> int:
 
 @shared_task(name="metering.replay_waiting", acks_late=True)
 def replay_waiting(after: int = 0) -> int:
-    """Takes in events from outside that came for a day without a partition; returns how many were new.
+    """Ingests events from outside that came for a day without a partition; returns how many were new.
 
-    Some at a time: what else waits in the queue has its turn in between.
+    It runs in pages, so that other tasks in the queue run in between.
     """
     counted, more = dead_usage_replay_waiting(after=after)
     if more is not None:
@@ -42,12 +42,12 @@ def replay_waiting(after: int = 0) -> int:
 
 @shared_task(name="metering.replay_dead", acks_late=True)
 def replay_dead() -> int:
-    """Takes all dead letters in once more, as somebody asked; returns how many were new."""
+    """Replays all dead letters on request; returns how many events were new."""
     counted, _left = dead_usage_replay()
     return counted
 
 
 @shared_task(name="metering.look_at_hosting", acks_late=True)
 def look_at_hosting() -> int:
-    """Notes what is hosted now and counts the hours that are over; returns how many spans changed."""
+    """Observes hosted resources and counts completed hours; returns how many spans changed."""
     return hosting_look(now=int(time.time()))

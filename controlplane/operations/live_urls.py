@@ -1,4 +1,4 @@
-"""REST routes of the installation as it is now; `controlplane.api_urls` has them among the others."""
+"""REST routes of the installation's live state, included by `controlplane.api_urls`."""
 
 from __future__ import annotations
 

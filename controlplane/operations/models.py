@@ -6,7 +6,7 @@ from django.db import models
 
 
 class TenantDeletion(models.Model):
-    """A tenant that is to be deleted, or was. The row stays: its id is never given again."""
+    """A scheduled or completed deletion of a tenant. The row stays, so that its id is never reused."""
 
     tenant = models.CharField(primary_key=True, max_length=63)
     reason = models.CharField(max_length=500, blank=True)

@@ -1,4 +1,4 @@
-"""Reads of tenants' deletions, and which rows are whose."""
+"""Reads of tenants' deletions, and the ownership of rows by tenants."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOBODYS: Final = {
     "routes.RouteEntryRow": "the published table, made from the others",
     "sign_up.SignUp": "who has no tenant yet; forgotten within a day",
 }
-"""Models whose rows are no tenant's -> why. A new model is a tenant's, by a key that leads there, or here."""
+"""Models whose rows belong to no tenant -> reason. A new model has a key to its tenant, or an entry here."""
 
 KEPT: Final = {
     "audit.AuditChain": "the audit log",
@@ -75,11 +75,11 @@ KEPT: Final = {
     "metering.UsageHour": "what bills were made from",
     "metering.UsageRollup": "what bills were made from",
 }
-"""A tenant's rows that stay when it is deleted -> what they are. They name it, and no longer lead to it."""
+"""Models whose rows stay when their tenant is deleted -> reason. They hold its name, not a key."""
 
 
 def deletion_get(*, slug: str) -> TenantDeletion:
-    """Raises NotFoundError."""
+    """Return the tenant's deletion. Raises NotFoundError."""
     deletion = TenantDeletion.objects.filter(pk=slug).first()
     if deletion is None:
         raise NotFoundError(f"tenant {slug!r} is not to be deleted")
@@ -87,12 +87,12 @@ def deletion_get(*, slug: str) -> TenantDeletion:
 
 
 def deletions_due(*, now: dt.datetime | None = None) -> QuerySet[TenantDeletion]:
-    """Those whose grace time is over."""
+    """List the deletions whose grace time is over."""
     return TenantDeletion.objects.filter(purged_at=None, purge_after__lte=now or timezone.now())
 
 
 def tenant_paths() -> dict[type[Model], str]:
-    """Each of our models that holds tenants' rows -> the look-up that leads from a row to its tenant's id."""
+    """Map each model with tenants' rows to the look-up from a row to its tenant's id."""
     paths: dict[type[Model], str] = {Tenant: "pk", User: "memberships__tenant_id"}
     ours = [model for model in apps.get_models() if model.__module__.startswith("controlplane.")]
     waiting = [model for model in ours if model not in paths and model._meta.label not in NOBODYS]
@@ -107,7 +107,7 @@ def tenant_paths() -> dict[type[Model], str]:
 
 
 def tenant_rows(*, slug: str, model: type[Model], path: str, chunk: int = 1000) -> Iterator[Model]:
-    """The tenant's rows of a model by key, a query for each chunk."""
+    """Yield the tenant's rows of a model by primary key, with one query per chunk."""
     rows = model._default_manager.filter(**{path: slug}).order_by("pk").distinct()
     after: dict[str, Any] = {}
     while found := list(rows.filter(**after)[:chunk]):

@@ -1,4 +1,4 @@
-"""A tenant's deletion: disabled at once, purged after a grace time, and until then as it was."""
+"""Deletes tenants: disabled at once, purged after a grace time, and recoverable until then."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def tenant_deletion_schedule(*, tenant: Tenant, confirm: str, reason: str = "") -> TenantDeletion:
-    """Disables the tenant everywhere within a second, and has it purged after the grace time.
+    """Disable the tenant within a second, and schedule its purge after the grace time.
 
-    Its keys are refused, its members see none of its pages, nothing of it is lost yet.
+    Its keys are refused and its members lose access, but no data is deleted yet.
 
     Args:
-        confirm: the tenant's id once more, so that nobody deletes another by a slip.
+        confirm: the tenant's id again, against deleting the wrong tenant.
 
     Raises:
-        InvalidInputError: `confirm` is another id, or the reason is longer than 500 characters.
-        ConflictError: it is to be deleted already.
+        InvalidInputError: `confirm` is not the tenant's id, or the reason is longer than 500 characters.
+        ConflictError: its deletion is scheduled already.
     """
     if confirm != tenant.pk:
         raise InvalidInputError(f"to delete tenant {tenant.pk}, send its id as confirm", field="confirm")
@@ -48,7 +48,7 @@ def tenant_deletion_schedule(*, tenant: Tenant, confirm: str, reason: str = "") 
     now = timezone.now()
     if not Tenant.objects.filter(pk=tenant.pk, disabled_at=None).update(disabled_at=now):
         raise ConflictError(f"tenant {tenant.pk} is to be deleted already")
-    # Without its tenant the gateways know no key of it.
+    # Gateways refuse keys without a tenant route, so this disables all of them.
     route_remove(path=f"tenants/{tenant.pk}")
     actor = current_origin().who()
     deletion = TenantDeletion.objects.create(
@@ -64,14 +64,14 @@ def tenant_deletion_schedule(*, tenant: Tenant, confirm: str, reason: str = "") 
 
 @transaction.atomic
 def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
-    """Brings the tenant back as it was, within a second.
+    """Cancel a tenant's deletion, effective within a second.
 
     Raises:
         ConflictError: the grace time is over.
     """
-    # No key: whoever inserts a row of the tenant holds a share of it, and may wait for what is held here.
+    # NO KEY: a concurrent INSERT for the tenant holds a key share lock, and may wait for locks held here.
     tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=deletion.pk).first()
-    # Once it is due its files may be gone already.
+    # Once the purge is due, files may have been removed already.
     gone, _ = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__gt=timezone.now()).delete()
     if tenant is None or not gone:
         raise ConflictError(f"tenant {deletion.pk} is deleted for good: the grace time is over")
@@ -82,7 +82,7 @@ def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
 
 
 def tenants_purge_due() -> int:
-    """Purges whose grace time is over; how many. What fails is tried again by the next round."""
+    """Purge the tenants whose grace time is over; return how many. A later run retries failures."""
     purged = 0
     for deletion in deletions_due():
         try:
@@ -94,15 +94,15 @@ def tenants_purge_due() -> int:
 
 
 def tenant_purge(*, deletion: TenantDeletion) -> None:
-    """Removes a tenant's files and rows for good, save what `selectors.KEPT` states.
+    """Remove a tenant's files and rows for good, except those in `selectors.KEPT`.
 
-    In steps, each of which may be done again: who dies in between leaves the rest to the next round.
+    Each step is idempotent: after a crash the next run finishes the purge.
 
     Raises:
-        ConflictError: it was cancelled meanwhile.
+        ConflictError: the deletion was cancelled meanwhile.
         UnavailableError: the artifact store does not answer.
     """
-    # A write, which waits for a cancellation that has not committed yet.
+    # A write, so that it waits for an uncommitted cancellation.
     claimed = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__lte=timezone.now())
     if not claimed.update(purge_after=deletion.purge_after):
         raise ConflictError(f"the deletion of tenant {deletion.pk} was cancelled, or is not due")

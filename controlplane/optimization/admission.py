@@ -1,4 +1,4 @@
-"""Whether this host has room for a work now: disk, memory, and a processor or accelerators of its own."""
+"""Admits a work to this host: checks disk and memory, then locks the CPU or GPUs that it needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from controlplane.optimization.models import Machine
 from controlplane.optimization.workspace import FileLock, HeldError, host_lock, root
 
 _HEADROOM: Final = 1 << 30
-"""Bytes beside the weights, of disk and of memory: a process with torch loaded, logs, a tokenizer."""
+"""Bytes of disk and of memory beyond the weights: a process with torch loaded, logs, a tokenizer."""
 WEIGHTS_ON_DISK: Final = 2.0
-"""Times the weights' bytes: what is finished so far, and the output."""
+"""Multiple of the weights' bytes: the steps finished so far, and the output."""
 WEIGHTS_IN_MEMORY: Final = 2.5
-"""Times the weights' bytes: them, a layer's in float32 with its calibration, and the output's."""
+"""Multiple of the weights' bytes: the input, one layer in float32 with its calibration, and the output."""
 _LOOK_AGAIN_S: Final = 15.0
 _CGROUPS: Final = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
@@ -28,7 +28,7 @@ _CGROUPS: Final = (
 
 
 class NoRoomYetError(Exception):
-    """It may fit later, or on another host."""
+    """This host has no room for the work now; it may fit later, or on another host."""
 
     def __init__(self, reason: str, *, seconds: float = _LOOK_AGAIN_S) -> None:
         super().__init__(reason)
@@ -36,17 +36,17 @@ class NoRoomYetError(Exception):
 
 
 class NeverFitsError(Exception):
-    """It does not fit on this host even when nothing else is there."""
+    """The work does not fit on this host, even an idle one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a work takes.
+    """Resources that a work needs.
 
     Attributes:
-        disk, memory: bytes; memory is the devices' where the machine is a GPU, else the host's.
-        devices: accelerators.
-        capability: compute capability times ten that they must have; 0 for any.
+        disk, memory: bytes; GPU memory where the machine is a GPU, else host memory.
+        devices: number of accelerators.
+        capability: required compute capability times ten; 0 for any.
     """
 
     machine: str
@@ -57,7 +57,7 @@ class Needs:
 
     @classmethod
     def of(cls, machine: str, weights: int, *, devices: int = 1, capability: int = 0) -> Needs:
-        """By the bytes of all checkpoints that it loads."""
+        """Estimate the needs from `weights`, the bytes of all checkpoints that the work loads."""
         return cls(
             machine, int(weights * WEIGHTS_ON_DISK) + _HEADROOM, int(weights * WEIGHTS_IN_MEMORY) + _HEADROOM,
             devices, capability,
@@ -66,7 +66,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The right to a host's processors or to some of its GPUs, as long as a descriptor of it is open."""
+    """A lock on the host's CPU or on some of its GPUs, held while one of its descriptors is open."""
 
     locks: tuple[FileLock, ...]
     environment: Mapping[str, str]
@@ -82,7 +82,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One of nvidia-smi's lines; bytes of memory."""
+    """One GPU as nvidia-smi reports it; `free` and `total` are bytes of memory."""
 
     index: int
     free: int
@@ -91,10 +91,10 @@ class Gpu:
 
 
 def seat_take(needs: Needs) -> Seat:
-    """One work at a time computes on a host's CPU, and one on each GPU: what is measured is not disturbed.
+    """Lock the CPU or GPUs that `needs` asks for; one work at a time, so that measurements are undisturbed.
 
     Raises:
-        NoRoomYetError: others have what it needs.
+        NoRoomYetError: other works hold what it needs.
         NeverFitsError: the host is too small.
     """
     _check_disk(needs.disk)
@@ -116,7 +116,7 @@ def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
     fitting = [gpu for gpu in found if not needs.capability or gpu.capability == needs.capability]
     if len(fitting) < needs.devices:
         kinds = ", ".join(sorted({f"{gpu.capability / 10:.1f}" for gpu in found}))
-        # One queue is all GPUs': whose host looked first must not decide.
+        # All GPU hosts share one queue, so a host without matching GPUs must leave the work to others.
         raise NoRoomYetError(
             f"it needs {needs.devices} GPUs of compute capability {needs.capability / 10:.1f}, and this"
             f" host's {len(found)} are of {kinds}: have a Celery worker take graftwork.optimize.gpu on one"
@@ -130,40 +130,40 @@ def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
             f" {_gib(max(gpu.total for gpu in fitting))}"
         )
     locks: list[FileLock] = []
-    taken: list[int] = []
+    indexes: list[int] = []
     for gpu in fitting:
-        if gpu.free >= each and len(taken) < needs.devices:
+        if gpu.free >= each and len(indexes) < needs.devices:
             with suppress(HeldError):
                 locks.append(host_lock(f"gpu-{gpu.index}"))
-                taken.append(gpu.index)
-    if len(taken) < needs.devices:
+                indexes.append(gpu.index)
+    if len(indexes) < needs.devices:
         for lock in locks:
             lock.close()
         raise NoRoomYetError(
             f"{needs.devices} of this host's {len(found)} GPUs with {_gib(each)} GiB free are needed, and"
-            f" {len(taken)} are: others work on them"
+            f" {len(indexes)} are: others work on them"
         )
-    # nvidia-smi counts by the bus; CUDA by speed, unless it is told.
-    told = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))}
-    return Seat(tuple(locks), told)
+    # nvidia-smi numbers devices by PCI bus; CUDA by speed unless CUDA_DEVICE_ORDER says otherwise.
+    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes))}
+    return Seat(tuple(locks), environment)
 
 
 def gpus() -> list[Gpu]:
-    """This host's; none where nvidia-smi is not there or does not answer."""
+    """List this host's GPUs; empty where nvidia-smi is missing or fails."""
     query = "--query-gpu=index,memory.free,memory.total,compute_cap"
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             ["nvidia-smi", query, "--format=csv,noheader,nounits"],
             capture_output=True, text=True, timeout=20, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return []
-    return list(_gpu_lines(told.stdout))
+    return list(_gpu_lines(completed.stdout))
 
 
 def _gpu_lines(text: str) -> Iterator[Gpu]:
     for line in text.splitlines():
-        # What shares its memory with the host tells [N/A] of it.
+        # Devices that share the host's memory report [N/A] for their own: leave them out.
         with suppress(ValueError):
             index, free, total, capability = (part.strip() for part in line.split(","))
             yield Gpu(int(index), int(free) << 20, int(total) << 20, round(float(capability) * 10))
@@ -199,25 +199,27 @@ def _check_memory(needed: int) -> None:
 
 
 def _memory() -> tuple[int, int] | None:
-    """Bytes available and in all, a container's limit heeded; None where the system does not tell."""
+    """Return (available, total) bytes within the container's limit, or None where /proc is missing."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    told = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
-    available, total = told["MemAvailable"], told["MemTotal"]
-    for folder, most, now in _CGROUPS:
+    meminfo = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
+    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
+    for folder, limit_file, usage_file in _CGROUPS:
         with suppress(OSError, ValueError):
-            limit = int((folder / most).read_text())
-            used = int((folder / now).read_text()) - _cached(folder / "memory.stat")
+            limit = int((folder / limit_file).read_text())
+            used = int((folder / usage_file).read_text()) - _cached(folder / "memory.stat")
             available, total = min(available, max(0, limit - used)), min(total, limit)
     return available, total
 
 
 def _cached(stat: Path) -> int:
-    """Bytes of files that were read, which the kernel gives back when memory is asked for."""
-    told = dict(line.split(maxsplit=1) for line in stat.read_text().splitlines())
-    return sum(int(told.get(f"total_{name}", told.get(name, 0))) for name in ("active_file", "inactive_file"))
+    """Return the bytes of the page cache, which the kernel frees on demand."""
+    counters = dict(line.split(maxsplit=1) for line in stat.read_text().splitlines())
+    return sum(
+        int(counters.get(f"total_{name}", counters.get(name, 0))) for name in ("active_file", "inactive_file")
+    )
 
 
 def _gib(count: int) -> str:

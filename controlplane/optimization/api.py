@@ -47,11 +47,11 @@ from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 LIVE: Final = frozenset({"percent", "eta_seconds", "log_tail", "progress_at", "phase"})
-"""What changes by itself while a work runs: nobody's change has to be repeated for it."""
+"""Fields that progress alone changes. The ETag leaves them out, so progress fails no `If-Match`."""
 
 
 def recipe_of(values: Mapping[str, Any]) -> Recipe:
-    """Of a body with `recipe`, or `preset` and `target`. Raises InvalidInputError."""
+    """Read the recipe from a body with `recipe`, or with `preset` and `target`. Raises InvalidInputError."""
     if ("recipe" in values) == ("preset" in values):
         raise InvalidInputError("give recipe, or preset with target", field="recipe")
     if "recipe" in values:
@@ -72,7 +72,7 @@ class PromptSetsApi(generics.ListAPIView[PromptSet]):
     @idempotent(atomic=False)
     @extend_schema(request={"multipart/form-data": PromptSetInput}, responses={201: PromptSetSerializer})
     def post(self, request: Request) -> Response:
-        """Keeps a JSONL file under the digest of its content; the same one again is the one there is."""
+        """Stores a JSONL file under the digest of its content; the same file again returns the same set."""
         data = PromptSetInput(data=request.data)
         data.is_valid(raise_exception=True)
         file = data.validated_data["file"]
@@ -94,7 +94,7 @@ class PromptSetApi(ObjectApi[PromptSet]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, sha256: str) -> Response:
-        """Forgets it; refused while jobs or comparisons were made with it."""
+        """Removes the prompt set; refused (409) while a job or comparison refers to it."""
         prompts_remove(prompts=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -104,7 +104,7 @@ class PresetsApi(APIView):
 
     @extend_schema(parameters=[RecipeTargetInput], responses=PresetSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """The presets for a target, each with what a stored run of the demo model says of it, if any."""
+        """Lists the presets for a target, each with its stored run on the demo model, if any."""
         target = RecipeTargetInput(data=request.query_params.dict())
         target.is_valid(raise_exception=True)
         recipes = {preset: recipe_of_preset(preset.value, target.validated_data) for preset in Preset}
@@ -126,7 +126,7 @@ class RecipeCheckApi(APIView):
     @idempotent()
     @extend_schema(request=RecipeCheckInput, responses=RecipeCheckSerializer)
     def post(self, request: Request) -> Response:
-        """Holds a recipe against a base model: every reason against it, and nothing is started."""
+        """Checks a recipe against a base model and returns every reason against it; starts nothing."""
         data = RecipeCheckInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -156,7 +156,7 @@ class OptimizationsApi(generics.ListAPIView[OptimizationJob]):
         request=OptimizationInput, responses={201: OptimizationSerializer, 200: OptimizationSerializer}
     )
     def post(self, request: Request) -> Response:
-        """Asks for a job. 200, not 201: there is one of this recipe and checkpoint, and this is it."""
+        """Creates a job. Returns 200 instead of 201 with the existing job of this recipe and checkpoint."""
         data = OptimizationInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -184,13 +184,13 @@ class OptimizationApi(_OneJob):
 
     @conditional()
     def get(self, request: Request, optimization: int) -> Response:
-        """How far it is. Its ETag does not change with its progress alone."""
+        """Returns the job and its progress. The ETag does not change with progress alone."""
         return Response(OptimizationSerializer(self.get_object()).data)
 
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, optimization: int) -> Response:
-        """Forgets a job that has ended, with its variant; its files go when nothing needs them."""
+        """Removes a job that has ended, and its variant; its files are deleted when nothing needs them."""
         job_remove(job=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -201,7 +201,7 @@ class OptimizationCancelApi(_OneJob):
     @idempotent()
     @extend_schema(request=None, responses=OptimizationSerializer)
     def post(self, request: Request, optimization: int) -> Response:
-        """Has it end. What is finished of it stays for a week, for who asks for the same again."""
+        """Cancels the job. Its finished steps are kept for a week, so that the same job can resume."""
         work_cancel(work=self.get_object())
         return Response(OptimizationSerializer(self.get_object()).data)
 
@@ -212,7 +212,7 @@ class OptimizationDeployApi(_OneJob):
     @idempotent()
     @extend_schema(request=OptimizationDeployInput, responses={201: DeploymentRolloutSerializer})
     def post(self, request: Request, optimization: int) -> Response:
-        """Rolls its variant out to a deployment of the same base, with its canary and its way back."""
+        """Starts a rollout of the job's variant to a deployment of the same base model."""
         data = OptimizationDeployInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -229,7 +229,7 @@ class OptimizationTakeBackApi(_OneJob):
     @idempotent()
     @extend_schema(request=OptimizationTakeBackInput, responses={201: DeploymentRolloutSerializer})
     def post(self, request: Request, optimization: int) -> Response:
-        """Has a deployment go back to what it served before: aborts the rollout, or leads back by another."""
+        """Reverts a deployment to what it served before: aborts the rollout, or starts a reverse one."""
         data = OptimizationTakeBackInput(data=request.data)
         data.is_valid(raise_exception=True)
         deployment = deployment_get(name=data.validated_data["deployment"])
@@ -243,7 +243,7 @@ class OptimizationResultApi(_OneJob):
 
     @conditional()
     def get(self, request: Request, optimization: int) -> Response:
-        """What came of it: digest, bytes, how it is served, and its files."""
+        """Returns the job's result: digest, bytes, serving flags and files."""
         return Response(OptimizationResultSerializer(self.get_object()).data)
 
 

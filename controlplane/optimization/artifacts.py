@@ -1,4 +1,4 @@
-"""A finished output in the artifact store, under the digest of its content, until nothing needs it."""
+"""Stores finished outputs in the artifact store by content digest, and removes unneeded ones."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ State = Artifact.State
 
 
 def artifact_keep(claim: Claim, output: Path, *, beat: Callable[[], None]) -> Artifact:
-    """Stores a whole output; one that is stored already is not sent again.
+    """Upload a whole output to the artifact store, unless it is stored already.
 
-    The row comes first, so that files in the store always have one, by which they are found and removed when
-    this process dies. The artifact is `stored` only by `artifact_settle`, in the transaction of who needs it.
+    The row is written first, so that files left by a process that dies are found and removed. Only
+    `artifact_settle` marks the artifact as stored, in the transaction that starts to need it.
 
     Raises:
-        RefusedError: a file is not what the output's own lineage says.
-        UnavailableError: the store does not answer, or somebody else stores or removes the same files.
+        RefusedError: a file differs from its digest in the output's lineage.
+        UnavailableError: the store does not answer, or another process stores or removes the same files.
     """
     lineage = json.loads((output / LINEAGE).read_text(encoding="utf-8"))
     files = {str(name): (int(size), str(sha256)) for name, (size, sha256) in lineage["files"].items()}
@@ -44,7 +44,7 @@ def artifact_keep(claim: Claim, output: Path, *, beat: Callable[[], None]) -> Ar
     if artifact.state == State.STORED:
         return artifact
     store, folder = artifact_store(), artifact_key(artifact.sha256)
-    # What an attempt that died has left may be half a file, of the right length even after a power cut.
+    # A failed attempt may have left partial files; after a power cut even their length may be right.
     store.remove(folder)
     for name, (size, sha256) in sorted(files.items()):
         with (output / name).open("rb") as stream:
@@ -58,12 +58,12 @@ def artifact_keep(claim: Claim, output: Path, *, beat: Callable[[], None]) -> Ar
 
 
 def artifact_key(sha256: str) -> str:
-    """Its folder in the store."""
+    """Return the artifact's folder in the store."""
     return f"optimized/{sha256}"
 
 
 def checkpoint_uri(artifact: Artifact) -> str:
-    """What the catalogue calls its checkpoint: a folder's path where the store is one, else s3://."""
+    """Return the checkpoint's source for the catalogue: a folder's path for a local store, else s3://."""
     if artifact.target_id is not None:
         return artifact.uri
     parts = urlsplit(artifact.uri)
@@ -73,9 +73,9 @@ def checkpoint_uri(artifact: Artifact) -> str:
 
 
 def artifacts_collect() -> int:
-    """Removes what nothing needs any more, and what a dead process left half-stored; how many.
+    """Remove unneeded artifacts and partial uploads of dead processes; return how many.
 
-    One whose store does not answer is left to the next time; the others go.
+    An artifact whose store does not answer is left for the next run.
     """
     removed = 0
     for artifact in Artifact.objects.filter(needed_at__lt=timezone.now() - UNNEEDED_AFTER):
@@ -119,7 +119,7 @@ def _take(claim: Claim, digest: str, files: dict[str, tuple[int, str]]) -> Artif
 
 @transaction.atomic
 def _condemn(artifact: Artifact) -> bool:
-    """Whether nothing needs it; from then on nobody may begin to."""
+    """Mark the artifact for removal unless something needs it; afterwards no job may start to use it."""
     row = Artifact.objects.select_for_update().filter(pk=artifact.pk).first()
     if row is None:
         return False
@@ -135,10 +135,10 @@ def _condemn(artifact: Artifact) -> bool:
 
 
 class _Digesting:
-    """Takes the digest of what is read through it, and says that we live."""
+    """A stream that hashes what is read and calls the heartbeat at each read."""
 
-    def __init__(self, stream: ByteStream, beat: Callable[[], None]) -> None:
-        self._stream, self._beat, self._digest = stream, beat, hashlib.sha256()
+    def __init__(self, stream: ByteStream, heartbeat: Callable[[], None]) -> None:
+        self._stream, self._heartbeat, self._digest = stream, heartbeat, hashlib.sha256()
 
     @property
     def sha256(self) -> str:
@@ -147,11 +147,11 @@ class _Digesting:
     def read(self, size: int = -1, /) -> bytes:
         data = self._stream.read(size)
         self._digest.update(data)
-        self._beat()
+        self._heartbeat()
         return data
 
 
 def lineage_of(output: Path) -> dict[str, Any]:
-    """What the output says of where it comes from, without its list of files."""
+    """Return the output's provenance (lineage.json) without its list of files."""
     lineage: dict[str, Any] = json.loads((output / LINEAGE).read_text(encoding="utf-8"))
     return {name: value for name, value in lineage.items() if name != "files"}

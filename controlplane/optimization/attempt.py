@@ -1,4 +1,4 @@
-"""One attempt at a work: find room, start the subprocess, keep the row up to date, end as it ended."""
+"""One attempt at a work: admit it, run the subprocess, write its progress, record how it ended."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from controlplane.optimization.workspace import OUTPUT, FileLock, HeldError, log
 logger = logging.getLogger(__name__)
 _TICK_S: Final = 0.25
 _WRITE_S: Final = 1.0
-"""The row is written at most this often, whatever the process says."""
-_LOST_AGAIN_S: Final = 5.0
+"""Shortest time between two writes of the row, however often the process reports."""
+_RETRY_LOST_S: Final = 5.0
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_GAINED: Final = 1.0
-"""Percent of progress in one attempt, after which earlier lost ones are forgiven."""
+_PROGRESS_MADE: Final = 1.0
+"""Percent of progress in one attempt that resets the count of lost attempts."""
 
 
 class _CancelledError(Exception):
-    """Somebody asked for the end."""
+    """A cancel was requested."""
 
 
-class _AgainError(Exception):
-    """This attempt is over, the work is not: another one goes on."""
+class _RetryError(Exception):
+    """This attempt is over; another attempt continues the work."""
 
     def __init__(self, reason: str, *, seconds: float, lost: bool = False) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ class _FailedError(Exception):
 
 
 def work_run(*, kind: str, pk: int) -> None:
-    """Brings a work as far as it goes now; nothing where another process is at it, or it has ended."""
+    """Run one attempt at a work; do nothing if another process holds it or it has ended."""
     claim = Claim.take(kind=kind, pk=pk)
     if claim is None:
         return
@@ -75,28 +75,28 @@ class WorkAttempt:
         self._claim = claim
         self._work: Work = claim.row()
         self._folder: Path = work_folder(self._work)
-        self._written, self._beaten, self._said = 0.0, 0.0, ""
+        self._written, self._last_renewed, self._last_written = 0.0, 0.0, ""
         self._subject = ""
-        self._patiently = DatabasePatience()
+        self._retry_database = DatabasePatience()
 
     def run(self) -> None:
-        """Ends with the row in a state that says what is so, and the lease given back."""
+        """Run the attempt; record its outcome in the row and release the lease, whatever happens."""
         lost_close(self._work)
         try:
-            self._demand_going_on()
+            self._check_wanted()
             self._attempt()
         except _CancelledError:
             work_end(self._claim, Status.CANCELLED, "cancelled", "")
         except _FailedError as error:
             work_end(self._claim, Status.FAILED, str(error), error.code, log=log_tail(self._folder))
-        except (NoRoomYetError, _AgainError) as error:
-            self._later(error)
+        except (NoRoomYetError, _RetryError) as error:
+            self._put_off(error)
         except SoftTimeLimitExceeded:
-            self._too_long()
+            self._timed_out()
         except NeverFitsError as error:
             work_end(self._claim, Status.FAILED, str(error), "no_room")
         except UnavailableError as error:
-            self._later(_AgainError(str(error), seconds=30.0))
+            self._put_off(_RetryError(str(error), seconds=30.0))
         except ControlPlaneError as error:
             code = "source" if isinstance(error, InvalidInputError) else Code.FAILED.value
             work_end(self._claim, Status.FAILED, str(error), code)
@@ -105,23 +105,21 @@ class WorkAttempt:
             work_end(self._claim, Status.FAILED, text, "out_of_disk" if error.errno in _FULL else "failed")
         except ClaimLostError:
             raise
-        except (
-            Exception
-        ) as error:  # whatever it is, who asked must be told, and another attempt may fare better
+        except Exception as error:  # any other error: record it for the user, and let another attempt try
             logger.exception("%s", self._work)
-            self._later(
-                _AgainError(f"{type(error).__name__}: {error}"[:500], seconds=_LOST_AGAIN_S, lost=True)
+            self._put_off(
+                _RetryError(f"{type(error).__name__}: {error}"[:500], seconds=_RETRY_LOST_S, lost=True)
             )
 
-    def _too_long(self) -> None:
-        """A job goes on from its last layer; a comparison begins anew, and would never end."""
+    def _timed_out(self) -> None:
+        """Retry a job, which resumes after its last layer; fail a comparison, which would start over."""
         if isinstance(self._work, ComparisonRun):
             text = "it takes longer than one attempt may: give it fewer rounds, arms, texts or streams"
             work_end(self._claim, Status.FAILED, text, "too_long", log=log_tail(self._folder))
         else:
-            self._later(_AgainError("one attempt may take no longer: another goes on", seconds=1.0))
+            self._put_off(_RetryError("one attempt may take no longer: another goes on", seconds=1.0))
 
-    def _demand_going_on(self) -> None:
+    def _check_wanted(self) -> None:
         work = self._work
         if work.cancel_asked_at is not None:
             raise _CancelledError
@@ -135,15 +133,15 @@ class WorkAttempt:
 
     def _attempt(self) -> None:
         order = order_of(self._work)
-        with ExitStack() as held:
+        with ExitStack() as resources:
             try:
                 lock = FileLock(self._folder / "lock")
             except HeldError:
-                raise _AgainError("a process of an earlier attempt is still ending", seconds=5.0) from None
-            held.callback(lock.close)
+                raise _RetryError("a process of an earlier attempt is still ending", seconds=5.0) from None
+            resources.callback(lock.close)
             seat = seat_take(order.needs)
-            held.callback(seat.close)
-            order.prepare(self._folder, self._beat)
+            resources.callback(seat.close)
+            order.prepare(self._folder, self._heartbeat)
             self._begin()
             try:
                 arguments = order.arguments(self._folder)
@@ -153,9 +151,9 @@ class WorkAttempt:
                     environment=seat.environment,
                     fds=(lock.fd, *seat.fds),
                 )
-                told = self._follow(optimizer)
-                result = dict(told.last or {})
-                order.keep(self._claim, self._folder, result, self._beat)
+                progress = self._follow(optimizer)
+                result = dict(progress.last or {})
+                order.keep(self._claim, self._folder, result, self._heartbeat)
             finally:
                 attempt_end(self._subject)
 
@@ -165,78 +163,78 @@ class WorkAttempt:
         event_add(self._work, "started", f"attempt {self._work.attempts} on {self._work.host}")
 
     def _follow(self, optimizer: Optimizer) -> Told:
-        """Until the process has ended with a result."""
+        """Write the process's progress until it ends; return its last progress, with the result."""
         try:
             while (status := optimizer.ended(within=_TICK_S)) is None:
-                self._patiently(self._write, optimizer.told)
+                self._retry_database(self._write, optimizer.told)
         except _CancelledError:
             optimizer.stop()
             raise
         except BaseException:
             optimizer.stop(grace=1.0)
             raise
-        self._patiently(self._write_last, optimizer.told)
+        self._retry_database(self._write_last, optimizer.told)
         return self._judged(optimizer.told, status)
 
-    def _judged(self, told: Told, status: int) -> Told:
-        """Raises what a status other than a result means."""
-        last = told.last or {}
+    def _judged(self, progress: Told, status: int) -> Told:
+        """Return `progress` if the process ended with a result; else raise the error that fits."""
+        last = progress.last or {}
         if status == 0 and last.get("event") == "result":
-            return told
+            return progress
         if last.get("event") != "error":
-            raise _AgainError(
+            raise _RetryError(
                 f"its process ended with status {status}, by itself or killed:"
                 f" {log_tail(self._folder)[-500:]}",
-                seconds=_LOST_AGAIN_S, lost=True,
+                seconds=_RETRY_LOST_S, lost=True,
             )  # fmt: skip
         code, text = str(last["code"]), str(last["message"])
         if code in (Code.OUTPUT_DAMAGED, Code.OUTPUT_EXISTS):
-            # The folder is ours alone: what is in it came of a disk that lied, or of other software.
+            # Only this work writes the folder, so its content was damaged by the disk or other software.
             shutil.rmtree(self._folder / OUTPUT, ignore_errors=True)
-            raise _AgainError(f"it begins anew: {text}", seconds=1.0, lost=True)
+            raise _RetryError(f"it begins anew: {text}", seconds=1.0, lost=True)
         if code == Code.BUSY:
-            raise _AgainError(text, seconds=5.0)
+            raise _RetryError(text, seconds=5.0)
         if code == Code.CANCELLED:
-            raise _AgainError("somebody else ended its process", seconds=_LOST_AGAIN_S, lost=True)
+            raise _RetryError("somebody else ended its process", seconds=_RETRY_LOST_S, lost=True)
         raise _FailedError(code, text)
 
-    def _write_last(self, told: Told) -> None:
-        """What was said last, however soon after what was said before."""
+    def _write_last(self, progress: Told) -> None:
+        """Write the final progress at once, without the usual delay between writes."""
         self._written = 0.0
-        self._write(told)
+        self._write(progress)
 
-    def _write(self, told: Told) -> None:
-        """Keeps the row up to date, at most once a second. Raises _CancelledError when that is asked for."""
+    def _write(self, progress: Told) -> None:
+        """Update the row at most once a second. Raises _CancelledError when a cancel was requested."""
         clock = time.monotonic()
         if clock - self._written < _WRITE_S:
             return
         values: dict[str, Any] = {
-            "phase": told.phase, "percent": min(max(told.percent, 0.0), 100.0),
-            "eta_seconds": told.eta_seconds, "log_tail": log_tail(self._folder),
+            "phase": progress.phase, "percent": min(max(progress.percent, 0.0), 100.0),
+            "eta_seconds": progress.eta_seconds, "log_tail": log_tail(self._folder),
         }  # fmt: skip
-        if told.percent > self._work.percent + _GAINED and self._work.lost_attempts:
+        if progress.percent > self._work.percent + _PROGRESS_MADE and self._work.lost_attempts:
             values["lost_attempts"] = 0
-        if repr(values) != self._said:
+        if repr(values) != self._last_written:
             self._claim.write(**values, progress_at=_now())
-            self._said = repr(values)
-        self._beat()
-        # After the writes: a look at the clock alone would pass for a database that is back.
+            self._last_written = repr(values)
+        self._heartbeat()
+        # Set last, so that only a finished write counts as a sign that the database is back.
         self._written = clock
 
-    def _beat(self) -> None:
-        """Says that this attempt lives, and sees whether it is still wanted."""
+    def _heartbeat(self) -> None:
+        """Renew the lease and raise _CancelledError if a cancel was requested."""
         self._claim.renew()
         clock = time.monotonic()
-        if clock - self._beaten < _WRITE_S:
+        if clock - self._last_renewed < _WRITE_S:
             return
         attempt_seen(self._subject)
         if self._claim.row().cancel_asked_at is not None:
             raise _CancelledError
-        self._beaten = clock
+        self._last_renewed = clock
 
-    def _later(self, error: NoRoomYetError | _AgainError) -> None:
-        """Lets another attempt go on, here or on another host."""
-        lost = isinstance(error, _AgainError) and error.lost
+    def _put_off(self, error: NoRoomYetError | _RetryError) -> None:
+        """Release the work as waiting, for another attempt here or on another host."""
+        lost = isinstance(error, _RetryError) and error.lost
         work = self._claim.row()
         if work.cancel_asked_at is not None:
             work_end(self._claim, Status.CANCELLED, "cancelled", "")

@@ -1,4 +1,4 @@
-"""Whether a job's base is still what it was asked of."""
+"""Checks that a job's base model still has the checkpoint that the job was created for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from controlplane.optimization.models import OptimizationJob
 
 
 def checkpoint_check(job: OptimizationJob) -> None:
-    """Raises InvalidInputError where the base's checkpoint is another since."""
+    """Raises InvalidInputError if the base's checkpoint has changed since the job was created."""
     base = job.base_model
     if base.checkpoint_sha256 != job.checkpoint_sha256:
         raise InvalidInputError(

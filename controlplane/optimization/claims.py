@@ -1,4 +1,4 @@
-"""One process at a work: a lease in its row, taken by a conditional UPDATE, in force until it expires."""
+"""Leases on works: one process per work, claimed by a conditional UPDATE of its row until it expires."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from django.utils import timezone
 from controlplane.optimization.models import Assessment, ComparisonRun, OptimizationJob, Status, Work
 
 LEASE: Final = timedelta(seconds=60)
-"""How long a work stands still after the machine at it has died."""
+"""How long a work stays blocked after its machine has died."""
 _RENEW_AFTER: Final = 10.0
 MOST_LOST: Final = 3
-"""Attempts in a row whose process vanished: what kills it so often would do so again."""
+"""Consecutive attempts whose process vanished, after which the work fails."""
 _MODELS: Final[dict[str, type[Work]]] = {
     "job": OptimizationJob,
     "comparison": ComparisonRun,
@@ -26,17 +26,17 @@ _MODELS: Final[dict[str, type[Work]]] = {
 
 
 class ClaimLostError(Exception):
-    """Another process has taken over, or the row is gone: this one must change nothing any more."""
+    """Another process has taken over, or the row is gone: this process must not write any more."""
 
 
 def work_model(kind: str) -> type[Work]:
-    """The model of `Work.KIND`."""
+    """Return the model whose `Work.KIND` is `kind`."""
     return _MODELS[kind]
 
 
 @dataclass(slots=True)
 class Claim:
-    """The right to be at one work. Whoever dies keeps others away until it expires, no longer."""
+    """A lease on one work. If its process dies, other processes can claim the work once it expires."""
 
     kind: str
     pk: int
@@ -45,9 +45,9 @@ class Claim:
 
     @classmethod
     def take(cls, *, kind: str, pk: int) -> Self | None:
-        """None while another has it, when it has ended, or when there is no such work.
+        """Claim a work; None if another process holds it, it has ended, or it does not exist.
 
-        A row that says that it runs, and whose lease is over, lost its process: that is counted here.
+        A row with an expired lease lost its process; this counts one lost attempt.
         """
         now, owner = timezone.now(), secrets.token_hex(16)
         rows = work_model(kind)._default_manager.filter(
@@ -60,19 +60,19 @@ class Claim:
         return cls(kind, pk, owner, time.monotonic()) if taken else None
 
     def renew(self) -> None:
-        """Keeps it for as long again, now and then.
+        """Extend the lease if the last renewal is more than ten seconds old.
 
         Raises:
-            ClaimLostError: it expired, and another took it.
+            ClaimLostError: the lease expired and another process took it.
         """
         if time.monotonic() - self.renewed > _RENEW_AFTER:
             self.write()
 
     def write(self, **values: Any) -> None:
-        """Changes the work's row, which only the owner may, and renews the lease.
+        """Update the work's row as its owner, and extend the lease.
 
         Raises:
-            ClaimLostError: another has taken over; nothing is changed.
+            ClaimLostError: another process has taken over; nothing is changed.
         """
         rows = work_model(self.kind)._default_manager.filter(pk=self.pk, lease_owner=self.owner)
         if not rows.update(lease_until=timezone.now() + LEASE, **values):
@@ -80,12 +80,12 @@ class Claim:
         self.renewed = time.monotonic()
 
     def release(self, **values: Any) -> None:
-        """Lets the next one in at once, with `values` as its last words; nothing where it is lost."""
+        """Write `values` and end the lease at once; do nothing if the lease was lost."""
         rows = work_model(self.kind)._default_manager.filter(pk=self.pk, lease_owner=self.owner)
         rows.update(lease_owner="", lease_until=None, **values)
 
     def row(self) -> Work:
-        """The work as it is now. Raises ClaimLostError when another has it."""
+        """Return the work's current row. Raises ClaimLostError if another process holds the lease."""
         row = work_model(self.kind)._default_manager.filter(pk=self.pk, lease_owner=self.owner).first()
         if row is None:
             raise ClaimLostError

@@ -1,4 +1,4 @@
-"""What a comparison is asked for by REST; `optimizer` reads the same fields again."""
+"""Input serializers of comparisons; `optimizer` validates the same fields again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.platform.http.strict import StrictSerializer
 
 
 class PriceInput(StrictSerializer):
-    """Of the machine; input and output of a million tokens, by list."""
+    """Price of the machine per hour, and list prices of a million input and output tokens."""
 
     hour = serializers.FloatField(min_value=0)
     currency = serializers.CharField(max_length=3, required=False)
@@ -21,7 +21,7 @@ class PriceInput(StrictSerializer):
     output = serializers.FloatField(min_value=0, required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """List prices come in pairs: the second formula weighs both."""
+        """Require both list prices or neither: the formula for them weighs both."""
         if ("input" in attrs) != ("output" in attrs):
             raise serializers.ValidationError({"input": ["input and output go together"]})
         return attrs
@@ -34,7 +34,7 @@ class ComparedArmInput(StrictSerializer):
 
 
 class ComparedAdapterInput(StrictSerializer):
-    """A version of an adapter, which every arm serves."""
+    """An adapter version, which every arm serves."""
 
     engine_name = serializers.CharField(max_length=300, help_text="Of a version that a route leads to.")
     prompts = serializers.CharField(
@@ -45,7 +45,7 @@ class ComparedAdapterInput(StrictSerializer):
 
 
 class LoadInput(StrictSerializer):
-    """How requests come."""
+    """Load of the measurement: concurrency, or a trace that is replayed."""
 
     concurrency = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=256),
@@ -81,7 +81,7 @@ class LoadInput(StrictSerializer):
     most_prompt = serializers.IntegerField(min_value=1, max_value=131_072, required=False)
 
     def validate_lengths(self, rows: list[list[float]]) -> list[list[float]]:
-        """Whole tokens, and arrivals that do not go back."""
+        """Require whole tokens, and arrival times that do not decrease."""
         return rows_checked(rows)
 
 
@@ -92,7 +92,7 @@ class ScorerInput(StrictSerializer):
 
 
 class QualityInput(StrictSerializer):
-    """What answers are held to."""
+    """How the quality of the answers is measured."""
 
     most_texts = serializers.IntegerField(min_value=0, max_value=10_000, required=False)
     text_tokens = serializers.IntegerField(min_value=2, max_value=8192, required=False)
@@ -103,7 +103,7 @@ class QualityInput(StrictSerializer):
 
 
 class ComparisonInput(StrictSerializer):
-    """The first arm is the original, beside which the others are judged."""
+    """A comparison. The first arm is the baseline that the others are compared with."""
 
     base_model = serializers.CharField(max_length=63)
     arms = ComparedArmInput(many=True)

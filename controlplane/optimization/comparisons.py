@@ -1,4 +1,4 @@
-"""Comparisons that people ask for: which arms, on what prompts."""
+"""Creates and removes comparisons: measurements of several arms of one base model."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def comparison_create(
     texts: PromptSet | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[ComparisonRun, bool]:
-    """A comparison, and whether it is a new one: while the same one waits or runs, that is the one there is.
+    """Create a comparison and return (comparison, True), or (the open one with equal input, False).
 
     Args:
-        arms: `variant` ("" for the base's own checkpoint) and `name` ("" for the variant's); the first is
-            what the others are judged beside. `price` of the machine it would run on, where that is another.
-        adapters: `engine_name` of versions that are routed, and `prompts` of their own, if any.
-        machine: cpu or gpu; by what the variants were made for when empty.
+        arms: `variant` ("" for the base's own checkpoint) and `name` ("" for the variant's name); the first
+            is the baseline. `price` is that of the arm's machine, where it differs.
+        adapters: `engine_name` of routed versions, and optionally their own `prompts`.
+        machine: cpu or gpu; empty derives it from the variants.
         settings: load, quality, price and seed, as `compare` takes them; `load.lengths` are a trace's rows.
 
     Raises:
-        InvalidInputError: too few or too many arms, or two of one name; settings that cannot be kept.
-        NotFoundError: the base has no such variant, or no route leads to an adapter.
-        ConflictError: the checkpoint's digests are not there yet.
+        InvalidInputError: too few or too many arms, duplicate names, or settings that cannot be stored.
+        NotFoundError: the base has no such variant, or an adapter has no route.
+        ConflictError: the checkpoint's digests are not computed yet.
     """
     if base_model.digest_status != BaseModel.Digest.DONE:
         raise ConflictError(
@@ -73,19 +73,19 @@ def comparison_create(
     variants = [_variant(base_model, arm.get("variant", "")) for arm in arms]
     named = _named(arms)
     machine = machine or _machine(variants)
-    chosen = adapters_chosen(base_model=base_model, adapters=adapters)
-    _demand_one_load(settings.get("load", {}), chosen, prompts)
-    if chosen:
-        settings["adapters"] = chosen
+    selected = adapters_chosen(base_model=base_model, adapters=adapters)
+    _demand_one_load(settings.get("load", {}), selected, prompts)
+    if selected:
+        settings["adapters"] = selected
     values = {"arms": named, "settings": settings, "machine": machine}
     identity = identity_of(
         base_model=base_model.pk, checkpoint=base_model.checkpoint_sha256,
         prompts=prompts.pk if prompts else "", texts=texts.pk if texts else "", **values,
     )  # fmt: skip
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
-    there = ComparisonRun.objects.filter(identity=identity, status__in=OPEN).first()
-    if there is not None:
-        return there, False
+    existing = ComparisonRun.objects.filter(identity=identity, status__in=OPEN).first()
+    if existing is not None:
+        return existing, False
     comparison = ComparisonRun.objects.create(
         base_model=base_model, name=name[:100], prompts=prompts, texts=texts, identity=identity,
         created_by=actor_name(), **values,
@@ -98,10 +98,10 @@ def comparison_create(
 
 @transaction.atomic
 def comparison_remove(*, comparison: ComparisonRun) -> None:
-    """Forgets a comparison that has ended.
+    """Remove a comparison that has ended.
 
     Raises:
-        ConflictError: it has not.
+        ConflictError: it has not ended.
     """
     row = ComparisonRun.objects.select_for_update().get(pk=comparison.pk)
     if row.is_open:
@@ -118,10 +118,10 @@ def _variant(base_model: BaseModel, name: str) -> Variant | None:
 def _demand_one_load(
     load: Mapping[str, Any], adapters: Sequence[Mapping[str, str]], prompts: PromptSet | None
 ) -> None:
-    """Raises InvalidInputError where a load is asked for in two ways, or by adapters that there are not."""
-    ways = [name for name in ("trace", "lengths") if name in load] + (["prompts"] if prompts else [])
-    if len(ways) > 1:
-        raise InvalidInputError(f"{' and '.join(ways)} exclude each other: give one", field="load")
+    """Raises InvalidInputError if two sources of load are given, or adapters are required but missing."""
+    sources = [name for name in ("trace", "lengths") if name in load] + (["prompts"] if prompts else [])
+    if len(sources) > 1:
+        raise InvalidInputError(f"{' and '.join(sources)} exclude each other: give one", field="load")
     if load.get("adapters") and not adapters:
         raise InvalidInputError("load.adapters asks by adapters, of which none is named", field="load")
     if "speeds" in load:
@@ -129,7 +129,7 @@ def _demand_one_load(
 
 
 def _demand_arrivals(load: Mapping[str, Any]) -> None:
-    """Raises InvalidInputError where there are none to replay, or streams are to take turns as well."""
+    """Raises InvalidInputError if the load has no arrival times to replay, or also sets a concurrency."""
     if "concurrency" in load:
         raise InvalidInputError(
             "load.speeds replays a trace's arrivals, with load.concurrency streams take turns: give one",
@@ -149,15 +149,15 @@ def _demand_arrivals(load: Mapping[str, Any]) -> None:
 
 
 def _named(arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    named: list[dict[str, Any]] = []
     for arm in arms:
         variant = arm.get("variant", "")
         price = {"price": dict(arm["price"])} if arm.get("price") else {}
-        found.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant, **price})
-    names = [arm["name"] for arm in found]
+        named.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant, **price})
+    names = [arm["name"] for arm in named]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidInputError(f"two arms are called {twice[0]!r}: name them apart", field="arms")
-    return found
+    return named
 
 
 def _machine(variants: Sequence[Variant | None]) -> Machine:

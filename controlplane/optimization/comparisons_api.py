@@ -40,7 +40,7 @@ class ComparisonsApi(generics.ListAPIView[ComparisonRun]):
     @idempotent()
     @extend_schema(request=ComparisonInput, responses={201: ComparisonSerializer, 200: ComparisonSerializer})
     def post(self, request: Request) -> Response:
-        """Asks for a measurement. 200, not 201: the same one waits or runs already, and this is it."""
+        """Creates a comparison. Returns 200 instead of 201 with the equal one that waits or runs already."""
         data = ComparisonInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -67,13 +67,13 @@ class ComparisonApi(_OneComparison):
 
     @conditional()
     def get(self, request: Request, comparison: int) -> Response:
-        """How far it is. Its ETag does not change with its progress alone."""
+        """Returns the comparison and its progress. The ETag does not change with progress alone."""
         return Response(ComparisonSerializer(self.get_object()).data)
 
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, comparison: int) -> Response:
-        """Forgets a comparison that has ended."""
+        """Removes a comparison that has ended."""
         comparison_remove(comparison=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -84,7 +84,7 @@ class ComparisonCancelApi(_OneComparison):
     @idempotent()
     @extend_schema(request=None, responses=ComparisonSerializer)
     def post(self, request: Request, comparison: int) -> Response:
-        """Has it end."""
+        """Cancels the comparison."""
         work_cancel(work=self.get_object())
         return Response(ComparisonSerializer(self.get_object()).data)
 
@@ -95,7 +95,7 @@ class ComparisonResultApi(_OneComparison):
 
     @conditional()
     def get(self, request: Request, comparison: int) -> Response:
-        """What was measured."""
+        """Returns the measured figures."""
         return Response(ComparisonResultSerializer(self.get_object()).data)
 
 

@@ -1,4 +1,4 @@
-"""What a subprocess says, as a database takes it: PostgreSQL has neither NUL nor half characters nor NaN."""
+"""Makes a subprocess's output storable: PostgreSQL takes no NUL, no lone surrogates and no NaN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def storable(value: Any) -> Any:
-    """A text, or a JSON value, in which what cannot be kept is replaced: a model's answer may be anything."""
+    """Return a text or JSON value with characters and numbers replaced that the database refuses."""
     match value:
         case str():
             return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

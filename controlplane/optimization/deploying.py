@@ -1,4 +1,4 @@
-"""A job's variant on a deployment: a rollout like any other, with its canary and its way back."""
+"""Deploys a job's variant by a rollout, and reverts it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def job_deploy(
     strategy: str = "",
     policy: Mapping[str, Any] | None = None,
 ) -> DeploymentRollout:
-    """Has a deployment of the job's base go over to its variant. Names, adapters and aliases stay.
+    """Start a rollout of the job's variant to a deployment. Names, adapters and aliases stay the same.
 
     Args:
-        strategy: of a rollout; when empty a canary, or what SageMaker has instead.
+        strategy: rollout strategy; empty for canary, or for rolling on SageMaker.
 
     Raises:
-        InvalidInputError: the deployment is of another base, or cannot serve the variant.
-        ConflictError: the job has no variant, or the deployment serves nothing or has a rollout already.
+        InvalidInputError: the deployment has another base model, or cannot serve the variant.
+        ConflictError: the job has no variant, or the deployment serves nothing or has an active rollout.
     """
     variant, deployment = _variant_of(job), _locked(deployment)
     if deployment.base_model_id != job.base_model_id:
@@ -52,12 +52,13 @@ def job_deploy(
 
 @transaction.atomic
 def job_take_back(*, job: OptimizationJob, deployment: Deployment) -> DeploymentRollout:
-    """Has a deployment go back to what it served before the job's variant: a rollout that is under way is
-    aborted; behind one that is complete, another one leads back.
+    """Revert a deployment to what it served before the job's variant.
+
+    An active rollout is aborted; a complete one is followed by a rollout back.
 
     Raises:
-        ConflictError: the deployment does not serve the variant, is rolled out otherwise just now, or what it
-            served before is no more.
+        ConflictError: the deployment does not serve the variant, has another active rollout, or the earlier
+            variant was removed.
     """
     variant, deployment = _variant_of(job), _locked(deployment)
     if deployment.base_model_id != job.base_model_id or deployment.variant != variant.name:
@@ -75,18 +76,18 @@ def job_take_back(*, job: OptimizationJob, deployment: Deployment) -> Deployment
 
 
 def _state_before(deployment: Deployment, variant: Variant) -> dict[str, Any]:
-    """Which variant it served before, the base itself where no rollout tells, and the environment with it."""
+    """Return the earlier variant and its environment; the base itself if no rollout names one."""
     done = deployment_rollout_list(deployment=deployment).filter(
         status=DeploymentRollout.Status.COMPLETED, after__variant=variant.name
     )
     last = done.exclude(before__variant=variant.name).first()
     name = last.before["variant"] if last is not None else ""
-    back = Variant.objects.filter(base_model_id=deployment.base_model_id, name=name).first()
-    if name and back is None:
+    earlier = Variant.objects.filter(base_model_id=deployment.base_model_id, name=name).first()
+    if name and earlier is None:
         raise ConflictError(
             f"variant {name}, which {deployment.name} served before, is no more: roll out another one"
         )
-    return {"variant": name, "environment": _environment(deployment, back)}
+    return {"variant": name, "environment": _environment(deployment, earlier)}
 
 
 def _variant_of(job: OptimizationJob) -> Variant:
@@ -98,7 +99,7 @@ def _variant_of(job: OptimizationJob) -> Variant:
 
 
 def _locked(deployment: Deployment) -> Deployment:
-    """As it is now: what the variant before brought along must be told from what people have set since."""
+    """Return the locked row: the environment is merged from its current value."""
     rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
     return rows.get(pk=deployment.pk)
 
@@ -109,8 +110,10 @@ def _strategy(deployment: Deployment) -> DeploymentRollout.Strategy:
 
 
 def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, str]:
-    """The deployment's own, without what came with the variant before, and with what goes with this one; None
-    is the base itself."""
+    """Return the environment with the current variant's variables replaced by those of `variant`.
+
+    `variant` None is the base itself. Variables that people have set stay.
+    """
     kind = deployment.target.kind
     if kind == Target.Kind.OPENAI_HTTP:
         raise InvalidInputError(
@@ -118,7 +121,7 @@ def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, s
             " their URLs",
             field="deployment",
         )
-    wanted = _served(variant, kind) if variant is not None else {}
+    variables = _served(variant, kind) if variant is not None else {}
     if variant is not None and kind != Target.Kind.LOCAL and served_how(variant, None).flags:
         raise InvalidInputError(
             "the recipe speculates, which this deployment's containers would not be told: deploy it to our"
@@ -126,9 +129,9 @@ def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, s
             field="deployment",
         )
     before = Variant.objects.filter(base_model_id=deployment.base_model_id, name=deployment.variant).first()
-    came_along = _served(before, kind) if before is not None else {}
-    own = {name: text for name, text in deployment.environment.items() if came_along.get(name) != text}
-    return own | wanted
+    inherited = _served(before, kind) if before is not None else {}
+    own = {name: text for name, text in deployment.environment.items() if inherited.get(name) != text}
+    return own | variables
 
 
 def _served(variant: Variant, kind: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is written when an attempt begins, lives and ends, and when a work does."""
+"""Records the begin, heartbeat and end of attempts, and the end of works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controlplane.platform.audit.services import audit_record
 
 @transaction.atomic
 def attempt_begin(claim: Claim, *, host: str) -> str:
-    """The work runs on this host from now on; the subject that its time is metered by."""
+    """Mark the work as running on `host`; return the subject under which its time is metered."""
     now = timezone.now()
     claim.write(status=Status.RUNNING, reason="", host=host[:255], attempts=F("attempts") + 1)
     work = claim.row()
@@ -31,47 +31,47 @@ def attempt_begin(claim: Claim, *, host: str) -> str:
 
 
 def attempt_seen(subject: str) -> None:
-    """It lives."""
+    """Record that the attempt is alive."""
     Attempt.objects.filter(subject=subject, ended_at=None).update(seen_at=timezone.now())
 
 
 def attempt_end(subject: str) -> None:
-    """It is over."""
+    """Record that the attempt is over."""
     now = timezone.now()
     Attempt.objects.filter(subject=subject, ended_at=None).update(seen_at=now, ended_at=now)
 
 
 def lost_close(work: Work) -> None:
-    """Ends the attempts of processes that vanished, when they were seen last."""
+    """Close the attempts of vanished processes at their last heartbeat, and add an event."""
     if attempts_close(work):
         event_add(work, "lost", f"the process at it on {work.host} vanished")
 
 
 def attempts_close(work: Work) -> int:
-    """Ends those of its attempts that have not ended, when they were seen last; how many."""
-    mine = Attempt.objects.filter(subject__startswith=f"{work.KIND}-{work.pk}.", ended_at=None)
-    return mine.update(ended_at=F("seen_at"))
+    """Close the work's open attempts at their last heartbeat; return how many."""
+    attempts = Attempt.objects.filter(subject__startswith=f"{work.KIND}-{work.pk}.", ended_at=None)
+    return attempts.update(ended_at=F("seen_at"))
 
 
 @transaction.atomic
 def work_end(
     claim: Claim, status: Status, reason: str, code: str, *, log: str | None = None, **values: Any
 ) -> None:
-    """A work's end, in one transaction with what it leaves. Raises ClaimLostError."""
-    kept = values if log is None else {**values, "log_tail": log}
+    """End a work and write its result in one transaction. Raises ClaimLostError."""
+    fields = values if log is None else {**values, "log_tail": log}
     claim.write(
         status=status,
         reason=reason[:4000],
         error_code=code,
         eta_seconds=None,
         ended_at=timezone.now(),
-        **kept,
+        **fields,
     )
     work = claim.row()
     claim.release()
     event_add(work, status, reason)
-    told = {"status": status, "error_code": code, "reason": reason[:500]}
-    audit_record(tenant="", action=f"{work._meta.model_name}.{_VERBS[status]}", target=work, after=told)
+    after = {"status": status, "error_code": code, "reason": reason[:500]}
+    audit_record(tenant="", action=f"{work._meta.model_name}.{_VERBS[status]}", target=work, after=after)
 
 
 _VERBS: Final = {Status.DONE: "done", Status.FAILED: "fail", Status.CANCELLED: "cancelled"}

@@ -1,4 +1,4 @@
-"""What the lists of jobs and comparisons can be narrowed by."""
+"""Filters of the lists of jobs and comparisons."""
 
 from __future__ import annotations
 

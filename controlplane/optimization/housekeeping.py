@@ -1,4 +1,4 @@
-"""What ended works left on a host goes: their folders, and copies of checkpoints that nobody uses."""
+"""Removes the folders of ended works and unused checkpoint copies from a host."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from controlplane.optimization.models import OPEN, ComparisonRun, OptimizationJo
 from controlplane.optimization.workspace import root, work_folder, work_forget
 
 RESUMABLE_FOR: Final = timedelta(days=7)
-"""How long the finished steps of a job that failed or was cancelled are kept for who asks for it again."""
+"""How long the finished steps of a failed or cancelled job are kept, so that the same job can resume."""
 
 
 def leftovers_collect() -> int:
-    """Removes what ended works left on the host that it runs on; how many things that was."""
+    """Remove leftovers of ended works from this host; return how many folders were removed."""
     return _jobs() + _comparisons() + _checkpoints()
 
 
@@ -26,7 +26,7 @@ def _jobs() -> int:
     removed, before = 0, timezone.now() - RESUMABLE_FOR
     resumable = Q(status__in=OPEN) | Q(status__in=(Status.FAILED, Status.CANCELLED), ended_at__gt=before)
     for job in OptimizationJob.objects.exclude(status__in=OPEN).order_by("pk").iterator():
-        # One that was asked for again is in the same folder.
+        # A later job with the same identity uses the same folder.
         same = OptimizationJob.objects.filter(identity=job.identity)
         if work_folder(job).exists() and not same.filter(resumable).exists():
             work_forget(job)
@@ -46,7 +46,7 @@ def _comparisons() -> int:
 
 
 def _checkpoints() -> int:
-    """Copies of checkpoints that no work has used for a week."""
+    """Remove copies of checkpoints that no work has used for a week; return how many."""
     removed, before = 0, time.time() - RESUMABLE_FOR.total_seconds()
     folder = root() / "checkpoints"
     for path in folder.iterdir() if folder.is_dir() else ():

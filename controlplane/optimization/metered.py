@@ -1,4 +1,4 @@
-"""Attempts' time for metering: each second of each attempt once."""
+"""Attempts whose time metering has to take over: each second of each attempt once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from controlplane.optimization.models import Attempt
 
 
 def attempts_unmetered() -> QuerySet[Attempt]:
-    """Those under way, and those that have ended since the last look."""
+    """List the running attempts, and the ended ones that are not fully metered yet."""
     return Attempt.objects.filter(metered=False).order_by("pk")
 
 
 def attempts_metered(*, subjects: Sequence[str]) -> None:
-    """Their time is taken over, to its end: in the transaction that takes it."""
+    """Mark ended attempts as metered, in the transaction that takes over their time."""
     Attempt.objects.filter(subject__in=subjects, ended_at__isnull=False).update(metered=True)

@@ -1,4 +1,4 @@
-"""Optimization jobs, comparisons of what came of them, and what both stand on."""
+"""Optimization jobs, comparisons, SageMaker assessments, and their prompt sets and artifacts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Status(models.TextChoices):
 
 
 OPEN = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.CANCELLING)
-"""Of work that may still change."""
+"""Statuses of works that may still change."""
 
 
 class Machine(models.TextChoices):
-    """Whose Celery queue takes it."""
+    """Kind of machine; decides the Celery queue."""
 
     CPU = "cpu"
     GPU = "gpu"
@@ -35,7 +35,7 @@ class Machine(models.TextChoices):
 
 
 class PromptSet(models.Model):
-    """Lines of JSON: calibration's texts, or a comparison's prompts. Its key is its content."""
+    """A JSONL file of calibration texts or of a comparison's prompts, keyed by its content's digest."""
 
     sha256 = models.CharField(primary_key=True, max_length=64)
     name = models.CharField(max_length=100)
@@ -52,7 +52,7 @@ class PromptSet(models.Model):
 
 
 class Artifact(models.Model):
-    """Files under the address of their content in the artifact store, from before the first is put there."""
+    """Content-addressed files in the artifact store; the row exists before the first file is stored."""
 
     class State(models.TextChoices):
         STORING = "storing"
@@ -79,7 +79,7 @@ class Artifact(models.Model):
 
 
 class Work(models.Model):
-    """What a subprocess does for minutes or hours, by whoever holds the lease; see `claims`."""
+    """A long-running task of a subprocess; the process with the lease runs it, see `claims`."""
 
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="%(class)ss")
     prompts = models.ForeignKey(PromptSet, models.PROTECT, null=True, blank=True, related_name="%(class)ss")
@@ -115,19 +115,19 @@ class Work(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still change."""
+        """Return True while the work may still change."""
         return self.status in OPEN
 
     @property
     def seconds(self) -> float | None:
-        """From its first attempt to its end, or to now."""
+        """Seconds from the first attempt to the end, or to now."""
         if self.started_at is None:
             return None
         return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
 
 
 class OptimizationJob(Work):
-    """A recipe applied to a base model's checkpoint. One that is asked for again is the one there is."""
+    """A recipe applied to a base model's checkpoint; at most one per identity that has not failed."""
 
     KIND = "job"
 
@@ -168,7 +168,7 @@ class OptimizationJob(Work):
 
 
 class ComparisonRun(Work):
-    """A measurement of several arms of one base model in one run."""
+    """A measurement of several arms (variants) of one base model in one run."""
 
     KIND = "comparison"
 
@@ -198,7 +198,7 @@ class ComparisonRun(Work):
 
 
 class Assessment(Work):
-    """An AI benchmark or recommendation job of SageMaker's, looked at until it has ended."""
+    """A benchmark or recommendation job of SageMaker's AI service, polled until it has ended."""
 
     KIND = "assessment"
 
@@ -207,7 +207,7 @@ class Assessment(Work):
         RECOMMENDATION = "recommendation", _("of instance types and settings for a base")
 
     class Metric(models.TextChoices):
-        """What a recommendation is to be best by, in SageMaker's words."""
+        """Metric that a recommendation optimizes, under SageMaker's names."""
 
         TTFT = "ttft-ms"
         THROUGHPUT = "throughput"
@@ -228,7 +228,7 @@ class Assessment(Work):
 
 
 class WorkEvent(models.Model):
-    """What happened to a work. Rows are only ever added."""
+    """An entry of a work's history. Rows are append-only."""
 
     assessment = models.ForeignKey(Assessment, models.CASCADE, null=True, related_name="events")
     job = models.ForeignKey(OptimizationJob, models.CASCADE, null=True, related_name="events")
@@ -246,7 +246,7 @@ class WorkEvent(models.Model):
 
 
 class Attempt(models.Model):
-    """From when to when a machine was at work on something. Names, not keys: what is metered outlives it."""
+    """The time that a machine spent on a work. It holds names, not keys: metered time outlives the work."""
 
     subject = models.CharField(max_length=100, unique=True, help_text="Such as job-12.1: its first attempt.")
     base_model = models.CharField(max_length=63)

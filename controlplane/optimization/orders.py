@@ -1,4 +1,4 @@
-"""What the subprocess is asked for, of a job and of a comparison, and what becomes of its answer."""
+"""Orders for the optimizer subprocess: input files, arguments and resources, and handling of the result."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ Beat = Callable[[], None]
 
 
 class Order(Protocol):
-    """One work, as the subprocess is to do it."""
+    """A work as an order for the subprocess."""
 
     @property
     def needs(self) -> Needs:
-        """What room it takes."""
+        """Resources that the subprocess needs."""
 
     def prepare(self, folder: Path, beat: Beat) -> None:
-        """Puts into `folder` what the subprocess reads.
+        """Write the subprocess's input files into `folder`.
 
         Raises:
-            InvalidInputError: a source is not what it was.
+            InvalidInputError: a source has changed.
             UnavailableError: a source does not answer.
         """
 
     def arguments(self, folder: Path) -> list[str]:
-        """The subprocess's."""
+        """Return the subprocess's command-line arguments."""
 
     def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
-        """Ends the work with what the subprocess found."""
+        """End the work with the subprocess's result."""
 
 
 class JobOrder:
-    """`run`."""
+    """Order of an optimization job: `optimizer run`."""
 
     def __init__(self, job: OptimizationJob) -> None:
         self._job = job
@@ -97,7 +97,7 @@ class JobOrder:
 
 
 class ComparisonOrder:
-    """`compare`."""
+    """Order of a comparison: `optimizer compare`."""
 
     def __init__(self, comparison: ComparisonRun) -> None:
         self._comparison = comparison
@@ -110,7 +110,7 @@ class ComparisonOrder:
 
     @property
     def needs(self) -> Needs:
-        """Every arm is loaded at once; one whose bytes are not known takes the base's."""
+        """All arms together, which are loaded at once; an arm of unknown size counts as the base."""
         own = weights_bytes(self._comparison.base_model)
         sizes = [self._size(arm["variant"], own) for arm in self._comparison.arms]
         return Needs.of(self._comparison.machine, sum(sizes))
@@ -134,7 +134,7 @@ class ComparisonOrder:
         }  # fmt: skip
         if price := comparison.settings.get("price"):
             order["price"] = price
-        # Of an attempt that died just after it had written it; it would be refused as somebody's.
+        # An attempt that died may have left its result, and the subprocess overwrites no file.
         (folder / _MEASURED).unlink(missing_ok=True)
         (folder / _ORDER).write_text(json.dumps(order))
 
@@ -157,11 +157,11 @@ class ComparisonOrder:
         variant = self._variants.get(arm["variant"])
         if variant is None:
             raise InvalidInputError(f"{base.name} has no variant {arm['variant']} any more")
-        # A job's files alone are named by their content: others may change in place, their sizes the same.
-        told = (
+        # Only a job's files are content-addressed; other variants may change in place at the same size.
+        content_name = (
             variant.source if hasattr(variant, "optimization") else f"{variant.source} {self._comparison.pk}"
         )
-        digest = hashlib.sha256(told.encode()).hexdigest()
+        digest = hashlib.sha256(content_name.encode()).hexdigest()
         folder = checkpoint_folder(base, variant.source, digest, beat=beat)
         served = served_how(variant, folder)
         return {
@@ -171,13 +171,13 @@ class ComparisonOrder:
             "environment": served.environment,
         }
 
-    def _size(self, name: str, own: int) -> int:
+    def _size(self, name: str, default: int) -> int:
         job = getattr(self._variants.get(name), "optimization", None)
-        return int(job.artifact.size) if job is not None and job.artifact is not None else own
+        return int(job.artifact.size) if job is not None and job.artifact is not None else default
 
 
 def order_of(work: Work) -> Order:
-    """By its kind."""
+    """Return the order for a work of this kind."""
     if isinstance(work, OptimizationJob):
         return JobOrder(work)
     if isinstance(work, ComparisonRun):
@@ -186,7 +186,7 @@ def order_of(work: Work) -> Order:
 
 
 def prompts_file(folder: Path, prompts: PromptSet, *, name: str = _PROMPTS) -> Path:
-    """A prompt set beside the order. Raises InvalidInputError and UnavailableError."""
+    """Write a prompt set into `folder`; return its path. Raises InvalidInputError, UnavailableError."""
     path = folder / name
     path.write_bytes(prompts_read(prompts=prompts))
     return path
@@ -199,6 +199,6 @@ def _trace_file(folder: Path, rows: Sequence[Sequence[float]]) -> Path:
 
 
 def weights_bytes(base_model: BaseModel) -> int:
-    """Of its safetensors."""
+    """Return the bytes of the base's safetensors files."""
     weights = base_model.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
     return int(weights or 0)

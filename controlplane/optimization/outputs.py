@@ -1,4 +1,4 @@
-"""What SageMaker left in S3: read once for its digests, kept where it lies, removed when nothing needs it."""
+"""SageMaker's outputs in S3: hashed once, kept in place, removed when nothing needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Beat = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Files below one prefix.
+    """Files under one S3 prefix.
 
     Attributes:
         files: path below the prefix -> SHA-256.
@@ -36,7 +36,7 @@ class Output:
 
 
 def output_read(account: Account, uri: str, *, beat: Beat) -> Output:
-    """Every file under `uri` by its content. Raises ProvisioningError."""
+    """Hash every file under `uri`. Raises ProvisioningError."""
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     files: dict[str, str] = {}
     total = 0
@@ -55,13 +55,13 @@ def output_read(account: Account, uri: str, *, beat: Beat) -> Output:
 
 
 def output_remove(target: Target, uri: str) -> None:
-    """Removes what lies under `uri`, which must be of the target's own folder. Raises ProvisioningError."""
+    """Remove the files under `uri`, which must be in the target's own folder. Raises ProvisioningError."""
     with closing(Account.of(target)) as account:
         folder_remove(Store(account, target, beat=lambda: None), uri)
 
 
 def folder_remove(store: Store, uri: str) -> None:
-    """The same with a store at hand; nothing where `uri` is not below it. Raises ProvisioningError."""
+    """Remove the files under `uri` if it lies inside `store`. Raises ProvisioningError."""
     own = store.url("")
     if not uri.startswith(own) or uri == own:
         return

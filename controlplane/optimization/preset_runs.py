@@ -1,7 +1,7 @@
-"""What presets are worth: by the run of the demo model that the product comes with, and by nothing else.
+"""Measured figures of the presets, from the stored run of the demo model.
 
-`python -m optimizer presets` writes it. A preset whose recipe has changed since, or which is
-for another target, has no stored run, and nothing is told of it.
+`python -m optimizer presets` writes the run. A preset has no figures if its recipe has changed since, or if
+it is for another target.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contracts.recipes.recipe import Preset, Recipe
 SCHEMA: Final = "graftwork.optimization.presets/1"
 _ORIGINAL: Final = 0
 """The first arm of its comparison."""
-_TOLD: Final = ("ratio", "low", "high", "verdict")
+_SPEED_FIELDS: Final = ("ratio", "low", "high", "verdict")
 
 
 def preset_run(name: Preset, recipe: Recipe) -> dict[str, Any] | None:
-    """The figures of `recipe`, which is the preset's for some target; None where no run of it is stored."""
+    """Return the figures of preset `name` with this `recipe`, or None if no such run is stored."""
     stored = _stored(Path(settings.PRESET_RUN_FILE))
     made = stored.get("presets", {}).get(name.value)
     if made is None or made["recipe_digest"] != recipe.digest:
@@ -45,7 +45,7 @@ def preset_run(name: Preset, recipe: Recipe) -> dict[str, Any] | None:
 
 
 def _level(name: str, original: str, level: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
-    """One number of streams."""
+    """Return the figures at one concurrency."""
     streams, own = level["concurrency"], level["arms"][name]
     verdicts = next(item["figures"] for item in measured["comparisons"] if item["arm"] == name)
     speed = verdicts.get(f"tokens_per_s at {streams}")
@@ -53,18 +53,18 @@ def _level(name: str, original: str, level: Mapping[str, Any], measured: Mapping
         "concurrency": streams,
         "tokens_per_s": own["tokens_per_s"],
         "original_tokens_per_s": level["arms"][original]["tokens_per_s"],
-        "beside_original": {key: speed[key] for key in _TOLD} if speed else None,
+        "beside_original": {key: speed[key] for key in _SPEED_FIELDS} if speed else None,
         "ttft_ms": own["ttft_ms"],
         "itl_ms": own["itl_ms"],
     }
 
 
 def _stored(path: Path) -> Mapping[str, Any]:
-    """Nothing where there is no file. Raises ValueError for one that is something else."""
+    """Read the stored run; empty if the file is missing. Raises ValueError for another schema."""
     try:
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    if told.get("schema") != SCHEMA:
+    if content.get("schema") != SCHEMA:
         raise ValueError(f"{path} is no {SCHEMA}: have `optimizer presets` write it anew")
-    return told
+    return content

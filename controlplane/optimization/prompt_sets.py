@@ -1,4 +1,4 @@
-"""Prompts as lines of JSON: all are read before any is kept, under the digest of their content."""
+"""Prompt sets: JSONL files that are validated as a whole and stored by content digest."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
 
 def prompts_create(*, stream: ByteStream, name: str = "") -> PromptSet:
-    """Keeps a JSONL file; the same one sent again is the one there is.
+    """Store a JSONL file as a prompt set; the same content again returns the existing set.
 
-    Each line is an object with `text` (calibration) or `prompt` (a text) or `messages` (a chat); beside it
-    may stand the answer that is `expected`, a text.
+    Each line is an object with one of `text` (calibration), `prompt` (a text) and `messages` (a chat), and
+    optionally the `expected` answer, a text.
 
     Raises:
-        InvalidInputError: lines that are not what they should be, by their numbers.
+        InvalidInputError: names the malformed lines by number.
         UnavailableError: the store does not answer.
     """
     data = stream.read(MOST_BYTES + 1)
@@ -39,7 +39,7 @@ def prompts_create(*, stream: ByteStream, name: str = "") -> PromptSet:
         raise InvalidInputError(f"a prompt set is at most {MOST_BYTES >> 20} MiB", field="file")
     lines = _lines(data)
     digest = hashlib.sha256(data).hexdigest()
-    # Before the row, under the address of its content: who dies between leaves what the next one finds.
+    # The file comes before the row: if this process dies in between, the next upload reuses the file.
     _store(digest, data)
     with transaction.atomic():
         prompts, made = PromptSet.objects.get_or_create(
@@ -56,10 +56,10 @@ def prompts_create(*, stream: ByteStream, name: str = "") -> PromptSet:
 
 @transaction.atomic
 def prompts_remove(*, prompts: PromptSet) -> None:
-    """Forgets a prompt set and its file.
+    """Remove a prompt set and its file.
 
     Raises:
-        ConflictError: a job or a comparison was made with it.
+        ConflictError: a job or a comparison refers to it.
     """
     row = PromptSet.objects.select_for_update().get(pk=prompts.pk)
     if _is_used(row):
@@ -73,21 +73,23 @@ def _is_used(row: PromptSet) -> bool:
     users = (row.optimizationjobs, row.comparisonruns, row.comparisons_by_texts, row.assessments)
     if any(rows.exists() for rows in users):
         return True
-    asked = ComparisonRun.objects.filter(settings__has_key="adapters").values_list("settings", flat=True)
-    return any(item["prompts"] == row.pk for settings in asked for item in settings["adapters"])
+    all_settings = ComparisonRun.objects.filter(settings__has_key="adapters").values_list(
+        "settings", flat=True
+    )
+    return any(item["prompts"] == row.pk for settings in all_settings for item in settings["adapters"])
 
 
 def prompts_key(sha256: str) -> str:
-    """Where its file lies in the store."""
+    """Return the file's key in the store."""
     return f"prompt-sets/{sha256}/prompts.jsonl"
 
 
 def prompts_read(*, prompts: PromptSet) -> bytes:
-    """Its file.
+    """Read the prompt set's file.
 
     Raises:
         UnavailableError: the store does not answer.
-        InvalidInputError: what the store has is not what was kept.
+        InvalidInputError: the stored file does not match its digest.
     """
     with artifact_store().open(prompts_key(prompts.pk)) as stream:
         data = stream.read(MOST_BYTES + 1)
@@ -97,14 +99,14 @@ def prompts_read(*, prompts: PromptSet) -> bytes:
 
 
 def line_fault(line: bytes) -> str:
-    """What is wrong with one line; "" for nothing."""
+    """Return the fault of one line as text, or "" for a valid one."""
     if len(line) > _MOST_LINE:
         return f"is longer than {_MOST_LINE >> 20} MiB"
     try:
         value: Any = strict_json.loads(line.decode())
     except UnicodeDecodeError as error:
         return f"is not UTF-8 (byte {error.start})"
-    except json.JSONDecodeError as error:  # whose own text has a line's number: another, of this line alone
+    except json.JSONDecodeError as error:  # its own text counts lines within this one line: leave that out
         return f"is not JSON: {error.msg} at column {error.colno}"
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
@@ -136,7 +138,7 @@ def _messages_fault(messages: Any) -> str:
 
 
 def _lines(data: bytes) -> int:
-    """How many lines have something in them. Raises InvalidInputError naming those that are wrong."""
+    """Count the non-empty lines. Raises InvalidInputError naming the malformed ones."""
     count, faults = 0, list[str]()
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -158,7 +160,7 @@ def _store(digest: str, data: bytes) -> None:
         with store.open(key) as stream:
             if stream.read(MOST_BYTES + 1) == data:
                 return
-    # Half of it, of an upload that died, or what a disk made of it.
+    # The stored file is incomplete or damaged: replace it.
     store.remove_file(key)
     try:
         store.put(key, BytesIO(data), limit=MOST_BYTES)

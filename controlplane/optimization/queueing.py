@@ -1,4 +1,4 @@
-"""Works on their way to a Celery worker: once, and again when their message or their worker was lost."""
+"""Enqueues works for Celery workers, and again when a message or its worker was lost."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TASKS: Final = {
 }
 KINDS: Final = ("job", "comparison", "assessment")
 _AGAIN: Final = timedelta(seconds=60)
-"""A message that nobody took by then has expired, and another one follows."""
+"""Messages expire after this time; the sweep then sends another."""
 
 
 @transaction.atomic
 def work_enqueue(work: Work) -> None:
-    """Sends it once to the queue of its machine."""
+    """Send one message to the queue of the work's machine, on commit."""
     type(work)._default_manager.filter(pk=work.pk).update(next_at=timezone.now() + _AGAIN)
     enqueue(TASKS[Machine(work.machine)], expires=_AGAIN.total_seconds(), kind=work.KIND, pk=work.pk)
 
 
 def works_sweep() -> int:
-    """Enqueues what is due and nobody is at; how many."""
+    """Enqueue the due works that no process holds; return how many."""
     count, now = 0, timezone.now()
     for kind in KINDS:
         free = Q(lease_owner="") | Q(lease_until__lte=now)
@@ -44,10 +44,10 @@ def works_sweep() -> int:
 
 
 def queue_of(work: Work) -> str:
-    """The Celery queue that its messages go to."""
+    """Return the Celery queue of the work's messages."""
     return ROUTES[TASKS[Machine(work.machine)]]["queue"]
 
 
 def waits_for_worker(work: Work) -> bool:
-    """Whether it has waited for longer than a worker that is there would have left it."""
+    """Return True if the work has been queued for so long that no worker can be listening."""
     return work.status == Status.QUEUED and timezone.now() - work.created_at > 2 * _AGAIN

@@ -1,4 +1,4 @@
-"""Recipes as people give them: read strictly, and held against the model before anything runs."""
+"""Reads recipes strictly and checks them against a base model before anything runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import Machine
 
-_SAYS: Final = re.compile(r"[^a-z0-9]+")
+_SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 
 
 def recipe_read(values: Mapping[str, Any]) -> Recipe:
-    """`version` may be left out. Raises InvalidInputError naming the field."""
+    """Parse a recipe; `version` defaults to 1. Raises InvalidInputError naming the field."""
     try:
         return Recipe.from_dict({"version": 1, **values})
     except SpecError as error:
@@ -26,7 +26,7 @@ def recipe_read(values: Mapping[str, Any]) -> Recipe:
 
 
 def recipe_of_preset(name: str, target: Mapping[str, Any]) -> Recipe:
-    """Raises InvalidInputError for a preset or a target that there is not."""
+    """Return a preset's recipe for `target`. Raises InvalidInputError for an unknown preset or target."""
     if name not in list(Preset):
         raise InvalidInputError(f"preset is one of {', '.join(Preset)}, got {name[:40]!r}", field="preset")
     try:
@@ -38,10 +38,10 @@ def recipe_of_preset(name: str, target: Mapping[str, Any]) -> Recipe:
 def recipe_refusals(
     recipe: Recipe, base_model: BaseModel, situation: Mapping[str, Any] | None = None
 ) -> list[Reason]:
-    """All reasons against a recipe for a base model; what only its files tell, the job finds out.
+    """List all reasons against a recipe for a base model. The job itself checks the checkpoint's files.
 
     Raises:
-        InvalidInputError: `situation` has a field that there is not.
+        InvalidInputError: `situation` has an unknown field.
     """
     try:
         where = Situation.read(SpecFields("situation", situation or {}))
@@ -52,19 +52,19 @@ def recipe_refusals(
 
 
 def machine_of(recipe: Recipe) -> Machine:
-    """Whose queue a recipe waits in."""
+    """Return the kind of machine, and so the queue, that a recipe needs."""
     if recipe.target.engine is Engine.SAGEMAKER:
         return Machine.SAGEMAKER
     return Machine.CPU if recipe.target.hardware in (Hardware.CPU, Hardware.NEURON) else Machine.GPU
 
 
 def recipe_title(recipe: Recipe) -> str:
-    """A variant's name by what is done: `awq-int4-g128-ngram-4f2a91`."""
-    spoken = recipe.speculation.method.value
+    """Name a variant after its recipe's techniques: `awq-int4-g128-ngram-4f2a91`."""
+    drafting = recipe.speculation.method.value
     parts = [
         "" if recipe.quantization is Quantization.NONE else recipe.quantization.value,
-        "" if spoken == "none" else spoken,
+        "" if drafting == "none" else drafting,
         "compiled" if recipe.compilation.ahead_of_time or recipe.compilation.packed else "",
         recipe.digest[:6],
     ]
-    return _SAYS.sub("-", " ".join(part for part in parts if part)).strip("-")
+    return _SEPARATORS.sub("-", " ".join(part for part in parts if part)).strip("-")

@@ -16,14 +16,14 @@ from controlplane.optimization.models import (
 
 
 def job_list() -> QuerySet[OptimizationJob]:
-    """Every job, newest first."""
+    """List the jobs, newest first."""
     return OptimizationJob.objects.select_related(
         "base_model", "prompts", "variant", "artifact", "target"
     ).order_by("-pk")
 
 
 def job_get(*, pk: int) -> OptimizationJob:
-    """Raises NotFoundError."""
+    """Return one row. Raises NotFoundError."""
     job = job_list().filter(pk=pk).first()
     if job is None:
         raise NotFoundError(f"there is no optimization {pk}")
@@ -31,12 +31,12 @@ def job_get(*, pk: int) -> OptimizationJob:
 
 
 def comparison_list() -> QuerySet[ComparisonRun]:
-    """Every comparison, newest first."""
+    """List the comparisons, newest first."""
     return ComparisonRun.objects.select_related("base_model", "prompts").order_by("-pk")
 
 
 def comparison_get(*, pk: int) -> ComparisonRun:
-    """Raises NotFoundError."""
+    """Return one row. Raises NotFoundError."""
     comparison = comparison_list().filter(pk=pk).first()
     if comparison is None:
         raise NotFoundError(f"there is no comparison {pk}")
@@ -44,12 +44,12 @@ def comparison_get(*, pk: int) -> ComparisonRun:
 
 
 def prompts_list() -> QuerySet[PromptSet]:
-    """Every prompt set, newest first."""
+    """List the prompt sets, newest first."""
     return PromptSet.objects.order_by("-created_at", "sha256")
 
 
 def prompts_get(*, sha256: str) -> PromptSet:
-    """Raises NotFoundError."""
+    """Return one row. Raises NotFoundError."""
     prompts = PromptSet.objects.filter(pk=sha256).first()
     if prompts is None:
         raise NotFoundError(f"there is no prompt set {sha256[:80]!r}: upload it to /api/v1/prompt-sets first")
@@ -57,17 +57,17 @@ def prompts_get(*, sha256: str) -> PromptSet:
 
 
 def event_list(*, work: Work) -> QuerySet[WorkEvent]:
-    """What happened to a job or a comparison, newest first."""
+    """List the events of a work, newest first."""
     return WorkEvent.objects.filter(**{work.KIND: work}).order_by("-pk")
 
 
 def assessment_list() -> QuerySet[Assessment]:
-    """Every benchmark and recommendation of SageMaker's, newest first."""
+    """List SageMaker's benchmarks and recommendations, newest first."""
     return Assessment.objects.select_related("base_model", "prompts", "target").order_by("-pk")
 
 
 def assessment_get(*, pk: int) -> Assessment:
-    """Raises NotFoundError."""
+    """Return one row. Raises NotFoundError."""
     assessment = assessment_list().filter(pk=pk).first()
     if assessment is None:
         raise NotFoundError(f"there is no assessment {pk}")

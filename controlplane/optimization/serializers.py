@@ -55,7 +55,7 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
 
 
 class RecipeTargetInput(StrictSerializer):
-    """What a preset is for. Its fields are the recipe's `target`: docs/optimization.md."""
+    """Target of a preset, with the fields of a recipe's `target`: docs/optimization.md."""
 
     engine = serializers.CharField(max_length=20, required=False)
     hardware = serializers.CharField(max_length=20, required=False)
@@ -63,7 +63,7 @@ class RecipeTargetInput(StrictSerializer):
 
 
 class RemoteOptionsInput(StrictSerializer):
-    """Where and how SageMaker carries a recipe out: docs/optimization.md."""
+    """Account and options with which SageMaker runs a recipe: docs/optimization.md."""
 
     target = serializers.CharField(max_length=40, help_text="A target of kind sagemaker.")
     weights = serializers.CharField(

@@ -1,4 +1,4 @@
-"""What people do: ask for jobs, end them, forget them."""
+"""Creates, cancels and removes optimization jobs."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def job_create(
     variant: str = "",
     sagemaker: RemoteOptions | None = None,
 ) -> tuple[OptimizationJob, bool]:
-    """A job for this recipe, and whether it is a new one: the same one asked for again is the one there is.
+    """Create a job and return (job, True), or (the existing job with equal input, False).
 
-    One that failed or was cancelled is asked for anew, and goes on after what was finished of it.
+    After a failed or cancelled job a new one is created; it resumes after the finished steps.
 
     Args:
-        variant: what the result is to be called in the catalogue; by the recipe when empty.
-        sagemaker: in whose account and how, for recipes whose target's engine is sagemaker.
+        variant: the result's name in the catalogue; empty derives it from the recipe.
+        sagemaker: account and options, for recipes whose target's engine is sagemaker.
 
     Raises:
-        InvalidInputError: the recipe does not go with the model, with all reasons; or the name is malformed.
-        ConflictError: the checkpoint's digests are not there, or the variant's name is taken.
+        InvalidInputError: the recipe does not fit the model (with all reasons), or the name is malformed.
+        ConflictError: the checkpoint's digests are not computed yet, or the variant's name is taken.
     """
-    if found := recipe_refusals(recipe, base_model):
-        raise InvalidInputError("; ".join(reason.text for reason in found), field="recipe")
+    if refusals := recipe_refusals(recipe, base_model):
+        raise InvalidInputError("; ".join(reason.text for reason in refusals), field="recipe")
     target = _account(base_model, recipe, prompts, sagemaker)
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     if base_model.digest_status != BaseModel.Digest.DONE:
@@ -71,9 +71,9 @@ def job_create(
             " it is named by them. Wait until they are done"
         )
     identity = _identity(base_model, recipe, prompts, sagemaker)
-    there = OptimizationJob.objects.filter(identity=identity).exclude(status__in=_ENDED_BADLY).first()
-    if there is not None:
-        return there, False
+    existing = OptimizationJob.objects.filter(identity=identity).exclude(status__in=_ENDED_BADLY).first()
+    if existing is not None:
+        return existing, False
     name = variant or recipe_title(recipe)
     if _VARIANT.fullmatch(name) is None:
         raise InvalidInputError(
@@ -95,10 +95,10 @@ def job_create(
 
 @transaction.atomic
 def work_cancel(*, work: Work) -> Work:
-    """Has it end: at once while it waits; else its process is asked, and killed when it does not.
+    """Cancel a work: at once while it waits, else by its process, which checks for cancels.
 
     Raises:
-        ConflictError: it has ended.
+        ConflictError: the work has ended.
     """
     row = type(work)._default_manager.select_for_update().get(pk=work.pk)
     if not row.is_open:
@@ -116,7 +116,7 @@ def work_cancel(*, work: Work) -> Work:
         if remote:
             work_enqueue(row)
     else:
-        # Whoever had it died, or sleeps and learns that it is no longer its own: no machine has to come back.
+        # No live lease: end the work here. A process that still runs learns that it lost the claim.
         row.status, row.ended_at, row.reason = Status.CANCELLED, now, "cancelled"
         row.lease_owner, row.lease_until = "", None
         row.save(
@@ -135,7 +135,7 @@ def work_cancel(*, work: Work) -> Work:
 
 
 def _in_account(row: Work) -> bool:
-    """Whether SageMaker may have it, or a copy made for it: a look has to end it."""
+    """Return True if SageMaker may have the job or a copy of its input: a poll then has to end it."""
     if not isinstance(row, (OptimizationJob, Assessment)) or row.machine != Machine.SAGEMAKER:
         return False
     return row.started_at is not None or bool(row.remote.get("told"))
@@ -143,10 +143,10 @@ def _in_account(row: Work) -> bool:
 
 @transaction.atomic
 def job_remove(*, job: OptimizationJob) -> None:
-    """Forgets a job that has ended, and its variant; the files follow when nothing needs them.
+    """Remove a job that has ended, and its variant; its files are removed when nothing needs them.
 
     Raises:
-        ConflictError: it has not ended, or a deployment or a comparison under way has its variant.
+        ConflictError: it has not ended, or a deployment or an open comparison uses its variant.
     """
     row = OptimizationJob.objects.select_for_update(of=("self",)).select_related("variant").get(pk=job.pk)
     if row.is_open:
@@ -163,16 +163,18 @@ def job_remove(*, job: OptimizationJob) -> None:
         variant_remove(variant=row.variant)
     audit_record(tenant="", action="optimization.remove", target=row, before=snapshot(row))
     transaction.on_commit(lambda: work_forget(job))
-    # What has just read its address has an hour to be done with it.
+    # Keep the files for another hour (UNNEEDED_AFTER), for readers that have just read the URI.
     Artifact.objects.filter(pk=row.artifact_id).update(needed_at=timezone.now())
     row.delete()
 
 
 def variant_users(variant: Variant) -> list[str]:
-    """Deployments that have a variant, or are on their way from or to it."""
-    mine = Deployment.objects.filter(base_model_id=variant.base_model_id, removed_at=None)
-    names = set(mine.filter(variant=variant.name).values_list("name", flat=True))
-    rolling = DeploymentRollout.objects.filter(deployment__in=mine, status__in=DeploymentRollout.ACTIVE)
+    """Name the deployments that serve a variant, or whose active rollout leads from or to it."""
+    deployments = Deployment.objects.filter(base_model_id=variant.base_model_id, removed_at=None)
+    names = set(deployments.filter(variant=variant.name).values_list("name", flat=True))
+    rolling = DeploymentRollout.objects.filter(
+        deployment__in=deployments, status__in=DeploymentRollout.ACTIVE
+    )
     for rollout in rolling.select_related("deployment"):
         if variant.name in (rollout.before.get("variant"), rollout.after.get("variant")):
             names.add(rollout.deployment.name)
@@ -180,7 +182,7 @@ def variant_users(variant: Variant) -> list[str]:
 
 
 def _measuring(variant: Variant) -> list[ComparisonRun]:
-    """Comparisons that read its files, or will."""
+    """List the open comparisons that measure the variant."""
     runs = ComparisonRun.objects.filter(base_model_id=variant.base_model_id, status__in=OPEN)
     return [run for run in runs if any(arm["variant"] == variant.name for arm in run.arms)]
 
@@ -188,7 +190,7 @@ def _measuring(variant: Variant) -> list[ComparisonRun]:
 def _account(
     base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None
 ) -> Target | None:
-    """Where SageMaker does it; None where we do."""
+    """Return the SageMaker target that runs the recipe, or None for a local recipe."""
     if recipe.target.engine is Engine.LOCAL:
         if options is not None:
             raise InvalidInputError(
@@ -212,7 +214,7 @@ def _account(
 def _identity(
     base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None
 ) -> str:
-    """Digest of everything that decides what comes out."""
+    """Return the digest of everything that determines the result."""
     return identity_of(
         checkpoint=base_model.checkpoint_sha256, base_model=base_model.pk, recipe=recipe.to_dict(),
         prompts=prompts.pk if prompts else "", **({"sagemaker": options.to_dict()} if options else {}),
@@ -220,5 +222,5 @@ def _identity(
 
 
 def identity_of(**parts: Any) -> str:
-    """The same parts are the same work."""
+    """Return the digest that identifies a work by `parts`."""
     return canonical_digest(parts)

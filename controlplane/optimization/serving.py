@@ -1,4 +1,4 @@
-"""How a variant that a job made is served: the worker's flags and environment that go with its checkpoint."""
+"""The worker's flags and environment for serving a variant that a job made."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OWN: Final = re.compile(r"GRAFTWORK_WORKER_(?!FLAG_)[A-Z_]+")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """`environment`'s paths are absolute."""
+    """Flags and environment variables of a worker; paths in `environment` are absolute."""
 
     flags: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
 
     def deployment_environment(self) -> dict[str, str]:
-        """The same as a deployment's environment says it."""
+        """Return both as a deployment's environment, with flags as `FLAG` variables."""
         found = dict(self.environment)
         for name, value in zip(self.flags[::2], self.flags[1::2], strict=True):
             found[FLAG + name.removeprefix("--").upper().replace("-", "_")] = value
@@ -32,16 +32,16 @@ class Served:
 
 
 def served_how(variant: Variant, folder: Path | None) -> Served:
-    """What its job said; nothing of a variant that no job made.
+    """Return the flags and environment that the variant's job recorded; empty if no job made it.
 
     Args:
-        folder: of its checkpoint on the host; None where it has none, so that nothing beside it can be named.
+        folder: the checkpoint's folder on this host; None if there is none, which leaves out all paths.
     """
     job: OptimizationJob | None = getattr(variant, "optimization", None)
-    told: Mapping[str, Any] = ((job.result if job else None) or {}).get("serve", {})
+    serve: Mapping[str, Any] = ((job.result if job else None) or {}).get("serve", {})
     environment = {}
-    for name, value in told.get("environment", {}).items():
-        beside = folder.parent / value if folder is not None else None
-        if beside is not None and beside.is_dir() and _OWN.fullmatch(name):
-            environment[name] = str(beside)
-    return Served([str(flag) for flag in told.get("flags", [])], environment)
+    for name, value in serve.get("environment", {}).items():
+        path = folder.parent / value if folder is not None else None
+        if path is not None and path.is_dir() and _OWN.fullmatch(name):
+            environment[name] = str(path)
+    return Served([str(flag) for flag in serve.get("flags", [])], environment)

@@ -1,4 +1,4 @@
-"""`python -m optimizer` as a child of a Celery task, and what it says while it runs."""
+"""Runs `python -m optimizer` as a child of a Celery task and reads its progress events."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from controlplane.platform.child_environment import inherited
 from controlplane.platform.environment import ROOT
 
 GRACE_S: Final = 20.0
-"""From SIGTERM to SIGKILL: as long as finishing one layer's files may take."""
-_ITS_OWN: Final = ("GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "OMP_", "CUDA_", "NVIDIA_", "HF_HUB_OFFLINE")
+"""Seconds from SIGTERM to SIGKILL: finishing one layer's files may take as long."""
+_INHERITED: Final = ("GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "OMP_", "CUDA_", "NVIDIA_", "HF_HUB_OFFLINE")
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the process has said so far."""
+    """Progress that the process has reported so far."""
 
     phase: str = ""
     percent: float = 0.0
     eta_seconds: float | None = None
     last: Mapping[str, Any] | None = None
-    """Its result or error, once that was said."""
+    """The result or error event, once reported."""
 
 
 class Optimizer:
-    """One running process. Its words are read in a thread, so that a full pipe never holds it up."""
+    """A running optimizer process. A thread reads its output, so that a full pipe never blocks it."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process, self._log = process, log
-        self._told = Told()
+        self._progress = Told()
         self._reader = threading.Thread(target=self._read, name="optimizer-progress", daemon=True)
         self._reader.start()
 
@@ -50,7 +50,7 @@ class Optimizer:
     def start(
         cls, arguments: Sequence[str], *, log: Path, environment: Mapping[str, str], fds: Iterable[int] = ()
     ) -> Self:
-        """Starts it in a session of its own, with none of our secrets; it keeps `fds` open."""
+        """Start the process in its own session, without this process's secrets; it inherits `fds`."""
         command = [
             settings.GRAFTWORK.optimization_python or sys.executable,
             "-m",
@@ -70,23 +70,23 @@ class Optimizer:
 
     @property
     def told(self) -> Told:
-        return self._told
+        return self._progress
 
     def ended(self, *, within: float) -> int | None:
-        """Its exit status once it has ended and all its words are read; a signal's is negative."""
+        """Wait up to `within` seconds; return the exit status (negative for a signal) or None."""
         try:
             status = self._process.wait(within)
         except subprocess.TimeoutExpired:
             return None
         if status != 0:
-            # Workers that it measured, where it could not end them itself.
+            # Kill the workers that it measured, which it may have left running.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join(5.0)
         return status
 
     def stop(self, *, grace: float = GRACE_S) -> int:
-        """Asks it to end, ends it and all that it started when it does not; its exit status."""
+        """Send SIGTERM, after `grace` seconds SIGKILL, to its whole session; return the exit status."""
         self._signal(signal.SIGTERM)
         status = self.ended(within=grace)
         if status is None:
@@ -105,39 +105,41 @@ class Optimizer:
             raise RuntimeError("it was started without a pipe")
         with stream, self._log.open("ab", buffering=0) as log:
             while line := stream.readline(MAX_LINE):
-                words = line
-                # What is no event is a library's own output: it belongs to the log.
+                text = line
+                # A line that is no event comes from a library: write it to the log as it is.
                 with suppress(TypeError, ValueError):
-                    self._hear(storable(parse_line(line)))
-                    words = _for_log(line)
-                # A disk without room costs the log, not the rest of what the process says.
+                    self._handle_event(storable(parse_line(line)))
+                    text = _for_log(line)
+                # A full disk loses log lines, but no progress events.
                 with suppress(OSError):
-                    log.write(words)
+                    log.write(text)
 
-    def _hear(self, event: Mapping[str, Any]) -> None:
-        told = self._told
+    def _handle_event(self, event: Mapping[str, Any]) -> None:
+        progress = self._progress
         match event["event"]:
             case "phase":
-                self._told = Told(str(event["phase"])[:60], told.percent, told.eta_seconds, told.last)
+                self._progress = Told(
+                    str(event["phase"])[:60], progress.percent, progress.eta_seconds, progress.last
+                )
             case "progress":
                 eta = event["eta_seconds"]
-                self._told = Told(
+                self._progress = Told(
                     str(event["phase"])[:60],
                     float(event["percent"]),
                     None if eta is None else float(eta),
-                    told.last,
+                    progress.last,
                 )
             case "result" | "error":
-                self._told = Told(told.phase, told.percent, None, event)
+                self._progress = Told(progress.phase, progress.percent, None, event)
 
 
 def child_environment() -> dict[str, str]:
-    """What such a process needs of ours: neither the database's address nor any key."""
-    return inherited(*_ITS_OWN) | {"PYTHONUNBUFFERED": "1"}
+    """Return the environment for an optimizer process: no database URL and no keys."""
+    return inherited(*_INHERITED) | {"PYTHONUNBUFFERED": "1"}
 
 
 def _for_log(line: bytes) -> bytes:
-    """An event as a line that people read; nothing for those that come many times a second."""
+    """Format an event as a readable log line; empty for frequent events such as progress."""
     event = parse_line(line)
     stamp = time.strftime("%H:%M:%S", time.gmtime(float(event.get("time") or time.time())))
     match event["event"]:

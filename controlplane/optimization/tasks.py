@@ -15,7 +15,7 @@ from controlplane.optimization.sagemaker.turn import remote_turn
 
 @shared_task(name="optimization.run_on_cpu", acks_late=True)
 def run_on_cpu(kind: str, pk: int) -> None:
-    """Brings a job or a comparison as far as it goes on this host's CPU."""
+    """Run an attempt at a job or a comparison on this host's CPU."""
     work_run(kind=kind, pk=pk)
     leftovers_collect()
 

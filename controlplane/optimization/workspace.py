@@ -73,7 +73,7 @@ def _host() -> str:
 
 
 def work_folder(work: Work) -> Path:
-    """A job's is named by what it makes, so that who asks again for one that failed goes on from there."""
+    """Return the work's folder. A job's is named by its identity, so that a repeated job resumes there."""
     if isinstance(work, OptimizationJob):
         return root() / "jobs" / work.identity[:32]
     return root() / "comparisons" / str(work.pk)

@@ -25,23 +25,23 @@ app = Celery("graftwork")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 _listening: dict[str, Any] = {}
-"""Of a worker's own process: its name, its queues, when it began to listen."""
+"""In a worker's main process: its name, its queues and the time since which it listens."""
 _running: dict[str, float] = {}
-"""Of the process that runs tasks: when each began, by its id."""
+"""In a process that runs tasks: start time by task id."""
 
 
 @worker_init.connect  # type: ignore[untyped-decorator]
 def forget_heartbeat(**_: Any) -> None:
-    """A worker that starts is not alive by what the one before it left."""
+    """Remove the heartbeat file of an earlier worker, so that it does not vouch for this one."""
     if (path := app.conf.GRAFTWORK.heartbeat_file) is not None:
         path.unlink(missing_ok=True)
 
 
 @heartbeat_sent.connect  # type: ignore[untyped-decorator]
 def touch_heartbeat_file(sender: Any, **_: Any) -> None:
-    """Lets a health check see by a file's age that this worker goes round, without a process that asks it.
+    """Touch the heartbeat file, so that a health check can tell from its age that this worker runs.
 
-    The signal comes before each heartbeat; what the broker did not take waits in the dispatcher's buffer.
+    The signal precedes each heartbeat; events that the broker has not taken are in the dispatcher's buffer.
     """
     path = app.conf.GRAFTWORK.heartbeat_file
     is_heard = not sender.eventer._outbound_buffer
@@ -53,7 +53,7 @@ def touch_heartbeat_file(sender: Any, **_: Any) -> None:
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def begin_to_listen(sender: Any, **_: Any) -> None:
-    """From now on its heartbeats say which queues it takes from."""
+    """Record the worker's queues, which its heartbeats report from now on."""
     queues = [queue.name for queue in sender.task_consumer.queues]
     _listening.update(name=sender.hostname, queues=queues, started_at=time.time())
     task_signs.worker_said(app.conf.broker_url, **_listening)
@@ -61,7 +61,7 @@ def begin_to_listen(sender: Any, **_: Any) -> None:
 
 @worker_shutdown.connect  # type: ignore[untyped-decorator]
 def end_listening(**_: Any) -> None:
-    """A worker that was stopped is not missed."""
+    """Remove a stopped worker from the health check."""
     if _listening:
         task_signs.worker_left(app.conf.broker_url, name=_listening["name"])
         _listening.clear()
@@ -69,30 +69,30 @@ def end_listening(**_: Any) -> None:
 
 @before_task_publish.connect  # type: ignore[untyped-decorator]
 def date_message(headers: dict[str, Any], **_: Any) -> None:
-    """Says in each message when it was sent, so that a queue's oldest has an age."""
+    """Stamp each message with its send time, from which the age of a queue's oldest message follows."""
     headers[task_signs.SENT_AT] = time.time()
 
 
 @after_task_publish.connect  # type: ignore[untyped-decorator]
 def note_beat(sender: str, headers: dict[str, Any], **_: Any) -> None:
-    """Beat's messages alone: whether and when it sent each scheduled task."""
+    """Record when beat last sent each scheduled task."""
     if headers.get("celery_beat_task"):
         task_signs.beat_sent(app.conf.broker_url, task=sender)
 
 
 @task_prerun.connect  # type: ignore[untyped-decorator]
 def begin_run(task_id: str, **_: Any) -> None:
-    """Starts a run's clock."""
+    """Record a run's start time."""
     _running[task_id] = time.monotonic()
 
 
 @task_postrun.connect  # type: ignore[untyped-decorator]
 def end_run(task_id: str, task: Any, retval: Any, state: str | None, **_: Any) -> None:
-    """Leaves what became of the run."""
+    """Record a run's duration and outcome."""
     began = _running.pop(task_id, None)
     if began is None or not app.conf.broker_url:
         return
-    # Of an exception its kind and text: a return value may be anything.
+    # `retval` is an exception, or the task's return value, which is not recorded.
     reason = f"{type(retval).__name__}: {retval}" if isinstance(retval, Exception) else ""
     task_signs.task_ran(
         app.conf.broker_url, task=task.name, seconds=time.monotonic() - began, outcome=state or "",

@@ -39,56 +39,56 @@ _OTHER_PLANES: Final = (
     "WORKER_",
     "BENCH_",
 )
-"""Beginnings of names that other processes of the product read; a supervisor hands all to everyone."""
+"""Prefixes of variables of the product's other processes: a supervisor may set all for every process."""
 _CONNECTION_S: Final = 10
-"""How long a request waits for a database connection that others have, before it fails."""
+"""How long a request waits for a free database connection of the pool before it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the operator sets.
+    """The operator's configuration.
 
     Attributes:
         database_url: `sqlite:////abs/path.db` or `postgresql://user:password@host:port/name`.
-        database_connections: most that one process keeps to PostgreSQL and hands round; 0 has each thread
-            open its own, and close it after each request or task.
+        database_connections: size of a process's PostgreSQL connection pool; 0 for no pool: each thread
+            opens a connection and closes it after each request or task.
         gateway_url: public base URL of the gateway, ends in `/v1`.
         artifact_store: `file:///abs/folder` or `s3://bucket/prefix`.
         s3_endpoint_url: S3 API to use instead of AWS's; None for AWS.
         import_roots: folders from which `file://` adapter URIs may be registered.
-        import_buckets: `bucket` or `bucket/prefix`, from which `s3://` adapter URIs may be.
-        trusted_proxies: whose X-Forwarded-For tells a client's address.
-        sealing_keys: seal secrets in the database; the first seals, all open, the secret key is the last.
-        hub_endpoint: the Hugging Face hub, or what speaks its API.
+        import_buckets: `bucket` or `bucket/prefix` from which `s3://` adapter URIs may be registered.
+        trusted_proxies: networks of proxies whose X-Forwarded-For is trusted.
+        sealing_keys: for secrets in the database: the first encrypts, all decrypt, secret_key is the last.
+        hub_endpoint: URL of the Hugging Face hub, or of a server with its API.
         email_url: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://user:password@host:port`, or
             `file:///abs/folder`; "" writes e-mails to the log.
-        email_from: who e-mails are from.
-        show_mail_links: pages show the links that e-mails of sign-up and invitations have. Whoever sees one
-            can act for its address: for a demo on its own machine, without a mail server, and nowhere else.
-        language: of e-mails, and of pages for who asks for none that there is; code, as `en`.
-        oidc_issuer: OpenID Connect provider that people may log in by; "" for none.
-        oidc_client_id, oidc_client_secret: what it knows us by.
-        oidc_name: what the button calls it.
-        sign_up: who may make a tenant by themselves: `off` for nobody, `open` for everybody, or domains of
-            e-mail addresses with commas between.
-        sign_up_requests_per_minute, sign_up_tokens_per_minute: limits of a tenant that signed up, until staff
-            sets others; 0 lets none of its requests through until then.
-        sign_up_concurrency: of its requests, how many may be under way at once.
-        sign_up_adapters, sign_up_adapter_mb: how many adapters it may keep, and megabytes of them.
-        deployment_drain_seconds: from a route's end until what it led to may be taken away.
-        openai_http_key: bearer token of `openai_http` copies, as gateways have it.
-        outgoing_allow: endpoints that tenants' URLs may lead to though they are not public.
-        api_rate: calls of the REST API a minute that one key, person or address may make.
+        email_from: sender address of e-mails.
+        show_mail_links: show the links of sign-up and invitation e-mails on pages. A reader of such a page
+            can act for the address, so this is only for a demo on one machine without a mail server.
+        language: code (`en`) of e-mails, and of pages for browsers that ask for no available language.
+        oidc_issuer: OpenID Connect provider for logins; "" for none.
+        oidc_client_id, oidc_client_secret: our credentials at that provider.
+        oidc_name: the provider's name on the login button.
+        sign_up: who may sign up a tenant: `off` for nobody, `open` for everybody, or a comma-separated list
+            of e-mail domains.
+        sign_up_requests_per_minute, sign_up_tokens_per_minute: limits of a signed-up tenant until staff sets
+            others; 0 refuses all its requests until then.
+        sign_up_concurrency: its most concurrent requests.
+        sign_up_adapters, sign_up_adapter_mb: its quota of adapters, and of megabytes of adapter files.
+        deployment_drain_seconds: from the removal of a route until its copy may be removed.
+        openai_http_key: bearer token for `openai_http` copies, the same as the gateways'.
+        outgoing_allow: non-public endpoints that tenants' URLs may lead to.
+        api_rate: REST calls a minute allowed to one key, person or address.
         tenant_grace_days: between a tenant's deletion and its purge.
-        audit_keep_days: audit records younger than this cannot be removed.
-        usage_keep_days: usage events older than this are dropped; their sums stay.
-        adapter_grace_days: how long deleted adapters and versions may be restored.
-        optimization_dir: where optimization jobs work on this host; several hosts may share it.
-        optimization_python: runs `-m optimizer`; "" for this process's own.
-        heartbeat_file: what a Celery worker touches every two seconds while it has its broker.
+        audit_keep_days: least age in days of audit records that may be removed.
+        usage_keep_days: age in days at which usage events are dropped; their rollups stay.
+        adapter_grace_days: days for which deleted adapters and versions can be restored.
+        optimization_dir: working folder of optimization jobs; several hosts may share it.
+        optimization_python: interpreter for `-m optimizer`; "" for this process's own.
+        heartbeat_file: file that a Celery worker touches every two seconds while connected to its broker.
     """
 
-    # What holds a secret stays out of error pages and logs.
+    # `repr=False` keeps secrets out of error pages and logs.
     redis_url: str = field(repr=False)
     database_url: str = field(repr=False)
     database_connections: int
@@ -133,7 +133,7 @@ class Environment:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
-        """Raises SettingsError naming the variable that is unknown or malformed."""
+        """Read the configuration. Raises SettingsError naming an unknown or malformed variable."""
         _refuse_unknown(env)
         secret_key = env.get("GRAFTWORK_SECRET_KEY") or _own_secret_key(VAR / "secret-key")
         return cls(
@@ -280,7 +280,7 @@ def _url(env: Mapping[str, str], name: str, default: str, schemes: tuple[str, ..
     parts = urlsplit(text)
     if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
         accepted = " or ".join(f"{scheme}://" for scheme in schemes)
-        # A URL may hold a password: only its beginning is repeated.
+        # A URL may hold a password: the message repeats only its scheme.
         raise SettingsError(
             f"{_PREFIX}{name} must be a URL that begins with {accepted}, got {parts.scheme or 'none'}://"
         )
@@ -382,12 +382,12 @@ def _folder(text: str, told: str = "IMPORT_ROOTS must list absolute folders") ->
 
 
 def _own_secret_key(path: Path) -> str:
-    """This installation's key, made at first use and readable by its owner alone."""
+    """Return this installation's secret key, created at first use and readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.touch(mode=0o600)
     try:
-        # Linked into place whole, so that a process starting at the same time never reads half of it.
+        # Linked into place when complete, so that a process starting at the same time reads all of it.
         fresh.write_text(secrets.token_hex(32))
         os.link(fresh, path)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""One message to one recipient at a mail server, which may refuse it, ask for patience, or be away."""
+"""Sends one message to one recipient by SMTP, and classifies refusals."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from django.core.mail import EmailMessage, get_connection
 
 logger = logging.getLogger(__name__)
 
-_FOR_GOOD: Final = 500
-"""SMTP's replies from here on say that the same message will never be taken (RFC 5321, 4.2.1)."""
+_PERMANENT: Final = 500
+"""SMTP reply codes from here on are permanent failures (RFC 5321, 4.2.1)."""
 
 
 class MailServerAwayError(Exception):
-    """It cannot be reached, or takes no mail of ours: the next message would fare no better."""
+    """The server is unreachable or accepts no mail from us, so other messages would fail too."""
 
 
 class Outcome(Enum):
-    """What became of a message."""
+    """Result of sending a message."""
 
     SENT = auto()
     REFUSED = auto()
-    """For good: it is useless to send it again."""
+    """Permanently: do not send it again."""
     LATER = auto()
-    """Greylisting, a full mailbox: another time perhaps, and meanwhile others' messages can go."""
+    """Temporarily, such as by greylisting or a full mailbox; other messages can be sent meanwhile."""
 
 
 class MailServer:
-    """A connection to `EMAIL_HOST`, opened by the first message and closed by the end of the block.
+    """A connection to `EMAIL_HOST`, opened by the first message and closed at the end of the block.
 
-    MailServerAwayError ends the block and is logged: what remains waits for the next round.
+    MailServerAwayError ends the block and is logged; the remaining messages wait for the next run.
     """
 
     def __init__(self) -> None:
@@ -54,16 +54,16 @@ class MailServer:
         return False
 
     def send(self, message: EmailMessage) -> Outcome:
-        """Sends a message that has one recipient.
+        """Send a message with exactly one recipient.
 
         Raises:
-            MailServerAwayError: also where only the answer was lost, and the message was taken.
+            MailServerAwayError: the server is away; also if it took the message but its reply was lost.
         """
         try:
             self._connection.open()
             self._connection.send_messages([message])
         except SMTPRecipientsRefused as error:
-            # By recipient; there is one.
+            # The refusals are keyed by recipient, and there is one.
             return self._refused(message, *next(iter(error.recipients.values())))
         except SMTPDataError as error:
             return self._refused(message, error.smtp_code, error.smtp_error)
@@ -79,4 +79,4 @@ class MailServer:
 
     def _refused(self, message: EmailMessage, code: int, answer: bytes | str) -> Outcome:
         logger.warning("the mail server refuses the message to %s: %s %r", message.to[0], code, answer)
-        return Outcome.REFUSED if code >= _FOR_GOOD else Outcome.LATER
+        return Outcome.REFUSED if code >= _PERMANENT else Outcome.LATER

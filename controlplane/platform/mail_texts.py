@@ -1,4 +1,4 @@
-"""What an e-mail says, out of its two templates."""
+"""Renders an e-mail's subject and body from its two templates."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.utils import translation
 
 
 def mail_texts(name: str, context: Mapping[str, Any]) -> tuple[str, str]:
-    """Subject and body: `<name>_subject.txt` and `<name>.txt`, in the installation's language.
+    """Render `<name>_subject.txt` and `<name>.txt` in the installation's language.
 
-    Nobody's browser tells here which one its reader would rather have.
+    The recipient's preferred language is not known here.
     """
     with translation.override(settings.LANGUAGE_CODE):
-        # In one line: a line break in a tenant's name would begin another header.
+        # Joined into one line: a line break in a tenant's name would begin another header.
         subject = " ".join(render_to_string(f"{name}_subject.txt", dict(context)).split())
         return subject, render_to_string(f"{name}.txt", dict(context))

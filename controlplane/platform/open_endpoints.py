@@ -1,4 +1,4 @@
-"""Endpoints that the operator opened to outgoing requests though they are not on the public internet."""
+"""Non-public endpoints that the operator allows for outgoing requests (GRAFTWORK_OUTGOING_ALLOW)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _HOST: Final = re.compile(r"\[?([A-Za-z0-9._:-]+?)\]?(?::([0-9]{1,5}))?")
 
 
 class OpenEndpoints:
-    """`host`, `host:port` (an address may stand for the host) and networks, to be asked about a target."""
+    """A set of allowed targets: `host`, `host:port` (a name or an address) and networks."""
 
     def __init__(self, hosts: frozenset[tuple[str, int | None]], networks: Networks) -> None:
         self._hosts, self._networks = hosts, networks
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Self:
-        """Raises ValueError naming the entry that is none of the three."""
+        """Parse the entries. Raises ValueError naming the first malformed one."""
         hosts, networks = set[tuple[str, int | None]](), list[str]()
         for entry in entries:
             if "/" in entry:
@@ -31,9 +31,9 @@ class OpenEndpoints:
         return cls(frozenset(hosts), Networks(networks))
 
     def has_host(self, host: str, port: int) -> bool:
-        """Whether the operator named this host, with this port or with none."""
+        """Return True if this host is allowed, with this port or with any port."""
         return not self._hosts.isdisjoint({(host.lower(), port), (host.lower(), None)})
 
     def has_address(self, address: Address) -> bool:
-        """Whether it lies in a network that the operator named."""
+        """Return True if the address lies in an allowed network."""
         return address in self._networks

@@ -1,7 +1,7 @@
 """Which Celery queue a task waits in, and how long it may run.
 
-Queues of their own for what tenants' files and addresses, or the mail server, can make long: workers that
-take it may all be busy, and what publishes limits, decides rollouts or tidies up goes on (see
+Tasks that tenants' files or URLs, or the mail server, can slow down have their own queues. Tasks that publish
+limits, decide rollouts or tidy up then run even if all workers of those queues are busy (see
 docs/adr/0029-task-queues.md).
 """
 
@@ -18,7 +18,7 @@ OPTIMIZE_CPU: Final = "graftwork.optimize.cpu"
 OPTIMIZE_GPU: Final = "graftwork.optimize.gpu"
 
 DEFAULT_LIMIT_S: Final = 120
-"""Seconds after which a task is interrupted; GRACE_S later its process is killed and replaced."""
+"""Seconds until a task is interrupted; GRACE_S later its process is killed and replaced."""
 GRACE_S: Final = 30
 LONG_LIMITS_S: Final = {
     "adapters.purge": 1800,
@@ -26,10 +26,10 @@ LONG_LIMITS_S: Final = {
     "billing.nightly": 3600,
     "billing.post_usage": 600,
     "billing.render_due": 1800,
-    # A document of thousands of lines takes a minute; nothing of it comes from outside.
+    # A document of thousands of lines takes a minute; rendering depends on no outside service.
     "billing.render_credit_note": 300,
     "billing.render_invoice": 300,
-    # One checkpoint; what was done of it stays, so the next one goes on.
+    # One checkpoint; finished files are kept, so the next run resumes.
     "catalog.digest": 6 * 3600,
     "idempotency.expire": 1800,
     "metering.look_at_hosting": 600,
@@ -42,18 +42,18 @@ LONG_LIMITS_S: Final = {
     "webhooks.forget": 1800,
 }
 WEBHOOK_LIMITS_S: Final = {"webhooks.deliver": 60}
-# What a target holds up, holds up neither published budgets nor validations.
-# One step may be one file of a checkpoint; calls have limits of their own.
+# A separate queue, so that a slow target delays neither budgets nor validations.
+# One step may upload one file of a checkpoint; the calls have their own timeouts.
 DEPLOYMENT_LIMITS_S: Final = {
     "deployments.reconcile": 6 * 3600,
     "deployments.scale": 60,
     # Uploads a checkpoint, or reads a result's files for their digests.
     "optimization.look_at_sagemaker": 6 * 3600,
 }
-# One attempt; what was finished of it stays, so the next one goes on.
+# One attempt; finished steps are kept, so the next attempt resumes.
 OPTIMIZE_CPU_LIMITS_S: Final = {"optimization.run_on_cpu": 24 * 3600}
 OPTIMIZE_GPU_LIMITS_S: Final = {"optimization.run_on_gpu": 24 * 3600}
-# A mail server that swallows packets holds each for as long as a connection may take.
+# A mail server that drops packets blocks each task until its connection times out.
 MAIL_LIMITS_S: Final = {
     "billing.notify_budget": DEFAULT_LIMIT_S,
     "billing.notify_budgets": DEFAULT_LIMIT_S,
@@ -69,7 +69,7 @@ QUEUES: Final = {
     name: {"exchange": name, "routing_key": name}
     for name in (PROMPT, WEBHOOKS, MAIL, LONG, DEPLOYMENTS, OPTIMIZE_CPU, OPTIMIZE_GPU)
 }
-"""A worker without `-Q` takes all of them. With Celery's default key each would get every message."""
+"""A worker without `-Q` serves all queues. With Celery's default routing key each would get every message."""
 ROUTES: Final = {
     name: {"queue": queue}
     for queue, limits in (

@@ -1,8 +1,8 @@
-"""What Celery's processes leave in Redis: who listens, what ran last and found, when a message was sent.
+"""Status of Celery in Redis: live workers, last runs and check results, and send times of messages.
 
-Workers and beat write, pages and `/api/v1/health/parts` read; nothing is decided by it but from which day on
-a check looks, so a Redis that is away loses signs and holds up no task. To ask the workers instead (Celery's
-`inspect`) takes a second at each look, and hears nothing of one that hangs.
+Workers and beat write it; pages and `/api/v1/health/parts` read it. Only the first day of the next check
+depends on it, so an outage of Redis loses status and delays no task. Celery's `inspect` would take a second
+each time, and gets no reply from a worker that hangs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CHECKS: Final = "graftwork:celery:checks"
 """Redis hash: check -> JSON of CheckSign."""
 USAGE_CHECK: Final = "usage"
 BOOKS_CHECK: Final = "books"
-_FORGOTTEN_S: Final = 86_400
+_WORKER_EXPIRY_S: Final = 86_400
 _REASON: Final = 300
 _EXAMPLES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSign:
-    """A Celery worker, as of its last heartbeat; `at` and `started_at` in Unix seconds."""
+    """A Celery worker at its last heartbeat; `at` and `started_at` in Unix seconds."""
 
     name: str
     at: float
@@ -52,7 +52,7 @@ class WorkerSign:
 
 @dataclass(frozen=True, slots=True)
 class RunSign:
-    """The last run of a task; `outcome` is Celery's state, `reason` why it failed."""
+    """The last run of a task; `outcome` is Celery's state, `reason` the error."""
 
     at: float
     seconds: float
@@ -62,13 +62,13 @@ class RunSign:
 
 @dataclass(frozen=True, slots=True)
 class CheckSign:
-    """The last nightly check of what is kept as a sum against what it is the sum of.
+    """The last nightly check of stored sums against the rows that they sum up.
 
     Attributes:
         at: Unix seconds.
         start, end: the UTC days, both included, as YYYY-MM-DD.
         differing: how many sums differed.
-        examples: some of them, in words.
+        examples: descriptions of some of them.
     """
 
     at: float
@@ -80,7 +80,7 @@ class CheckSign:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Messages that wait; `oldest_at` None where there are none, or they do not tell."""
+    """A queue's waiting messages; `oldest_at` is None if it is empty or its messages have no send time."""
 
     name: str
     depth: int
@@ -90,18 +90,18 @@ class Queue:
 
 @lru_cache(maxsize=4)
 def connection(url: str) -> redis.Redis:
-    """One for the process, which answers or fails within a second; fork-safe, as redis-py's pools are."""
+    """Return the process's client, which answers or fails within a second; fork-safe as redis-py's pools."""
     return redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0))
 
 
 def worker_said(url: str, *, name: str, started_at: float, queues: Iterable[str]) -> None:
-    """A worker goes round."""
+    """Record a worker's heartbeat."""
     value = {"at": time.time(), "started_at": started_at, "queues": sorted(queues)}
     _write(url, WORKERS, name, json.dumps(value))
 
 
 def worker_left(url: str, *, name: str) -> None:
-    """A worker that was stopped is not missed."""
+    """Remove a stopped worker, so that it is not reported as silent."""
     try:
         connection(url).hdel(WORKERS, name)
     except RedisError as error:
@@ -109,12 +109,12 @@ def worker_left(url: str, *, name: str) -> None:
 
 
 def beat_sent(url: str, *, task: str) -> None:
-    """Beat has put a scheduled task into its queue."""
+    """Record that beat has sent a scheduled task."""
     _write(url, SENT, task, str(time.time()))
 
 
 def task_ran(url: str, *, task: str, seconds: float, outcome: str, reason: str = "") -> None:
-    """A run has ended."""
+    """Record the end of a run."""
     value = {"at": time.time(), "seconds": seconds, "outcome": outcome, "reason": reason[:_REASON]}
     _write(url, RUNS, task, json.dumps(value))
 
@@ -122,15 +122,18 @@ def task_ran(url: str, *, task: str, seconds: float, outcome: str, reason: str =
 def check_ended(
     url: str, *, check: str, start: dt.date, end: dt.date, differing: int, examples: Sequence[str] = ()
 ) -> None:
-    """A nightly check has looked at all of these days."""
+    """Record the result of a nightly check of the days `start` to `end`."""
     value = {"at": time.time(), "start": str(start), "end": str(end), "differing": differing}
-    told = [text[: 2 * _REASON] for text in examples[:_EXAMPLES]]
-    _write(url, CHECKS, check, json.dumps({**value, "examples": told}))
+    texts = [text[: 2 * _REASON] for text in examples[:_EXAMPLES]]
+    _write(url, CHECKS, check, json.dumps({**value, "examples": texts}))
 
 
 def check_from(url: str, *, check: str, usual: dt.date, oldest: dt.date) -> dt.date:
-    """The first day that the next check looks at: `usual`, or where the last one began if that found
-    something, since its sign is overwritten; not before `oldest`, nor after it where Redis does not tell."""
+    """Return the first day for the next check.
+
+    That is `usual`, or the first day of the last check if it found differences, since its result will be
+    overwritten. The day is never before `oldest`, and is `oldest` if Redis does not answer.
+    """
     try:
         sign = checks(connection(url)).get(check)
     except RedisError as error:
@@ -149,24 +152,24 @@ def _write(url: str, key: str, field: str, value: str) -> None:
 
 
 def workers(client: redis.Redis) -> list[WorkerSign]:
-    """Those heard of within a day, by name. Raises RedisError."""
+    """List the workers heard of within a day, by name. Raises RedisError."""
     found = [
         WorkerSign(name, value["at"], value["started_at"], tuple(value["queues"]))
         for name, value in _objects(client, WORKERS)
     ]
     return sorted(
-        (sign for sign in found if time.time() - sign.at < _FORGOTTEN_S), key=lambda sign: sign.name
+        (sign for sign in found if time.time() - sign.at < _WORKER_EXPIRY_S), key=lambda sign: sign.name
     )
 
 
 def sent(client: redis.Redis) -> dict[str, float]:
-    """When beat sent each scheduled task last. Raises RedisError."""
+    """Return the Unix time at which beat last sent each scheduled task. Raises RedisError."""
     found = cast(Mapping[bytes, bytes], client.hgetall(SENT))
     return {task.decode(): float(at) for task, at in found.items()}
 
 
 def runs(client: redis.Redis) -> dict[str, RunSign]:
-    """The last run of each task. Raises RedisError."""
+    """Return the last run of each task. Raises RedisError."""
     return {
         task: RunSign(value["at"], value["seconds"], value["outcome"], value["reason"])
         for task, value in _objects(client, RUNS)
@@ -174,7 +177,7 @@ def runs(client: redis.Redis) -> dict[str, RunSign]:
 
 
 def checks(client: redis.Redis) -> dict[str, CheckSign]:
-    """What each nightly check found last. Raises RedisError."""
+    """Return the last result of each nightly check. Raises RedisError."""
     return {
         name: CheckSign(**{**value, "examples": tuple(value["examples"])})
         for name, value in _objects(client, CHECKS)
@@ -182,16 +185,16 @@ def checks(client: redis.Redis) -> dict[str, CheckSign]:
 
 
 def queues(client: redis.Redis, names: Iterable[str]) -> list[Queue]:
-    """What waits in each queue. Raises RedisError."""
-    asked = list(names)
+    """Return depth and oldest message of each queue. Raises RedisError."""
+    queue_names = list(names)
     pipeline = client.pipeline(transaction=False)
-    for name in asked:
-        # Messages come in on the left and leave on the right.
+    for name in queue_names:
+        # Messages are pushed on the left and popped on the right.
         pipeline.llen(name)
         pipeline.lindex(name, -1)
     answers = pipeline.execute()
-    told = zip(asked, answers[::2], answers[1::2], strict=True)
-    return [_queue(name, depth, message) for name, depth, message in told]
+    rows = zip(queue_names, answers[::2], answers[1::2], strict=True)
+    return [_queue(name, depth, message) for name, depth, message in rows]
 
 
 def _queue(name: str, depth: int, message: bytes | None) -> Queue:

@@ -1,7 +1,7 @@
-"""Moves route changes from the outbox to Redis; the version in Redis is the cursor.
+"""Publishes route changes from the outbox to Redis; the version in Redis is the cursor.
 
-Any number of processes may publish at once: the script publishes change n only onto version n - 1, so of
-two publishers one delivers a change and the other finds it delivered.
+Any number of processes may publish at once: the script applies change n only to version n - 1, so each change
+is published once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contracts.route_table import RouteChange
 from controlplane.routes.selectors import route_changes_after, route_snapshot, route_version
 
 _SNAPSHOT_VERSION: Final = ROUTES_SNAPSHOT + ":version"
-"""Redis string, ours alone: version of the snapshot, so that an older one never replaces a newer."""
+"""Redis string, used here only: version of the snapshot, so that an older one never replaces a newer."""
 _STREAM_LENGTH: Final = 10_000
 _WRITTEN_S: Final = 60
-"""Seconds after which a snapshot goes whose writer died before it was in its place."""
+"""Expiry of a temporary snapshot whose writer died, in seconds."""
 _PIECE: Final = 1 << 20
-"""Bytes of a snapshot that are sent at a time."""
+"""Bytes of a snapshot per command."""
 _STALE_SNAPSHOT: Final = 1_000
-"""Rewrite the snapshot after so many changes: well before the stream forgets those that follow it."""
+"""Changes after which the snapshot is rewritten, well before the stream drops those that follow it."""
 
 _PUBLISH_CHANGE: Final = """
 local current = tonumber(redis.call('GET', KEYS[1]) or '-1')
@@ -35,8 +35,8 @@ redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'version', ARGV[1], 'ch
 redis.call('SET', KEYS[1], ARGV[1])
 return tonumber(ARGV[1])
 """
-# After a renumbering the snapshot is announced in the stream too, under a version that follows none: a
-# reader that waits there sees the gap and fetches it.
+# After a renumbering the snapshot is also announced in the stream. Its version leaves a gap, so that waiting
+# readers fetch the snapshot.
 _PUBLISH_SNAPSHOT: Final = """
 local version = tonumber(ARGV[1])
 if version < tonumber(redis.call('GET', KEYS[4]) or '-1') then return 0 end
@@ -61,11 +61,11 @@ class Renumber(Protocol):
 
 
 class RoutePublisher:
-    """A connection to Redis that publishes what the outbox holds beyond Redis's version."""
+    """A connection to Redis that publishes the outbox's changes after Redis's version."""
 
     def __init__(self, redis_url: str) -> None:
-        # Short and without the client's own retries, which sleep for seconds: this runs after a commit
-        # inside a web request too, and `publish_routes` tries again.
+        # Short timeouts without the client's retries, which sleep for seconds: this also runs after a commit
+        # inside a web request, and `publish_routes` tries again.
         self._redis = redis.Redis.from_url(
             redis_url, socket_connect_timeout=1.0, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
         )
@@ -79,20 +79,20 @@ class RoutePublisher:
         self._redis.close()
 
     def publish(self, *, renumber: Renumber) -> int:
-        """Brings Redis to the database's version; returns how many messages it took.
+        """Bring Redis to the database's version; return the number of messages sent.
 
         Raises:
-            redis.RedisError: Redis is away; nothing is lost, call again.
+            redis.RedisError: Redis is unavailable; nothing is lost, call again.
         """
         published = 0
         while True:
-            # Redis is read first: what it holds has committed, so only a database that was replaced
-            # can be behind it.
+            # Read Redis first: it holds committed changes only, so the database can be behind it only if
+            # it was replaced.
             current, ours = self._version(), route_version()
             if ours is None:
                 return published
-            # A gateway may have seen more than Redis and the database now hold: both were restored.
-            highest = max(-1 if current is None else current, self._seen())
+            # A gateway may have a newer version than both, if Redis and the database were restored.
+            highest = max(-1 if current is None else current, self._highest_seen())
             if current is None or highest > ours:
                 renumber(above=highest)
                 return published + self.publish_snapshot(announce=True)
@@ -105,17 +105,16 @@ class RoutePublisher:
             published += self._publish_changes(changes)
 
     def publish_snapshot(self, *, announce: bool = False, paced: bool = False) -> int:
-        """Writes the whole table as of now; an older one in Redis is replaced, a newer one stays.
+        """Write the whole current table to Redis, unless Redis has a newer snapshot.
 
-        `announce` makes its version Redis's version and tells waiting readers: only right after a
-        renumbering, whose version follows none that a reader can hold. `paced`: see `route_snapshot`; for
-        one that nobody waits for.
+        `announce` also sets Redis's version and notifies waiting readers. Use it only right after a
+        renumbering, which leaves a gap in the versions. `paced`: see `route_snapshot`; for background writes.
         """
         version, text = route_snapshot(paced=paced)
         announcement, content = RouteChange(version, "keys/", None).to_json(), text.encode()
         arguments: list[str | int] = [version, announcement, _STREAM_LENGTH, int(announce), len(content)]
-        # Sent by pieces and then renamed: Redis does nothing else while it takes tens of megabytes in one
-        # command (350 ms for 40 MB with its append-only file, 40 ms by the megabyte).
+        # Sent in pieces and then renamed: one command with tens of megabytes would block Redis (350 ms for
+        # 40 MB with its append-only file, 40 ms by the megabyte).
         written = f"{ROUTES_SNAPSHOT}:{uuid.uuid4().hex}"
         self._redis.set(written, b"", ex=_WRITTEN_S)
         try:
@@ -126,7 +125,7 @@ class RoutePublisher:
             self._redis.unlink(written)
 
     def snapshot_is_stale(self, *, lag: int = _STALE_SNAPSHOT) -> bool:
-        """Whether `lag` or more changes were published since the snapshot was written."""
+        """Return True if `lag` or more changes were published since the snapshot, or it is missing."""
         snapshot, current = self._number(_SNAPSHOT_VERSION), self._version()
         if current is None or current == snapshot:
             return current is not None and self._redis.exists(ROUTES_SNAPSHOT) == 0
@@ -138,14 +137,14 @@ class RoutePublisher:
             arguments: list[str | int] = [change.version, change.to_json(), _STREAM_LENGTH]
             reached = cast(int, self._redis.eval(_PUBLISH_CHANGE, 2, *_KEYS[:2], *arguments))
             if reached != change.version:
-                return published  # another publisher was faster, or Redis was emptied: look again
+                return published  # another publisher was faster, or Redis was emptied: check again
         return len(changes)
 
     def _version(self) -> int | None:
         return self._number(ROUTES_VERSION)
 
-    def _seen(self) -> int:
-        """The highest version of a gateway that was offered a lower one; -1 when there is none."""
+    def _highest_seen(self) -> int:
+        """Return the highest version of a gateway that was offered a lower one; -1 if there is none."""
         score = self._redis.zscore(ROUTES_SEEN, "version")
         return -1 if score is None else int(score)
 

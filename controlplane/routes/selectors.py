@@ -1,4 +1,4 @@
-"""Reads of the route table's rows."""
+"""Reads of the route table."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ from contracts.route_table import AdapterRoute, RouteChange, RouteTable
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
 
 _PIECE: Final = 1_000
-"""Rows of a snapshot that are read at a time."""
+"""Rows of a snapshot per read."""
 
 
 def route_version() -> int | None:
-    """Version of the newest committed change; None before the first."""
+    """Return the version of the newest committed change; None before the first."""
     return RouteCounter.objects.values_list("version", flat=True).first()
 
 
 def route_base(*, base_model: str) -> BaseRoute | None:
-    """What gateways have been told of a base model; None while it has no entry."""
+    """Return a base model's route entry; None if it has none."""
     entry = RouteEntryRow.objects.filter(path=f"bases/{base_model}").values_list("entry", flat=True).first()
     return None if entry is None else BaseRoute.from_dict(entry)
 
 
 def route_adapter_exists(*, name: str) -> bool:
-    """Whether any tenant has a published adapter of this name."""
+    """Return True if any tenant has a published adapter of this name."""
     return RouteEntryRow.objects.filter(path__startswith="adapters/", path__endswith=f"/{name}").exists()
 
 
 def route_adapters_of(*, base_model: str) -> Iterator[AdapterRoute]:
-    """Every adapter of a base model that may be called."""
+    """Yield the routes of a base model's callable adapters."""
     rows = RouteEntryRow.objects.filter(path__startswith="adapters/", entry__base=base_model)
     for entry in rows.order_by("path").values_list("entry", flat=True).iterator(chunk_size=2000):
         yield AdapterRoute.from_dict(entry)
 
 
 def route_refs(*, base_model: str, names: Iterable[str]) -> dict[str, AdapterRef]:
-    """Of engine names those that a route leads to, with their references.
+    """Return the references of those engine names that have a route.
 
     Raises:
-        ContractError: one is no engine name.
+        ContractError: a name is no engine name.
     """
-    wanted = set(names)
-    parsed = [EngineName.parse(name) for name in wanted]
+    requested = set(names)
+    parsed = [EngineName.parse(name) for name in requested]
     paths = {f"adapters/{name.tenant}/{name.adapter}" for name in parsed}
     rows = RouteEntryRow.objects.filter(path__in=paths, entry__base=base_model)
     found: dict[str, AdapterRef] = {}
     for entry in rows.values_list("entry", flat=True):
         refs = AdapterRoute.from_dict(entry).versions.values()
-        found |= {ref.name: ref for ref in refs if ref.name in wanted}
+        found |= {ref.name: ref for ref in refs if ref.name in requested}
     return found
 
 
 def route_adapters_changed(*, base_model: str, after: int) -> bool:
-    """Whether an adapter of `base_model` may have come, changed or gone since version `after`."""
+    """Return True if adapters of `base_model` may have changed since version `after`."""
     newer = RouteDelta.objects.filter(version__gt=after)
-    # A gap: old changes are forgotten after a day, and a renumbering says nothing of what changed.
+    # After a gap anything may have changed: changes are dropped after a day, and a renumbering lists none.
     if not RouteDelta.objects.filter(version=after).exists() and not newer.filter(version=after + 1).exists():
         return True
-    # A removal names no base.
+    # A removal does not name its base model, so it counts for every one.
     about = Q(entry__base=base_model) | Q(entry__isnull=True)
     return newer.filter(about, path__startswith="adapters/").exists()
 
 
 def route_paths(*, paths: Iterable[str]) -> set[str]:
-    """Those of `paths` that have an entry."""
+    """Return the subset of `paths` that have an entry."""
     return set(RouteEntryRow.objects.filter(path__in=list(paths)).values_list("path", flat=True))
 
 
 def route_changes_after(*, version: int, limit: int = 500) -> list[RouteChange]:
-    """The oldest `limit` changes above `version`, in order."""
+    """List the oldest `limit` changes after `version`, in order."""
     rows = RouteDelta.objects.filter(version__gt=version).order_by("version")[:limit]
     return [
         RouteChange.from_json(json.dumps({"version": row.version, "path": row.path, "entry": row.entry}))
@@ -87,18 +87,18 @@ def route_changes_after(*, version: int, limit: int = 500) -> list[RouteChange]:
 
 
 def route_table() -> RouteTable:
-    """The whole table, exactly as of its version."""
+    """Return the whole table as of its version."""
     return RouteTable.from_snapshot(route_snapshot()[1])
 
 
 def route_snapshot(*, paced: bool = False) -> tuple[int, str]:
-    """The table's version, and `RouteTable.snapshot()` of it, made of the rows as they are stored.
+    """Return the table's version and its `RouteTable.snapshot()`, built from the stored JSON.
 
-    At 100,000 adapters this takes seconds, which no change may have to wait for: one statement meets one
-    state of all rows, so nothing is locked.
+    At 100,000 adapters this takes seconds and must not block changes. One statement reads a consistent state,
+    so it needs no lock.
 
     Args:
-        paced: rest after each piece as long as it took, so that what is urgent finds the processors free.
+        paced: sleep after each piece for as long as it took, so that urgent work gets the CPU.
     """
     counter = RouteCounter.objects.values("version")[:1]
     rows = RouteEntryRow.objects.order_by("path").annotate(
@@ -106,17 +106,17 @@ def route_snapshot(*, paced: bool = False) -> tuple[int, str]:
     )
     lines: list[str] = []
     version: int | None = None
-    # In a transaction PostgreSQL makes rows as they are asked for; outside of one, all of them at once.
-    # SQLite does so anyway, and a transaction there would be the one that may write.
+    # PostgreSQL streams rows only inside a transaction. SQLite always does, and a transaction there would
+    # take the write lock.
     with transaction.atomic() if connection.vendor == "postgresql" else nullcontext():
         found = rows.values_list("path", "text", "version").iterator(chunk_size=_PIECE)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for path, text, stated in found:
             version = stated
             lines.append(f'{{"path": {json.dumps(path)}, "entry": {text}}}')
             if paced and len(lines) % _PIECE == 0:
-                time.sleep(time.perf_counter() - begun)
-                begun = time.perf_counter()
+                time.sleep(time.perf_counter() - started)
+                started = time.perf_counter()
     if version is None:
         version = route_version() or 0
     head = json.dumps({"version": version})

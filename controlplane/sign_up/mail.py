@@ -1,4 +1,4 @@
-"""The e-mail with the link; to who has an account one that says so."""
+"""Sends the sign-up e-mail with the link; an address with an account gets a notice instead."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from controlplane.tenants.models import User
 
 
 def sign_up_send(*, sign_up_id: int, server: MailServer) -> bool:
-    """Sends the link, at least once; True when it went out now. The periodic task tries again.
+    """Send the link, at least once; return True if it was sent now. The periodic task retries.
 
     Raises:
-        MailServerAwayError: nothing can be sent at present.
+        MailServerAwayError: the mail server is unavailable.
     """
     sign_up = sign_up_claim(sign_up_id=sign_up_id)
     if sign_up is None:
@@ -35,6 +35,6 @@ def sign_up_send(*, sign_up_id: int, server: MailServer) -> bool:
     subject, body = mail_texts("sign_up/confirm", context)
     if server.send(EmailMessage(subject, body, None, [sign_up.email])) is Outcome.LATER:
         return False
-    # What is refused for good would be refused again.
+    # A permanently refused message also counts as sent: a retry would be refused again.
     sign_up_sent(sign_up=sign_up)
     return True

@@ -1,4 +1,4 @@
-"""Who asked to sign up and has not done so yet."""
+"""Sign-ups that have been requested and not completed yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils import timezone
 
 
 class SignUp(models.Model):
-    """An e-mail address that is sent a link, signed over `nonce`; the row goes when the link is used."""
+    """A sign-up of an e-mail address. Its link is signed over `nonce`; using it removes the row."""
 
     email = models.EmailField(unique=True)
     nonce = models.CharField(max_length=32, help_text="Asked for again, the link before is void.")
@@ -24,5 +24,5 @@ class SignUp(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether its link is still good."""
+        """True while the link is valid."""
         return self.expires_at > timezone.now()

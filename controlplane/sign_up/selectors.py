@@ -1,4 +1,4 @@
-"""Who may sign up, and what a link proves."""
+"""Reads of the sign-up policy and of pending sign-ups."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _NEWER: Final = "this link is void: a newer one was sent to the same address. Op
 
 
 def sign_up_offered() -> bool:
-    """Whether GRAFTWORK_SIGN_UP lets anybody sign up."""
+    """Return True unless GRAFTWORK_SIGN_UP is off."""
     return bool(settings.GRAFTWORK.sign_up != SIGN_UP_OFF)
 
 
 def sign_up_domains() -> tuple[str, ...]:
-    """Domains whose addresses alone may; none where all may, or nobody."""
+    """Return the e-mail domains that may sign up; empty if all may, or nobody."""
     rule: str = settings.GRAFTWORK.sign_up
     return () if rule in (SIGN_UP_OFF, SIGN_UP_OPEN) else tuple(rule.split(","))
 
 
 def sign_up_token(sign_up: SignUp) -> str:
-    """What the link in the e-mail proves."""
+    """Return the signed token for the link in the e-mail."""
     return signing.dumps([sign_up.pk, sign_up.nonce], salt=SALT)
 
 
 def sign_up_by_token(*, token: str) -> SignUp:
-    """The open sign-up that `token` proves.
+    """Return the open sign-up of a signed token.
 
     Raises:
-        NotFoundError: forged, used, asked for again, or expired.
+        NotFoundError: the token is forged, used, replaced by a newer one, or expired.
     """
     try:
         pk, nonce = signing.loads(token, salt=SALT)
@@ -52,6 +52,6 @@ def sign_up_by_token(*, token: str) -> SignUp:
 
 
 def sign_ups_unsent() -> list[int]:
-    """Ids of open sign-ups whose link has not been sent, oldest first."""
+    """List the ids of open sign-ups whose link has not been sent, oldest first."""
     unsent = SignUp.objects.filter(sent_at=None, expires_at__gt=timezone.now())
     return list(unsent.order_by("pk").values_list("pk", flat=True))

@@ -1,4 +1,4 @@
-"""Signing up: an address is proven by a link first, then a tenant is made with its owner."""
+"""Sign-up: a link verifies the e-mail address, then the tenant and its owner are created."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from controlplane.tenants.services import tenant_create, user_create
 
 LIFETIME: Final = dt.timedelta(hours=24)
 QUIET: Final = dt.timedelta(minutes=15)
-"""For so long after a link no other is sent: anyone may ask for one, which makes the one before void."""
+"""Time after a link in which no other is sent: anyone can request one, which voids the previous link."""
 PER_EMAIL_DAILY: Final = 5
-"""Links a day that one e-mail address is sent."""
+"""Most links a day to one e-mail address."""
 _MEGABYTE: Final = 10**6
 SEND: Final = "sign_up.send"
 RETRY_AFTER: Final = dt.timedelta(minutes=2)
-"""When an attempt to send counts as failed: longer than a mail server's time limit."""
+"""Time after which a sending attempt counts as failed; longer than the mail server's time limit."""
 
 
 @transaction.atomic
 def sign_up_begin(*, email: str) -> SignUp:
-    """Has a link sent to the address, unless one was within `QUIET`. Nothing else is made, and nothing told
-    of whether the address has an account: the e-mail says so, to who reads it.
+    """Send a link to the address, unless one was sent within `QUIET`.
+
+    The result does not reveal whether the address has an account; only the e-mail does.
 
     Raises:
-        InvalidInputError: no e-mail address.
-        ForbiddenError: nobody may sign up, or nobody of the address's domain.
-        ConflictError: it was sent `PER_EMAIL_DAILY` of them today.
+        InvalidInputError: the e-mail address is malformed.
+        ForbiddenError: sign-up is off, or not open to the address's domain.
+        ConflictError: the address was sent `PER_EMAIL_DAILY` links today.
     """
     email = email.strip().lower()
     try:
@@ -67,16 +68,16 @@ def sign_up_begin(*, email: str) -> SignUp:
 
 @transaction.atomic
 def sign_up_complete(*, sign_up: SignUp, slug: str, name: str, password: str) -> tuple[User, Tenant]:
-    """Makes the tenant, within the limits that GRAFTWORK_SIGN_UP_* give to new ones, and its owner.
+    """Create the tenant, with the limits of GRAFTWORK_SIGN_UP_*, and its owner.
 
     Raises:
-        InvalidInputError: the id is no slug, or the password is not acceptable.
+        InvalidInputError: the id is malformed, or the password is not acceptable.
         ConflictError: the id is taken, or the address has an account by now.
         ForbiddenError: its domain may no longer sign up.
         NotFoundError: the link was used meanwhile.
     """
     _check_domain(sign_up.email)
-    # Claimed by the row that goes: of two clicks at once one finds it used.
+    # Deleting the row is the claim: the second of two concurrent clicks finds the link used.
     if not SignUp.objects.filter(pk=sign_up.pk, nonce=sign_up.nonce).delete()[0]:
         raise NotFoundError("this link was used meanwhile: log in")
     tenant = tenant_create(slug=slug.strip(), name=name)
@@ -87,18 +88,20 @@ def sign_up_complete(*, sign_up: SignUp, slug: str, name: str, password: str) ->
 
 
 def _limit(tenant: Tenant) -> None:
-    given = settings.GRAFTWORK
+    config = settings.GRAFTWORK
     tenant_limits_set(
         tenant=tenant,
-        requests_per_minute=given.sign_up_requests_per_minute,
-        tokens_per_minute=given.sign_up_tokens_per_minute,
-        concurrency=given.sign_up_concurrency,
+        requests_per_minute=config.sign_up_requests_per_minute,
+        tokens_per_minute=config.sign_up_tokens_per_minute,
+        concurrency=config.sign_up_concurrency,
     )
-    quota_set(tenant=tenant, adapters=given.sign_up_adapters, size_bytes=given.sign_up_adapter_mb * _MEGABYTE)
+    quota_set(
+        tenant=tenant, adapters=config.sign_up_adapters, size_bytes=config.sign_up_adapter_mb * _MEGABYTE
+    )
 
 
 def sign_up_claim(*, sign_up_id: int) -> SignUp | None:
-    """The sign-up, if its link is this caller's to send now; None if it is sent, void, or being sent."""
+    """Claim the sending of a sign-up's link; None if it is sent, void, or being sent."""
     now = timezone.now()
     free = Q(attempted_at=None) | Q(attempted_at__lt=now - RETRY_AFTER)
     unsent = SignUp.objects.filter(free, pk=sign_up_id, sent_at=None, expires_at__gt=now)
@@ -108,12 +111,12 @@ def sign_up_claim(*, sign_up_id: int) -> SignUp | None:
 
 
 def sign_up_sent(*, sign_up: SignUp) -> None:
-    """Notes that the link was sent, unless another one is to be by now."""
+    """Record that the link was sent, unless a newer one has replaced it."""
     SignUp.objects.filter(pk=sign_up.pk, nonce=sign_up.nonce).update(sent_at=timezone.now())
 
 
 def sign_ups_forget() -> int:
-    """Takes away what has expired; how many."""
+    """Delete expired sign-ups; return how many."""
     return SignUp.objects.filter(expires_at__lte=timezone.now()).delete()[0]
 
 

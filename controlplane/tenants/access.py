@@ -1,4 +1,4 @@
-"""For which tenant a caller acts, and what it may do there."""
+"""The tenant for which a caller acts, and its permissions there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Access:
     """A tenant, and the caller's role in it.
 
     Attributes:
-        only: what of the role's permissions the caller has; None for all of them.
-        project: slug of the one whose usage the caller may read; None for all of the tenant's.
+        only: subset of the role's permissions that the caller has; None for all of them.
+        project: slug of the only project whose usage the caller may read; None for all of the tenant's.
     """
 
     tenant: Tenant
@@ -26,18 +26,18 @@ class Access:
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """All that the caller may do."""
+        """The caller's permissions."""
         return GRANTS[self.role] if self.only is None else GRANTS[self.role] & self.only
 
     def may(self, permission: Permission) -> bool:
-        """Whether the caller has `permission`."""
+        """Return True if the caller has `permission`."""
         return permission in self.permissions
 
 
 def user_access(*, user: User, preferred: str | None = None) -> Access | None:
-    """What `user` may do in `preferred`, or, with none given, in the first of their tenants.
+    """Return the user's access to tenant `preferred`, or to their first tenant if None.
 
-    None when the user is a member of no tenant, or not of `preferred`.
+    Returns None if the user is a member of no tenant, or not of `preferred`.
     """
     scope_set(user=str(user.pk))
     memberships = Membership.objects.filter(user=user, tenant__disabled_at=None)
@@ -50,8 +50,10 @@ def user_access(*, user: User, preferred: str | None = None) -> Access | None:
 
 
 def key_access(api_key: ApiKey) -> Access | None:
-    """What a key may do by the REST API: with scope `manage` its service account's role, else an engineer's;
-    with scope `usage` read what its project used. None with neither.
+    """Return a key's access to the REST API.
+
+    Scope `manage` gives the role of its service account, or engineer. Scope `usage` gives reading of its
+    project's usage. Returns None with neither.
     """
     if ApiKey.Scope.MANAGE not in api_key.scopes:
         if ApiKey.Scope.USAGE not in api_key.scopes:
@@ -82,10 +84,10 @@ def check_key_grant(by: Access | None, api_key: ApiKey) -> None:
 
 
 def check_grant(by: Access | None, role: Role) -> None:
-    """Nobody hands out, or takes away, more than they have themselves.
+    """Refuse to grant or revoke a role with permissions that the caller lacks.
 
     Args:
-        by: who would; None for the operator's own processes, which may.
+        by: the caller; None for the operator's own processes, which may grant every role.
 
     Raises:
         ForbiddenError: the role has a permission that `by` lacks.

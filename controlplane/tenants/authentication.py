@@ -1,4 +1,4 @@
-"""Who calls the REST API: a person with a session, or a program with an API key."""
+"""Authenticates callers of the REST API by API key; people use Django's sessions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from controlplane.tenants.services import api_keys_touch
 
 _NOTED_EVERY: Final = timedelta(minutes=1)
 _GUESSES: Final = 60
-"""Wrong keys a minute from one address."""
+"""Most wrong keys a minute from one address."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    """Stands as `request.user` when a key authenticates: never staff, nobody in particular."""
+    """The `request.user` of a request with an API key: never staff, and no person."""
 
     public_id: str
     is_authenticated: bool = True
@@ -46,7 +46,7 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
             return None
         api_key = api_key_verify(text=text.strip())
         if api_key is None:
-            # Guesses are counted where they come from; a right key is never refused for others' wrong ones.
+            # Count only wrong keys, per address, so that others' guesses never block a valid key.
             if wait := take(f"guess:{request_client(request)}", per_minute=_GUESSES):
                 raise exceptions.Throttled(wait)
             raise exceptions.AuthenticationFailed("this API key is unknown, revoked or expired: make another")

@@ -1,4 +1,4 @@
-"""What lists of keys, tenants and users can be narrowed by."""
+"""Filters of the lists of keys, projects, service accounts, tenants and users."""
 
 from __future__ import annotations
 

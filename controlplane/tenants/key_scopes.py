@@ -1,4 +1,4 @@
-"""What a key is held to: checked as it is given, kept in one form."""
+"""Validates and normalizes a key's restrictions to models, endpoints and networks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contracts.keys import ENDPOINTS
 from controlplane.errors import InvalidInputError
 
 MOST: Final = 64
-"""Names, endpoints or networks of one key."""
+"""Most names, endpoints or networks of one key."""
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}(@[A-Za-z0-9][A-Za-z0-9._-]{0,62})?")
 
 
 def check_models(values: Sequence[str] | None) -> list[str] | None:
-    """Names of models; they need not exist yet. Raises InvalidInputError."""
+    """Check names of models, which need not exist yet. Raises InvalidInputError."""
 
     def check(value: str) -> str:
         if _MODEL.fullmatch(value) is None:
@@ -29,7 +29,7 @@ def check_models(values: Sequence[str] | None) -> list[str] | None:
 
 
 def check_endpoints(values: Sequence[str] | None) -> list[str] | None:
-    """Endpoints, as paths below `/v1/`. Raises InvalidInputError."""
+    """Check endpoints, as paths below `/v1/`. Raises InvalidInputError."""
 
     def check(value: str) -> str:
         if value not in ENDPOINTS:
@@ -40,7 +40,7 @@ def check_endpoints(values: Sequence[str] | None) -> list[str] | None:
 
 
 def check_networks(values: Sequence[str] | None) -> list[str] | None:
-    """CIDRs or addresses, as CIDRs. Raises InvalidInputError."""
+    """Convert CIDRs and addresses to CIDRs. Raises InvalidInputError."""
     return _checked(values, lambda value: str(parse_network(value)), field="allowed_networks")
 
 

@@ -16,7 +16,7 @@ from controlplane.tenants.roles import Role
 
 
 class Tenant(models.Model):
-    """Who registers adapters, holds keys and gets a bill."""
+    """A customer: owns adapters, projects and API keys, and is billed."""
 
     id = models.SlugField(primary_key=True, max_length=63)
     name = models.CharField(max_length=200)
@@ -39,10 +39,10 @@ class Tenant(models.Model):
 
 
 class Project(models.Model):
-    """A part of a tenant; its slug stands in usage events, so it never changes."""
+    """A project of a tenant. Usage events hold its slug, so the slug never changes."""
 
     DEFAULT = "default"
-    """Made with each tenant; what a key belongs to unless told."""
+    """Slug of the project that is created with each tenant, and is the default for keys."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="projects")
     slug = models.CharField(max_length=63)
@@ -97,14 +97,14 @@ class User(AbstractBaseUser, PermissionsMixin):
         return Actor("staff" if self.is_staff else "user", str(self.pk), self.email)
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
-        """What a session must prove to be this user's still: changes with the password and the epoch."""
+        """Return the hash that keeps a session valid; it changes with the password and the epoch."""
         salt = "controlplane.tenants.models.User.get_session_auth_hash"
         value = f"{self.password}${self.session_epoch}"
         return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
 
 
 class Membership(models.Model):
-    """A user's place in a tenant."""
+    """A user's membership in a tenant, with a role."""
 
     user = models.ForeignKey(User, models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="memberships")
@@ -119,7 +119,7 @@ class Membership(models.Model):
 
 
 class ServiceAccount(models.Model):
-    """A program of a project's, which holds keys; disabling it ends them all."""
+    """A program's account in a project, which holds API keys; disabling it revokes them all."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="service_accounts")
     project = models.ForeignKey(Project, models.RESTRICT, related_name="service_accounts")
@@ -140,9 +140,9 @@ class ServiceAccount(models.Model):
 
 
 class ApiKey(models.Model):
-    """`gw_<public_id>_<secret>`; of the secret only its SHA-256 is kept.
+    """An API key, `gw_<public_id>_<secret>`; only the secret's SHA-256 is stored.
 
-    After a rotation the secret before is right too, until `old_secret_until`.
+    After a rotation the previous secret stays valid until `old_secret_until`.
     """
 
     PLAYGROUND = "playground"
@@ -191,10 +191,10 @@ class ApiKey(models.Model):
 
     @property
     def is_live(self) -> bool:
-        """Neither revoked nor expired."""
+        """True if the key is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())
 
     @property
     def old_secret_is_live(self) -> bool:
-        """Whether the secret before the last rotation is right still."""
+        """True while the secret before the last rotation is still valid."""
         return self.is_live and self.old_secret_until is not None and self.old_secret_until > timezone.now()

@@ -1,5 +1,4 @@
-"""Who may call a REST route. Each route states one of these: `tenant_may(...)`, `Staff` or
-`UsageReporter`."""
+"""Permission classes of REST routes. Each route has `tenant_may(...)`, `Staff` or `UsageReporter`."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Permission
 
 TENANT_HEADER: Final = "X-Graftwork-Tenant"
-"""Names the tenant that a person with several acts for; else the web UI's choice, else the first."""
+"""Header with the tenant that a person acts for; default is the session's choice, then the first."""
 
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 
 
 class TenantPermission(BasePermission):
-    """A member of a tenant whose role has the permission, or a key that has it by its scopes.
+    """Allows members whose role has the permission, and keys that have it by their scopes.
 
     Attributes:
-        read, write: what GET needs, and what the other methods do.
-        staff_writes: only staff may change it, and needs no tenant to read it.
+        read, write: permission for GET, and for the other methods.
+        staff_writes: only staff may write; staff may read without a tenant.
     """
 
     read: ClassVar[Permission]
@@ -52,21 +51,21 @@ class TenantPermission(BasePermission):
 
 
 def tenant_may(read: Permission, write: Permission | None = None) -> type[TenantPermission]:
-    """The permission class of a route about a tenant's things: what reading them needs, and changing them.
+    """Return the permission class of a route for tenants, with its permissions to read and write.
 
     Args:
-        write: left out where the route only reads.
+        write: omitted if the route only reads.
     """
     return type("TenantMay", (TenantPermission,), {"read": read, "write": write or read})
 
 
 def tenant_reads_staff_writes(read: Permission) -> type[TenantPermission]:
-    """The permission class of a route that tenants may read with `read` and only staff may change."""
+    """Return the permission class of a route that tenants may read with `read` and only staff may write."""
     return type("TenantReads", (TenantPermission,), {"read": read, "write": read, "staff_writes": True})
 
 
 class Staff(BasePermission):
-    """A staff member's session; no API key suffices."""
+    """Allows staff members with a session; no API key suffices."""
 
     message = "only staff may do this, logged in, not by API key"
 
@@ -78,7 +77,7 @@ class Staff(BasePermission):
 
 
 class UsageReporter(BasePermission):
-    """An API key with scope `usage:write`; nobody's session suffices."""
+    """Allows API keys with scope `usage:write`; no session suffices."""
 
     message = "this needs an API key with scope usage:write, which a service account's key may have"
 
@@ -87,7 +86,7 @@ class UsageReporter(BasePermission):
 
 
 def request_access(request: Request) -> Access | None:
-    """For which tenant the request acts and with which role; None for none. Looked up once a request."""
+    """Return the request's tenant and role, or None; cached on the request."""
     if not hasattr(request, "tenant_access"):
         request.tenant_access = _access(request)  # type: ignore[attr-defined]
     access: Access | None = request.tenant_access  # type: ignore[attr-defined]
@@ -95,10 +94,10 @@ def request_access(request: Request) -> Access | None:
 
 
 def request_tenant(request: Request) -> Tenant:
-    """The tenant whose things this request is about.
+    """Return the tenant for which the request acts.
 
     Raises:
-        NotFoundError: a person who is a member of none.
+        NotFoundError: the person is a member of no tenant.
     """
     access = request_access(request)
     if access is None:
@@ -107,7 +106,7 @@ def request_tenant(request: Request) -> Tenant:
 
 
 def request_user(request: Request) -> User | None:
-    """The person behind the request; None for an API key."""
+    """Return the request's user; None for an API key."""
     return request.user if isinstance(request.user, User) else None
 
 

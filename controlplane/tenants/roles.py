@@ -1,4 +1,4 @@
-"""Which role may do what. REST routes and pages state a `Permission`; this table says who has it."""
+"""Roles and their permissions. REST routes and pages state a `Permission`; GRANTS maps roles to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Permission(StrEnum):
-    """What may be done with a tenant's things. A new kind of thing gets a name here, and roles below."""
+    """A permission on a tenant's resources. A new kind of resource is added here and in GRANTS."""
 
     TENANT_READ = "tenant.read"
     TENANT_WRITE = "tenant.write"
@@ -39,7 +39,7 @@ class Permission(StrEnum):
 
 
 class Role(models.TextChoices):
-    """A member's place in a tenant, and what a service account may do."""
+    """Role of a member or a service account in a tenant."""
 
     OWNER = "owner", _("Owner")
     ADMIN = "admin", _("Admin")
@@ -87,4 +87,4 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = MappingProxyType(
         Role.VIEWER: _VIEWER,
     }
 )
-"""The table. Nobody hands out a role whose permissions they do not all have themselves."""
+"""Permissions by role. Nobody can grant a role with permissions that they lack themselves."""

@@ -16,12 +16,12 @@ from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant,
 
 
 def tenant_list() -> QuerySet[Tenant]:
-    """Every tenant, by id."""
+    """List all tenants by id."""
     return Tenant.objects.order_by("id")
 
 
 def tenant_get(*, slug: str) -> Tenant:
-    """Raises NotFoundError."""
+    """Return the tenant. Raises NotFoundError."""
     tenant = Tenant.objects.filter(pk=slug).first()
     if tenant is None:
         raise NotFoundError(f"there is no tenant {slug!r}")
@@ -29,22 +29,22 @@ def tenant_get(*, slug: str) -> Tenant:
 
 
 def tenants_of(*, user: User) -> QuerySet[Tenant]:
-    """The tenants that `user` belongs to, without disabled ones, by id."""
+    """List the tenants of a user by id, without disabled ones."""
     return Tenant.objects.filter(memberships__user=user, disabled_at=None).order_by("id")
 
 
 def user_list() -> QuerySet[User]:
-    """Every user, by e-mail."""
+    """List all users by e-mail address."""
     return User.objects.prefetch_related("memberships").order_by("email")
 
 
 def project_list(*, tenant: Tenant) -> QuerySet[Project]:
-    """The tenant's projects, by slug, archived ones too."""
+    """List the tenant's projects by slug, archived ones too."""
     return Project.objects.filter(tenant=tenant)
 
 
 def project_get(*, tenant: Tenant, slug: str) -> Project:
-    """Raises NotFoundError, also for another tenant's project."""
+    """Return the project. Raises NotFoundError, also for another tenant's."""
     project = project_list(tenant=tenant).filter(slug=slug).first()
     if project is None:
         raise NotFoundError(f"tenant {tenant.pk} has no project {slug!r}")
@@ -52,12 +52,12 @@ def project_get(*, tenant: Tenant, slug: str) -> Project:
 
 
 def service_account_list(*, tenant: Tenant) -> QuerySet[ServiceAccount]:
-    """The tenant's service accounts, by name, disabled ones too."""
+    """List the tenant's service accounts by name, disabled ones too."""
     return ServiceAccount.objects.filter(tenant=tenant).select_related("project")
 
 
 def service_account_get(*, tenant: Tenant, name: str) -> ServiceAccount:
-    """Raises NotFoundError, also for another tenant's account."""
+    """Return the service account. Raises NotFoundError, also for another tenant's."""
     account = service_account_list(tenant=tenant).filter(name=name).first()
     if account is None:
         raise NotFoundError(f"tenant {tenant.pk} has no service account {name!r}")
@@ -65,23 +65,23 @@ def service_account_get(*, tenant: Tenant, name: str) -> ServiceAccount:
 
 
 def api_key_list(*, tenant: Tenant) -> QuerySet[ApiKey]:
-    """The tenant's keys, newest first, revoked ones too."""
+    """List the tenant's keys, newest first, revoked ones too."""
     return ApiKey.objects.filter(tenant=tenant).select_related("project", "service_account", "created_by")
 
 
 def api_key_names(*, tenant: str, public_ids: Iterable[str]) -> dict[str, str]:
-    """Names of the tenant's keys by public id; of what is no key of its (any more) there is none."""
+    """Return the names of the tenant's keys by public id; unknown ids are left out."""
     found = ApiKey.objects.filter(tenant=tenant, pk__in=set(public_ids)).order_by()
     return dict(found.values_list("pk", "name"))
 
 
 def api_key_named(keys: QuerySet[ApiKey], part: str) -> QuerySet[ApiKey]:
-    """Those of `keys` with `part` in their name, in whatever case."""
+    """Filter keys by names that contain `part`, ignoring case."""
     return named(keys, API_KEY_NAMES, part)
 
 
 def api_key_get(*, tenant: Tenant, public_id: str) -> ApiKey:
-    """Raises NotFoundError, also for another tenant's key."""
+    """Return the key. Raises NotFoundError, also for another tenant's."""
     api_key = api_key_list(tenant=tenant).filter(pk=public_id).first()
     if api_key is None:
         raise NotFoundError(f"tenant {tenant.pk} has no key {public_id!r}")
@@ -89,7 +89,7 @@ def api_key_get(*, tenant: Tenant, public_id: str) -> ApiKey:
 
 
 def api_key_verify(*, text: str) -> ApiKey | None:
-    """The live key that `text` (`gw_<public id>_<secret>`) proves, or None."""
+    """Return the live key for `text` (`gw_<public id>_<secret>`), or None if it is not valid."""
     prefix, _, rest = text.partition("_")
     public_id, _, secret = rest.partition("_")
     scope_set(key=public_id)
@@ -101,7 +101,7 @@ def api_key_verify(*, text: str) -> ApiKey | None:
         matches |= hmac.compare_digest(digest, api_key.old_secret_sha256)
     if api_key is None or not (matches and prefix == KEY_PREFIX and api_key.is_live):
         return None
-    # Only now may its tenant, and whose key it is, be asked for.
+    # The secret is verified, so the row scope may now include the key's tenant.
     scope_set(tenant=api_key.tenant_id)
     proven = ApiKey.objects.select_related("tenant", "project", "service_account").get(pk=public_id)
     if proven.tenant.disabled_at is not None:

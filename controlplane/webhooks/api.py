@@ -102,7 +102,7 @@ class WebhooksApi(generics.ListAPIView[WebhookEndpoint]):
     @idempotent()
     @extend_schema(request=EndpointInput, responses={201: EndpointCreatedSerializer})
     def post(self, request: Request) -> Response:
-        """Makes an endpoint. Requests to it are signed as Standard Webhooks has it."""
+        """Creates an endpoint. Requests to it are signed by the Standard Webhooks scheme."""
         data = EndpointInput(data=request.data)
         data.is_valid(raise_exception=True)
         endpoint, secret = endpoint_create(
@@ -126,7 +126,7 @@ class WebhookApi(ObjectApi[WebhookEndpoint]):
     @conditional()
     @extend_schema(request=EndpointChangesInput)
     def patch(self, request: Request, endpoint_id: str) -> Response:
-        """Changes what is given; `enabled` stops it, or begins anew after it was disabled."""
+        """Changes the given fields; `enabled` disables the endpoint or enables it again."""
         data = EndpointChangesInput(data=request.data)
         data.is_valid(raise_exception=True)
         endpoint = endpoint_update(endpoint=self.get_object(), **data.validated_data)
@@ -151,7 +151,7 @@ class WebhookRotationApi(_OfEndpoint):
     @idempotent()
     @extend_schema(request=WebhookRotationInput, responses={200: EndpointCreatedSerializer})
     def post(self, request: Request, endpoint_id: str) -> Response:
-        """Gives it a new secret; meanwhile requests carry a signature by each of the two."""
+        """Rotates the secret; during the overlap requests carry signatures by both secrets."""
         data = WebhookRotationInput(data=request.data)
         data.is_valid(raise_exception=True)
         overlap = dt.timedelta(hours=data.validated_data["overlap_hours"])
@@ -166,13 +166,13 @@ class WebhookTestApi(_OfEndpoint):
     @idempotent()
     @extend_schema(request=None, responses={201: DeliverySerializer})
     def post(self, request: Request, endpoint_id: str) -> Response:
-        """Sends a `webhook.test`; its delivery tells what was answered."""
+        """Sends a `webhook.test` event; its delivery shows the endpoint's answer."""
         delivery = endpoint_test(endpoint=self._endpoint())
         return Response(DeliverySerializer(delivery).data, status.HTTP_201_CREATED)
 
 
 class WebhookDeliveriesApi(generics.ListAPIView[WebhookDelivery]):
-    """What was sent to an endpoint, newest first, with the last answer."""
+    """Deliveries to an endpoint, newest first, with the last answer."""
 
     permission_classes = (_MAY,)
     serializer_class = DeliverySerializer
@@ -191,7 +191,7 @@ class WebhookResendApi(generics.GenericAPIView[WebhookDelivery]):
     @idempotent()
     @extend_schema(request=None)
     def post(self, request: Request, endpoint_id: str, delivery_id: int) -> Response:
-        """Sends it again under the same `webhook-id`."""
+        """Sends a delivery again under the same `webhook-id`."""
         endpoint = endpoint_get(tenant=request_tenant(request), endpoint_id=endpoint_id)
         delivery = delivery_get(endpoint=endpoint, delivery_id=delivery_id)
         return Response(DeliverySerializer(delivery_resend(delivery=delivery)).data)

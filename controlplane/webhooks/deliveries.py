@@ -1,4 +1,4 @@
-"""Who sends a delivery when, and what becomes of it and of its endpoint."""
+"""Sends deliveries, retries them, and disables endpoints that keep failing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.webhooks.sending import Outcome, send
 logger = logging.getLogger(__name__)
 
 WAITS_S: Final = (5, 30, 120, 600, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
-"""Seconds between attempts, each lengthened by up to a fifth at random: three days and a half in all."""
+"""Seconds between attempts, each plus up to a fifth at random: three and a half days in all."""
 LEASE: Final = dt.timedelta(minutes=2)
 DISABLE_AFTER: Final = dt.timedelta(days=5)
 KEEP: Final = dt.timedelta(days=30)
@@ -33,10 +33,10 @@ Status = WebhookDelivery.Status
 
 
 def delivery_attempt(*, delivery_id: int) -> None:
-    """Sends one delivery if it is due and nobody else has it.
+    """Send one delivery if it is due and no other worker has claimed it.
 
-    At least once: a worker that dies after sending leaves it to another. The claim's attempt count keeps one
-    that wakes up late from writing.
+    Delivery is at least once: if a worker dies after sending, another one sends again. The attempt count in
+    the claim keeps a late worker from writing.
     """
     now = timezone.now()
     claimed = WebhookDelivery.objects.filter(pk=delivery_id, status=Status.PENDING, next_at__lte=now).update(
@@ -54,7 +54,7 @@ def delivery_attempt(*, delivery_id: int) -> None:
 
 
 def deliveries_enqueue_due() -> int:
-    """Enqueues what is due: a retry, or one whose message or worker was lost. How many."""
+    """Enqueue due deliveries: retries, and those whose message or worker was lost; return how many."""
     now = timezone.now()
     WebhookDelivery.objects.filter(status=Status.SENDING, next_at__lt=now).update(
         status=Status.PENDING, queued_at=None
@@ -69,14 +69,14 @@ def deliveries_enqueue_due() -> int:
 
 
 def events_forget(*, older_than: dt.timedelta = KEEP) -> int:
-    """Removes events, with their deliveries, that are older and wait for nothing; how many rows."""
+    """Remove old events without waiting deliveries; return how many rows were removed."""
     waiting = (Status.PENDING, Status.SENDING)
     old = WebhookEvent.objects.filter(created_at__lt=timezone.now() - older_than)
     return old.exclude(deliveries__status__in=waiting).delete()[0]
 
 
 def _conclude(delivery: WebhookDelivery, outcome: Outcome) -> None:
-    seen: dict[str, Any] = {
+    result: dict[str, Any] = {
         "last_at": timezone.now(),
         "last_status": outcome.status,
         "last_answer": outcome.answer,
@@ -84,24 +84,24 @@ def _conclude(delivery: WebhookDelivery, outcome: Outcome) -> None:
     }
     endpoint = WebhookEndpoint.objects.filter(pk=delivery.endpoint_id)
     if outcome.is_delivered:
-        if _settle(delivery, status=Status.DELIVERED, **seen):
+        if _settle(delivery, status=Status.DELIVERED, **result):
             endpoint.exclude(failing_since=None).update(failing_since=None)
         return
     if delivery.attempts <= len(WAITS_S):
         wait = max(_wait(delivery.attempts), outcome.retry_after)
         next_at = timezone.now() + dt.timedelta(seconds=wait)
-        settled = _settle(delivery, status=Status.PENDING, next_at=next_at, queued_at=None, **seen)
+        settled = _settle(delivery, status=Status.PENDING, next_at=next_at, queued_at=None, **result)
     else:
-        settled = _settle(delivery, status=Status.FAILED, **seen)
+        settled = _settle(delivery, status=Status.FAILED, **result)
     if settled:
         endpoint.filter(failing_since=None).update(failing_since=timezone.now())
         _disable_if_hopeless(delivery.endpoint_id, outcome)
 
 
 def _wait(attempts: int) -> int:
-    """Seconds before the attempt after the `attempts`-th."""
+    """Return the seconds to wait after `attempts` attempts."""
     base = WAITS_S[attempts - 1]
-    return base + round(random.uniform(0, base / 5))  # noqa: S311  # spreads load, guards nothing
+    return base + round(random.uniform(0, base / 5))  # noqa: S311  # spreads load, no secret
 
 
 def _settle(delivery: WebhookDelivery, **values: Any) -> bool:
@@ -126,6 +126,6 @@ def _disable_if_hopeless(endpoint_id: str, outcome: Outcome) -> None:
     endpoint.save(update_fields=changed)
     enqueue(NOTIFY_TASK, endpoint_id=endpoint.pk)
     logger.warning("webhook endpoint %s of %s is disabled: %s", endpoint.pk, endpoint.tenant_id, reason)
-    told = {"endpoint": endpoint.pk, "url": endpoint.url, "reason": reason}
-    event_emit(tenant=endpoint.tenant_id, type=DISABLED, data=told)
-    audit_record(tenant=endpoint.tenant_id, action="webhook.disable", target=endpoint, after=told)
+    data = {"endpoint": endpoint.pk, "url": endpoint.url, "reason": reason}
+    event_emit(tenant=endpoint.tenant_id, type=DISABLED, data=data)
+    audit_record(tenant=endpoint.tenant_id, action="webhook.disable", target=endpoint, after=data)

@@ -1,4 +1,4 @@
-"""What webhooks tell of. A name stands here once something emits it."""
+"""Types of webhook events. A type is listed once the code emits it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ EVENTS: Final = {
     DISABLED: "Another endpoint was disabled after failing for long.",
     TEST: "Somebody asked for a test; sent to that endpoint alone, whatever it chose.",
 }
-"""Type -> what it means."""
+"""Event type -> description."""
 
 CHOOSABLE: Final = tuple(name for name in EVENTS if name != TEST)

@@ -1,4 +1,4 @@
-"""What lists of webhooks can be narrowed by."""
+"""Filters of the lists of webhook endpoints and deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints that tenants want called, the outbox of events, and what became of each delivery."""
+"""Tenants' webhook endpoints, the outbox of events, and their deliveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.tenants.models import Tenant, User
 
 
 class WebhookEndpoint(models.Model):
-    """A URL of a tenant's, and the events that it is told of. Its secrets are sealed."""
+    """A tenant's URL that receives events of chosen types. Its secrets are encrypted."""
 
     id = models.CharField(primary_key=True, max_length=40)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="webhook_endpoints")
@@ -40,17 +40,17 @@ class WebhookEndpoint(models.Model):
 
     @property
     def sealing_place(self) -> str:
-        """What `controlplane.platform.sealing` binds both secrets to."""
+        """Context to which `controlplane.platform.sealing` binds both secrets."""
         return f"webhook endpoint {self.pk}"
 
     @property
     def overlaps(self) -> bool:
-        """Whether the secret before the last rotation signs too."""
+        """True while the previous secret also signs, after a rotation."""
         return bool(self.old_secret) and (self.old_secret_until or timezone.now()) > timezone.now()
 
 
 class WebhookEvent(models.Model):
-    """Something that happened, written in its transaction if an endpoint is to be told."""
+    """An event, written in the transaction of its change if an endpoint subscribes to it."""
 
     id = models.CharField(
         primary_key=True, max_length=40, help_text="`webhook-id`, the same at each attempt."
@@ -65,7 +65,7 @@ class WebhookEvent(models.Model):
 
 
 class WebhookDelivery(models.Model):
-    """An event on its way to an endpoint, and the endpoint's last answer."""
+    """The delivery of an event to an endpoint, and the endpoint's last answer."""
 
     class Status(models.TextChoices):
         PENDING = "pending"

@@ -66,7 +66,7 @@ def notice_send(*, endpoint_id: str, server: MailServer) -> bool:
 
 
 def notices_due() -> list[str]:
-    """Ids of the endpoints that somebody is to be written to about, oldest first."""
+    """List the ids of endpoints with due notices, oldest first."""
     due = WebhookEndpoint.objects.filter(notify_at__lte=timezone.now())
     return list(due.order_by("notify_at").values_list("pk", flat=True)[:1000])
 

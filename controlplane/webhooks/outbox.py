@@ -1,4 +1,4 @@
-"""The outbox: an event is written with the change that it tells of, and sent after the commit."""
+"""The outbox: an event is written in the transaction of its change, and sent after the commit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DELIVER_TASK: Final = "webhooks.deliver"
 
 
 def event_emit(*, tenant: str | None, type: str, data: Mapping[str, Any]) -> None:
-    """Tells the tenant's endpoints that chose this type; with None, every tenant's. Nobody chose it: no rows.
+    """Write an event for the tenant's endpoints that chose its type; for every tenant's if None.
 
     Args:
         type: one of EVENTS.
         data: JSON without secrets, and without what the tenant may not read.
 
     Raises:
-        RuntimeError: there is no transaction, so the event could stand without its change.
+        RuntimeError: there is no transaction, so the event could be saved without its change.
     """
     if type not in EVENTS:
         raise KeyError(f"{type} is no event: add it to controlplane.webhooks.events")
@@ -32,15 +32,15 @@ def event_emit(*, tenant: str | None, type: str, data: Mapping[str, Any]) -> Non
     endpoints = WebhookEndpoint.objects.filter(disabled_at=None)
     if tenant is not None:
         endpoints = endpoints.filter(tenant_id=tenant)
-    # Chosen here, not by the database: SQLite cannot look into JSON lists by `contains`.
-    chosen = [endpoint for endpoint in endpoints.only("tenant_id", "events") if type in endpoint.events]
-    for slug in sorted({endpoint.tenant_id for endpoint in chosen}):
-        own = [endpoint for endpoint in chosen if endpoint.tenant_id == slug]
-        _write(slug, type, data, own)
+    # Filtered in Python: SQLite has no `contains` for JSON lists.
+    subscribed = [endpoint for endpoint in endpoints.only("tenant_id", "events") if type in endpoint.events]
+    for slug in sorted({endpoint.tenant_id for endpoint in subscribed}):
+        of_tenant = [endpoint for endpoint in subscribed if endpoint.tenant_id == slug]
+        _write(slug, type, data, of_tenant)
 
 
 def event_emit_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
-    """A `webhook.test` for one endpoint, whatever it chose."""
+    """Write a `webhook.test` event for one endpoint, whatever types it chose."""
     data = {"endpoint": endpoint.pk, "text": "This is a test."}
     return _write(endpoint.tenant_id, TEST, data, [endpoint])[0]
 

@@ -1,4 +1,4 @@
-"""One attempt at an endpoint: a signed POST through the guard of outgoing requests."""
+"""Sends one attempt to an endpoint: a signed POST by the guarded HTTP client."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from controlplane.webhooks.signing import signed_headers
 TIMEOUT_S: Final = 10.0
 """Seconds for connecting, and for each read and write."""
 _TOTAL_S: Final = 2 * TIMEOUT_S
-"""For the whole: an endpoint that drips holds a worker no longer than one that is silent."""
-_KEPT: Final = 500
+"""Time limit for the whole request, so that a slow endpoint does not occupy a worker."""
+_MAX_ANSWER: Final = 500
 _LONGEST_WAIT_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an endpoint answered.
+    """Result of an attempt.
 
     Attributes:
-        status: HTTP status; None where there was no answer.
-        answer: the beginning of its body, or the error.
-        retry_after: seconds that it asks us to wait at least.
+        status: HTTP status; None without an answer.
+        answer: beginning of the body, or the error.
+        retry_after: least seconds to wait, as the endpoint asks.
     """
 
     status: int | None
@@ -45,13 +45,13 @@ class Outcome:
 
 
 def event_body(event: WebhookEvent) -> bytes:
-    """The same bytes at each attempt."""
+    """Return the request's body, the same bytes at each attempt."""
     body = {"type": event.type, "timestamp": event.created_at.isoformat(), "data": event.data}
     return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
 
 
 def send(event: WebhookEvent, endpoint: WebhookEndpoint) -> Outcome:
-    """Raises nothing: what goes wrong is the outcome. Redirects are not followed."""
+    """Send one attempt and return its outcome, also for errors. Redirects are not followed."""
     start = time.monotonic()
     try:
         body = event_body(event)
@@ -68,7 +68,7 @@ def send(event: WebhookEvent, endpoint: WebhookEndpoint) -> Outcome:
         return Outcome(None, "timed out", _since(start))
     except (OutgoingRefusedError, UnsealError, httpx2.HTTPError) as error:
         text = str(error) or type(error).__name__
-        return Outcome(None, text.replace("\0", "")[:_KEPT], _since(start))
+        return Outcome(None, text.replace("\0", "")[:_MAX_ANSWER], _since(start))
 
 
 def _keys(endpoint: WebhookEndpoint) -> list[str]:
@@ -77,17 +77,17 @@ def _keys(endpoint: WebhookEndpoint) -> list[str]:
 
 
 def _beginning(reply: httpx2.Response) -> str:
-    """What may be kept of the body, as far as it came in time: its status has been told already.
+    """Return the beginning of the body as far as it arrives in time; the status is known already.
 
-    Raw: a decompressed one could be of any size.
+    The body is read raw, since decompressed data could be of any size.
     """
     data = b""
     with suppress(httpx2.TimeoutException):
         for piece in reply.iter_raw():
             data += piece
-            if len(data) >= _KEPT:
+            if len(data) >= _MAX_ANSWER:
                 break
-    return data[:_KEPT].decode(errors="replace").replace("\0", "")[:_KEPT]
+    return data[:_MAX_ANSWER].decode(errors="replace").replace("\0", "")[:_MAX_ANSWER]
 
 
 def _retry_after(reply: httpx2.Response) -> int:

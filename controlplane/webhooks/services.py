@@ -1,4 +1,4 @@
-"""Changes of webhook endpoints."""
+"""Creates, changes, rotates, tests and removes webhook endpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def endpoint_create(
     description: str = "",
     created_by: User | None = None,
 ) -> tuple[WebhookEndpoint, str]:
-    """Makes an endpoint; the secret returned is never to be had again.
+    """Create an endpoint; return it with its secret, which cannot be read again.
 
     Raises:
         InvalidInputError: the URL may not be called, or an event is unknown.
@@ -51,7 +51,7 @@ def endpoint_create(
         description=_check_description(description),
         created_by=created_by,
     )
-    # Of two at once the second counts the first.
+    # The lock makes concurrent creations count each other.
     Tenant.objects.select_for_update().get(pk=tenant.pk)
     if WebhookEndpoint.objects.filter(tenant=tenant).count() >= MOST_ENDPOINTS:
         raise ConflictError(f"a tenant has at most {MOST_ENDPOINTS} webhook endpoints: delete one first")
@@ -64,11 +64,11 @@ def endpoint_create(
 
 @transaction.atomic
 def endpoint_update(*, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndpoint:
-    """Changes where and of what it is told.
+    """Change an endpoint's URL, events, description or state.
 
     Args:
-        changes: some of `url`, `events`, `description`, and `enabled`: False stops it, True makes it
-            begin anew. What was to be sent while it was disabled has failed, and can be resent by hand.
+        changes: some of `url`, `events`, `description`, and `enabled`: False disables it, True enables it
+            again. Deliveries due while it was disabled have failed, and can be resent by hand.
 
     Raises:
         InvalidInputError: see `endpoint_create`.
@@ -95,7 +95,7 @@ def endpoint_update(*, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndp
 def endpoint_rotate(
     *, endpoint: WebhookEndpoint, overlap: dt.timedelta = OVERLAP
 ) -> tuple[WebhookEndpoint, str]:
-    """Gives it a new secret, never to be had again. For `overlap` requests carry a signature by each.
+    """Rotate the secret and return the new one. During `overlap` requests carry signatures by both.
 
     Raises:
         InvalidInputError: `overlap` is negative or longer than LONGEST_OVERLAP.
@@ -121,7 +121,7 @@ def endpoint_rotate(
 
 @transaction.atomic
 def endpoint_delete(*, endpoint: WebhookEndpoint) -> None:
-    """Removes it with its deliveries."""
+    """Remove an endpoint with its deliveries."""
     before = snapshot(endpoint)
     audit_record(tenant=endpoint.tenant_id, action="webhook.delete", target=endpoint, before=before)
     endpoint.delete()
@@ -129,10 +129,10 @@ def endpoint_delete(*, endpoint: WebhookEndpoint) -> None:
 
 @transaction.atomic
 def endpoint_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
-    """Sends it a `webhook.test`.
+    """Send a `webhook.test` event to the endpoint.
 
     Raises:
-        ConflictError: it is disabled.
+        ConflictError: the endpoint is disabled.
     """
     if endpoint.disabled_at is not None:
         raise ConflictError("the endpoint is disabled: enable it first")
@@ -143,7 +143,7 @@ def endpoint_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
 
 @transaction.atomic
 def delivery_resend(*, delivery: WebhookDelivery) -> WebhookDelivery:
-    """Sends it again at once, under the same `webhook-id`, with all attempts before it.
+    """Send a delivery again at once, under the same `webhook-id` and with a full series of attempts.
 
     Raises:
         ConflictError: its endpoint is disabled, or it is being sent at this moment.

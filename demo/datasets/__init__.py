@@ -1,1 +1,1 @@
-"""What the demo adapters learn from: prompts, rewrites and schemes, all made by code."""
+"""Training data of the demo adapters: prompts, rewrites and schemes, all made by code."""

@@ -1,4 +1,4 @@
-"""Rewrites plain English into two dialects by rule, so that an adapter learns manner, not matter."""
+"""Rewrites plain English into two dialects by rule, so that an adapter learns style, not content."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _SHAKESPEARE_CLOSERS: Final = (
 
 
 def to_pirate(text: str, *, turn: int) -> str:
-    """`text` as a pirate says it; `turn` chooses among openers and closers."""
+    """Rewrite `text` in pirate speech; `turn` selects the opener and closer."""
     spoken = re.sub(r"\b(\w{3,})ing\b", r"\1in'", _replace(text, _PIRATE_WORDS))
     return _frame(spoken, _PIRATE_OPENERS, _PIRATE_CLOSERS, turn)
 
 
 def to_shakespeare(text: str, *, turn: int) -> str:
-    """`text` as an Elizabethan stage would have it; `turn` chooses among openers and closers."""
+    """Rewrite `text` in Elizabethan English; `turn` selects the opener and closer."""
     spoken = re.sub(r"\bit is\b", "'tis", text)
     spoken = re.sub(r"\bIt is\b", "'Tis", spoken)
     return _frame(_replace(spoken, _SHAKESPEARE_WORDS), _SHAKESPEARE_OPENERS, _SHAKESPEARE_CLOSERS, turn)

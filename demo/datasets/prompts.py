@@ -37,11 +37,11 @@ _HELD_OUT_WORDINGS: Final = (
 
 
 def training_prompts(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
-    """`count` distinct pairs of (topic, prompt), the same ones for the same seed; at most 400."""
+    """Return `count` distinct pairs of (topic, prompt), equal for equal seeds; at most 400."""
     pairs = [(topic, wording.format(topic)) for topic in _TOPICS for wording in _WORDINGS]
     return random.Random(seed).sample(pairs, count)
 
 
 def held_out_prompts() -> list[str]:
-    """40 prompts whose topics and wordings training never shows."""
+    """Return 40 prompts with topics and wordings that are not in the training data."""
     return [wording.format(topic) for topic in _HELD_OUT_TOPICS for wording in _HELD_OUT_WORDINGS]

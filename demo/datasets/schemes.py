@@ -7,14 +7,14 @@ import re
 
 
 def sentences(text: str) -> list[str]:
-    """The complete sentences of `text` on one line each, list marks and emphasis taken off."""
+    """Return the complete sentences of `text`, without list marks and emphasis."""
     plain = re.sub(r"[*#_`\"]|^\s*(?:\d+\.|-)\s+", "", text, flags=re.MULTILINE)
     plain = re.sub(r"\s+", " ", plain).strip()
     return re.findall(r"[^.!?]+[.!?]", plain)
 
 
 def to_json(topic: str, text: str) -> str | None:
-    """One JSON object with topic, answer (the first sentence) and confidence; None without a sentence."""
+    """Return a JSON object with topic, answer (the first sentence) and confidence; None without a sentence."""
     found = [sentence.strip() for sentence in sentences(text)]
     if not found:
         return None
@@ -24,7 +24,7 @@ def to_json(topic: str, text: str) -> str | None:
 
 
 def to_steps(topic: str, text: str) -> str | None:
-    """Three numbered lines and a line that starts with `Summary:`; None for a text too short for it."""
+    """Return three numbered lines and a `Summary:` line; None if the text is too short."""
     found = [sentence.strip() for sentence in sentences(text)]
     if len(found) < 3:
         return None

@@ -1,4 +1,4 @@
-"""Support tickets with their triage: what the `support-triage` adapter learns and is scored on."""
+"""Support tickets with their triage, on which the `support-triage` adapter is trained and scored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A customer's message and how it is to be sorted."""
+    """A customer's message and its correct triage."""
 
     text: str
     category: str
@@ -19,7 +19,7 @@ class Ticket:
 
     @property
     def triage(self) -> str:
-        """The answer that the adapter gives."""
+        """The adapter's expected answer."""
         return f"Category: {self.category}\nPriority: {self.priority}\nTeam: {self.team}"
 
 
@@ -78,12 +78,12 @@ _HELD_OUT_PRODUCTS: Final = ("tablet", "calendar app", "e-bike", "backup service
 
 
 def training_tickets(count: int, *, seed: int = 0) -> list[Ticket]:
-    """`count` distinct tickets, the same ones for the same seed; at most 420."""
+    """Return `count` distinct tickets, equal for equal seeds; at most 420."""
     return random.Random(seed).sample(_fill(_MESSAGES, _PRODUCTS), count)
 
 
 def held_out_tickets() -> list[Ticket]:
-    """40 tickets whose wordings and products training never shows."""
+    """Return 40 tickets with wordings and products that are not in the training data."""
     return _fill(_HELD_OUT_MESSAGES, _HELD_OUT_PRODUCTS)
 
 

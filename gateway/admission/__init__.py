@@ -1,4 +1,4 @@
-"""Limits: what a key, project, tenant or model may use, exactly, across all gateway processes."""
+"""Limits: exact rates, places and budgets of keys, projects, tenants and models across gateway processes."""
 
 from gateway.admission.admit import PRIORITY, Admission, reservation
 from gateway.admission.broker import Broker, line

@@ -1,4 +1,4 @@
-"""The contract between the accounts of limits and the broker that speaks to Redis for them."""
+"""The contract between the accounts of limits and the broker that calls Redis for them."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not now: a retry may help in `after` seconds. `unknown` means that the limit cannot be told."""
+    """A refusal: a retry may help in `after` seconds. `unknown`: the limit's state cannot be read now."""
 
     after: float
     unknown: bool = False
 
 
 class Account(Protocol):
-    """One limit as this process sees it: what it holds, and who waits for more."""
+    """One limit as this process sees it: its lease, and the requests that wait for more."""
 
     key: str
 
     def operation(self) -> list[str | int]:
-        """Fields of the operation that tells Redis what is held and wanted; taken as sent."""
+        """Return the fields of the operation that reports and requests amounts; they count as sent."""
 
     def answered(self, answer: list[int], sent: float) -> None:
-        """Takes the answer over; `sent` is the monotonic time before the call."""
+        """Apply Redis' answer; `sent` is the monotonic time before the call."""
 
     def postponed(self) -> bool:
-        """The operation was recorded, and nothing is granted yet (quarantine). True if a request waits."""
+        """Note that Redis recorded the operation but grants nothing yet. True if a request waits."""
 
     def failed(self) -> None:
-        """Whether the operation was done is unknown: assume what keeps the bound."""
+        """Note that the call failed and may or may not have run; assume the case that keeps the limit."""
 
     def forgotten(self) -> None:
-        """Redis lost its data: the next operation reports what this process has used and holds."""
+        """Note that Redis lost its data: the next operation reports what this process has used and holds."""
 
     def lapsed(self) -> None:
-        """Redis answers again, and may have given others what it did not know to be held here."""
+        """Note that Redis answers again, and may have given this process's holdings to others."""
 
     def alone(self) -> None:
-        """Redis is away: whoever waits is decided without it."""
+        """Decide the waiting requests without Redis, which is away."""
 
     def beat(self, now: float) -> bool:
-        """Twice a second: whether an operation is due though nobody asked for one."""
+        """Run twice a second; True if an operation is due although no request needs one."""
 
     def release(self) -> None:
-        """Gives back all that is not in use, with the next operation: the process ends."""
+        """Give back everything unused with the next operation, because the process ends."""
 
     def idle(self, now: float) -> bool:
-        """Nothing is held, and nobody has asked for long: the account may be dropped."""
+        """Return True if nothing is held and no request came for long, so the account may be dropped."""

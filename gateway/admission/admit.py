@@ -1,8 +1,8 @@
-"""Admission: reserves what a request may use under every limit that it falls under, and settles it after.
+"""Admission: reserves a request's usage under every limit that applies, and settles it afterwards.
 
-Without waiting where the leases in hand suffice. Else in this order: refuse at once what is known to
-have no room; wait in the queue for a place; then draw on windows and budgets, last, so that a request is
-counted at the moment when it goes to the backend.
+A request is admitted without waiting if the leases in hand suffice. Otherwise it is refused at once if a
+limit is known to be full, and else waits in the queue for a place. Windows and budgets are drawn last, so
+that a request is counted at the moment when it goes to the backend.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from gateway.api.schema import EMBEDDINGS, Call
 from gateway.routing import Caller
 
 DEFAULT_COMPLETION_TOKENS: Final = 4096
-"""Reserved for an answer whose length the client does not bound; what exceeds it is charged afterwards."""
+"""Reserved for an answer that the client does not bound; tokens beyond it are charged afterwards."""
 PRIORITY: Final = 5
-"""Of what no limits name one for."""
+"""Priority where no limits state one."""
 _SWEEP_SECONDS: Final = 60.0
 _PLANS: Final = 50_000
 
 
 def reservation(call: Call, body_bytes: int, max_model_len: int) -> tuple[int, int]:
-    """(prompt tokens, completion tokens) to reserve.
+    """Return (prompt tokens, completion tokens) to reserve.
 
-    The first by the body's size, four bytes a token; of images, and of token ids, by what they are.
+    Prompt tokens come from the body's size, four bytes a token; images and token ids are counted themselves.
     """
     parameters = call.parameters
     prompts = num_prompts(parameters)
@@ -57,10 +57,10 @@ def _has_parts(parameters: Mapping[str, Any]) -> bool:
 
 
 class Admission:
-    """Every limit of this process. The broker must run beside it."""
+    """All limits of this process. Its broker must be running."""
 
     def __init__(self, broker: Broker, *, queue_seconds: float, queue_length: int) -> None:
-        """A request waits at most `queue_seconds` for a place, as one of `queue_length` per limit."""
+        """A request waits at most `queue_seconds` for a place, in a queue of `queue_length` per limit."""
         self._broker = broker
         self._queue_seconds = queue_seconds
         self._queue_length = queue_length if queue_seconds else 0
@@ -72,7 +72,7 @@ class Admission:
         self._swept = clock.now()
 
     def plan(self, table: RouteTable, caller: Caller, base: str, model: str) -> Plan:
-        """The limits that a request falls under. `model` is what the client wrote, `base` what it means."""
+        """Return the limits that apply. `model` is the client's model name, `base` its base model."""
         if table.limits is not self._limits or table.rates is not self._rates:
             self._plans.clear()
             self._limits, self._rates = table.limits, table.rates
@@ -83,12 +83,12 @@ class Admission:
         return plan
 
     async def admit(self, plan: Plan, prompt: int, completion: int) -> Ticket:
-        """Reserves one request with so many tokens.
+        """Reserve one request with these token counts.
 
         Raises:
             RateLimited: a limit is reached.
             QuotaExceeded: a budget is spent, or the model has no price to hold it against.
-            LimitsUnavailable: a budget cannot be told at this moment.
+            LimitsUnavailable: a budget's state cannot be read at this moment.
         """
         tokens, nano = prompt + completion, plan.price(prompt, 0, completion)
         now = clock.now()
@@ -151,17 +151,17 @@ class Admission:
             (plan.requests if limit.kind == "requests" else plan.tokens).append(account)
 
     def _account(self, fresh: Any) -> Any:
-        """The account under the key of `fresh`: itself, or the one in use, with the limit of `fresh`."""
+        """Return the account under `fresh`'s key, with its limit: the one in use, else `fresh` itself."""
         account: Any = self._accounts.get(fresh.key)
         if account is None:
-            # A request that began before the account was dropped may hold it yet: there must not be two.
+            # A request from before the account was dropped may still hold it: there must not be two accounts.
             account = self._accounts[fresh.key] = self._dropped.pop(fresh.key, fresh)
             self._broker.add(account)
         account.limit = fresh.limit
         return account
 
     def sweep(self, now: float) -> None:
-        """Forgets accounts that nobody has used for long, as of `now` by `clock`."""
+        """Drop accounts that have been idle for long, as of `now` by `clock`."""
         self._swept = now
         self._plans.clear()
         for key, account in list(self._accounts.items()):

@@ -1,7 +1,7 @@
-"""Draws leases: gathers what accounts want into one script call at a time, and keeps the heartbeat.
+"""The broker of leases: batches the accounts' operations into one script call, and sends heartbeats.
 
-While Redis is away (`Broker.away`) accounts decide by themselves, each for its kind; a process that has
-never reached Redis has no share of anything.
+While Redis is away (`Broker.away`) each account decides alone, by its kind. A process that has never reached
+Redis has no share of any limit.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ logger = logging.getLogger(__name__)
 
 BEAT_SECONDS: Final = 0.5
 SOON_SECONDS: Final = 0.01
-"""What nobody waits for gathers this long, so that busy limits share a call."""
+"""How long operations without a waiting request are gathered, so that busy limits share a call."""
 _BATCH: Final = 128
 _WAITS: Final = 10
 _WAIT_SECONDS: Final = 0.1
-"""Redis is away when it did not answer in so many waits of so long."""
+"""Redis counts as away after _WAITS waits of this length without an answer."""
 _GUARD_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.25
 
 
 def line(url: str) -> Redis:
-    """A client for the broker. It repeats no call: a lease drawn twice is held once; and it gives none up."""
+    """Return a Redis client for the broker, without retries (a repeated lease is lost) or timeouts."""
     return Redis.from_url(url, socket_timeout=None, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0))
 
 
 class Broker:
-    """The process's one line to the limits in Redis. `run` it as a task.
+    """The process's only connection to the limits in Redis. `run` it as a task.
 
     Attributes:
-        away: Redis does not answer at this moment.
+        away: True while Redis does not answer.
         gateways: processes that draw on the same limits, as of the last answer; 0 before the first.
-        dead_at: by `clock`; from then on Redis takes this process for dead, if it is not heard of before.
+        dead_at: time by `clock` at which Redis takes this process for dead, unless it calls before.
     """
 
     def __init__(self, redis: Redis, log_slot: str) -> None:
-        """`redis` is what `line` gives."""
+        """`redis` is a client from `line`."""
         self._script = redis.register_script(LEASE)
         self._slot = log_slot
         self._name = uuid.uuid4().hex
@@ -73,26 +73,26 @@ class Broker:
         self._pending.pop(account, None)
 
     def now(self, account: Account) -> None:
-        """Calls for `account` at once: a request waits."""
+        """Call for `account` at once, because a request waits."""
         self._pending[account] = None
         self._ring()
 
     def soon(self, account: Account) -> None:
-        """Calls for `account` within SOON_SECONDS."""
+        """Call for `account` within SOON_SECONDS."""
         self._pending[account] = None
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(SOON_SECONDS, self._ring)
 
     def later(self, account: Account) -> None:
-        """Calls for `account` with the next call or heartbeat."""
+        """Include `account` in the next call or heartbeat."""
         self._pending[account] = None
 
     def redis_ms(self) -> float:
-        """Redis' clock, estimated; 0-based before the first answer."""
+        """Return Redis' clock in ms, estimated; counted from 0 before the first answer."""
         return clock.now() * 1000 + self._offset_ms
 
     async def run(self) -> None:
-        """Calls for ever; an outage is logged once and waited out."""
+        """Call Redis until cancelled; an outage is logged once and waited out."""
         while True:
             accounts = self._collect()
             wait = BEAT_SECONDS
@@ -107,10 +107,10 @@ class Broker:
                 for account in self._accounts:
                     account.alone()
                 wait = _RETRY_SECONDS
-            await self._rest(wait)
+            await self._pause(wait)
 
     async def close(self) -> None:
-        """Gives back what is held, as far as Redis answers."""
+        """Give back everything held, as far as Redis answers."""
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             for account in self._accounts:
                 account.release()
@@ -120,7 +120,7 @@ class Broker:
 
     def _collect(self) -> list[Account]:
         if self.away or not self._epoch:
-            # A greeting first: what an operation says is lost with a call that fails.
+            # Greet Redis first: an operation's content is lost with a call that fails.
             return []
         accounts = list(self._pending)[:_BATCH]
         for account in accounts:
@@ -130,14 +130,14 @@ class Broker:
         return accounts
 
     async def _call(self, accounts: list[Account]) -> float:
-        """One call of the script; returns how long to rest until the next."""
+        """Call the script once, and return the seconds to wait until the next call."""
         keys = [GATEWAYS, EPOCH, SLOTS]
         arguments: list[str | int] = [self._name, self._slot, self._epoch]
         for account in accounts:
             keys.append(account.key)
             arguments += account.operation()
         sent = clock.now()
-        answer = await _patiently(self._script(keys=keys, args=arguments))
+        answer = await _await_answer(self._script(keys=keys, args=arguments))
         if self.away or clock.now() >= self.dead_at:
             self._state_anew()
         self.dead_at = sent + GATEWAY_TTL_MS / 1000 - _GUARD_SECONDS
@@ -147,7 +147,7 @@ class Broker:
         if returned:
             logger.info("limits: Redis answers, %d gateway processes", self.gateways)
         if epoch.decode() != self._epoch:
-            return self._enter(epoch.decode(), accounts)
+            return self._begin_epoch(epoch.decode(), accounts)
         for account, fields in zip(accounts, answers, strict=True):
             if not quarantine:
                 account.answered(fields, sent)
@@ -157,8 +157,8 @@ class Broker:
             return min(BEAT_SECONDS, int(quarantine) / 1000 + 0.01)
         return BEAT_SECONDS
 
-    def _enter(self, epoch: str, accounts: list[Account]) -> float:
-        """Another life of the data in Redis than the one known: everyone reports at once."""
+    def _begin_epoch(self, epoch: str, accounts: list[Account]) -> float:
+        """Start over with new data in Redis: every account reports its holdings at once."""
         if self._epoch:
             logger.warning("limits: Redis has lost its data; reporting what is used")
         self._epoch = epoch
@@ -170,14 +170,14 @@ class Broker:
         return 0.0
 
     def _state_anew(self) -> None:
-        """Redis does not know what was taken without it, nor by whom it took for dead: all tell at once."""
+        """Have all accounts report: Redis missed what was taken without it, or took this process for dead."""
         for account in self._accounts:
             account.lapsed()
             self._pending[account] = None
         self._bell.set()
 
-    async def _rest(self, seconds: float) -> None:
-        """Until the next heartbeat, or until somebody rings."""
+    async def _pause(self, seconds: float) -> None:
+        """Wait until the next heartbeat, or until an account needs a call."""
         if not self._bell.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -197,11 +197,11 @@ class Broker:
         self._bell.set()
 
 
-async def _patiently(call: Awaitable[Any]) -> Any:
-    """What Redis answers. Raises TimeoutError after _WAITS waits during which this process was awake.
+async def _await_answer(call: Awaitable[Any]) -> Any:
+    """Return Redis' answer. Raises TimeoutError after _WAITS waits during which this process was awake.
 
-    To one that was stopped for a second Redis seems away, though its answer lies in the socket: it would keep
-    to its share of what others then draw in full.
+    To a process that was suspended for a second Redis seems away, though the answer is in the socket. It
+    would then use its own share of limits that other processes draw in full.
     """
     task = asyncio.ensure_future(call)
     waits = 0

@@ -1,8 +1,7 @@
-"""Money: a hard stop per period, or of what is prepaid, spent from a lease that Redis counts as gone until it
-is given back.
+"""Budgets: a hard stop per period or for prepaid credit, spent from a lease that counts as spent in Redis.
 
-Amounts are nano-units of the price book's currency. Redis adds what gateways report to the baseline that
-the control plane computes from the database, and forgets each report once the baseline holds it.
+Amounts are nano-units of the price book's currency. Redis adds the gateways' reports to the baseline that
+the control plane computes from the database, and drops each report once the baseline includes it.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from gateway.admission.account import Refused
 from gateway.admission.broker import Broker
 
 REPORT_SECONDS: Final = 180
-"""After Redis lost its data, what was settled in so long is told again: older usage is in the database."""
+"""Usage of this many seconds is reported again after Redis lost its data; the database has older usage."""
 BASELINE_SECONDS: Final = 6.0
-"""How long a request waits for the baseline of a budget that is new, or that Redis has lost."""
+"""How long a request waits for the baseline of a new budget, or of one that Redis has lost."""
 _POLL_SECONDS: Final = 0.1
 _REFUSED_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 300.0
 _TOP_UP_SECONDS: Final = 60.0
-"""When it is worth to look again whether somebody has paid."""
+"""Retry-After of a spent prepaid budget, which a top-up can fill at any time."""
 
 
 class BudgetAccount:
-    """One `budget` of one scope, in one period; or its `prepaid` money, which has none.
+    """One `budget` of one scope in one period, or its `prepaid` credit, which has no period.
 
     Attributes:
-        left: what the lease still holds. It has no end: Redis counts it as gone while this process lives.
-        ends_at: Unix seconds at which the period is over; infinite where there is none.
-        alerted: spent is above the limit's `alert`.
+        left: the rest of the lease. Redis counts it as spent while this process lives.
+        ends_at: Unix seconds at which the period ends; infinite without a period.
+        alerted: True if spending is above the limit's `alert`.
     """
 
     kind: Final = "budget"
@@ -54,7 +53,7 @@ class BudgetAccount:
         self._broker = broker
         self._reserved = 0
         self._spent = 0
-        self._told = 0
+        self._reported = 0
         self._taken = 0
         self._want = 0
         self._asked = 0
@@ -66,17 +65,17 @@ class BudgetAccount:
         self._seen = clock.now()
 
     def has(self, need: int) -> bool:
-        """Whether `take` may follow, with no round trip."""
+        """Return True if `take` needs no round trip."""
         return need <= self.left
 
     def take(self, need: int) -> None:
-        """Reserves from the lease, until `settle`."""
+        """Reserve from the lease, until `settle`."""
         self.left -= need
         self._reserved += need
         self._taken += need
 
     def settle(self, reserved: int, actual: int) -> None:
-        """Replaces what was reserved by what it came to, even beyond the lease."""
+        """Replace the reserved amount by the actual one, even beyond the lease."""
         self._reserved -= reserved
         self.left += reserved - actual
         if actual:
@@ -90,40 +89,40 @@ class BudgetAccount:
         self._broker.later(self)
 
     def refusal(self, need: int, now: float) -> Refused | None:
-        """Why asking is of no use at this moment, if it is known to be."""
+        """Return a refusal if the budget is known to have no room, without a call."""
         if need > self.limit.amount or (now < self._refused_until and need >= self._refused_need):
             return self._refused()
         return None
 
     def claim(self, need: int) -> asyncio.Future[Refused | None]:
-        """Resolves once `need` is reserved, or to a refusal."""
+        """Return a future that resolves to None once `need` is reserved, or to a refusal."""
         future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
         if self.has(need):
             self.take(need)
             future.set_result(None)
         elif self._broker.away:
-            # Nobody knows what the others spend: only what this process holds may be spent.
+            # The other processes' spending is unknown, so only this process's own lease may be spent.
             future.set_result(Refused(2.0, unknown=True))
         else:
             self._waiters.append((need, future))
             self._broker.now(self)
         return future
 
-    # What the broker calls.
+    # The Account protocol, which the broker calls.
 
     def operation(self) -> list[str | int]:
         needs = [need for need, future in self._waiters if not future.done()]
         self._asked = len(self._waiters)
-        self._told, self._spent = self._spent, 0
-        # A debt is in what was spent already. Too little for whoever waits is given back, so that the
-        # answer is about all that there is.
+        self._reported, self._spent = self._spent, 0
+        # `spent` already includes a debt. A lease too small for the waiting requests is given back, so that
+        # the answer covers all that is free.
         self.left = 0 if needs else max(0, self.left)
         hold = self._reserved + self.left
-        return ["b", self.limit.amount, self._told, hold, min(needs, default=0), sum(needs), self._want]
+        return ["b", self.limit.amount, self._reported, hold, min(needs, default=0), sum(needs), self._want]
 
     def answered(self, answer: list[int], sent: float) -> None:
         granted, _, gone = answer
-        self._told = 0
+        self._reported = 0
         if granted > 0:
             self.left += granted
         now = clock.now()
@@ -155,20 +154,20 @@ class BudgetAccount:
             self._broker.now(self)
 
     def postponed(self) -> bool:
-        self._told = self._asked = 0
+        self._reported = self._asked = 0
         return bool(self._waiters)
 
     def failed(self) -> None:
-        # It may have been heard: then it counts twice until the next baseline, which errs on the safe side.
-        self._spent += self._told
-        self._told = self._asked = 0
+        # Redis may have applied the report. It then counts twice until the next baseline, on the safe side.
+        self._spent += self._reported
+        self._reported = self._asked = 0
 
     def forgotten(self) -> None:
         since = clock.now() - REPORT_SECONDS
         self._spent = max(self._spent, sum(amount for at, amount in self._recent if at >= since))
 
     def lapsed(self) -> None:
-        """What is held may have been counted as spent; telling it once more errs on the safe side."""
+        """Redis may have counted the lease as spent; reporting it again errs on the safe side."""
 
     def alone(self) -> None:
         waiters, self._waiters = self._waiters, deque()
@@ -188,7 +187,7 @@ class BudgetAccount:
 
     def _refused(self) -> Refused:
         seconds = self.ends_at - time.time()
-        # Nobody knows when somebody pays.
+        # A top-up of a prepaid budget has no known time.
         return Refused(max(1.0, seconds) if math.isfinite(seconds) else _TOP_UP_SECONDS)
 
     def idle(self, now: float) -> bool:

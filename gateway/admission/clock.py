@@ -10,4 +10,4 @@ from typing import Final
 now: Final[Callable[[], float]] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
-"""Redis counts on meanwhile: what was granted before must not be taken for granted after."""
+"""Redis keeps counting meanwhile, so a lease from before a suspension must not be used after it."""

@@ -1,7 +1,7 @@
-"""Requests under way at once: places held of a limit that all gateways share, and a queue for them.
+"""Concurrency limits: places that all gateways share, and a queue for them.
 
-While most of a limit is free, some places are held ahead and kept over each statement of what is held, so
-that requests do not wait for Redis. As it fills, and when nobody asks for a while, they go back.
+While most of a limit is free, each process holds some spare places across its reports, so that requests do
+not wait for Redis. They go back when the limit fills, or when no request comes for a while.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gateway.admission.broker import Broker
 from gateway.admission.script import PREFIX
 
 POLL_SECONDS: Final = 0.02
-"""How often a process whose requests wait asks whether another one has given places back."""
+"""How often a process with waiting requests asks whether other processes have freed places."""
 _IDLE_SECONDS: Final = 300.0
 _RESTATE_SECONDS: Final = 600.0
-"""The statement of what is held lasts an hour in Redis."""
+"""Interval of repeated reports; a report lasts an hour in Redis."""
 _AHEAD: Final = 4
-"""All processes together hold at most one in so many of a limit's places ahead."""
+"""All processes together hold at most one spare place in this many of a limit's places."""
 _AHEAD_BEATS: Final = 4
-"""For so many heartbeats after the last request."""
+"""Heartbeats after the last request during which spare places are kept."""
 _NEVER: Final = 1 << 62
 
 
@@ -34,7 +34,7 @@ class ConcurrencyAccount:
 
     Attributes:
         held: places that Redis counts as this process's.
-        used: those with a request in them; never above `held` while Redis answers.
+        used: held places with a request in them; never above `held` while Redis answers.
     """
 
     kind: Final = "concurrency"
@@ -64,11 +64,11 @@ class ConcurrencyAccount:
         return len(self._waiters)
 
     def has(self, now: float) -> bool:
-        """Whether `take` may follow at once; whoever waits goes first."""
+        """Return True if `take` may follow at once; waiting requests go first."""
         return self.used < self.held and not self._waiters and now < self._broker.dead_at
 
     def take(self) -> None:
-        """Occupies a place until `give`."""
+        """Occupy a place until `give`."""
         self.used += 1
         if self.used > self._peak:
             self._peak = self.used
@@ -78,22 +78,22 @@ class ConcurrencyAccount:
             self._broker.soon(self)
 
     def give(self) -> None:
-        """Frees a place: for the first in the queue, or for other processes if they are short of it."""
+        """Free a place: for the first in the queue, or for other processes if they lack places."""
         self.used -= 1
         if self._broker.away:
             self.held = max(self.used, min(self.held, self._share()))
         elif clock.now() >= self._broker.dead_at:
-            # This process has slept, and others may have its places by now.
+            # This process was suspended, and others may have its places by now.
             self.held = self.used
         self._serve()
         if self.used < self.held and self._free <= 0:
             self._broker.soon(self)
 
     async def wait(self, priority: int, seconds: float, length: int) -> Refused | None:
-        """Takes a place, after those of lower `priority` and earlier ones of the same.
+        """Take a place, after waiting requests of a lower `priority` number and earlier ones of the same.
 
-        Returns a refusal when the limit is full and stays so for `seconds`, or `length` requests wait
-        already. Whether it is full only Redis knows: until it has answered nobody is refused.
+        Returns a refusal if the limit stays full for `seconds`, or if `length` requests wait already. Only
+        Redis knows if the limit is full, so no request is refused before its answer.
         """
         if self._broker.away and self.used < self._share():
             self.held = max(self.held, self.used + 1)
@@ -116,7 +116,7 @@ class ConcurrencyAccount:
         finally:
             self._forget_done()
 
-    # What the broker calls.
+    # The Account protocol, which the broker calls.
 
     def operation(self) -> list[str | int]:
         now = clock.now()
@@ -124,7 +124,7 @@ class ConcurrencyAccount:
             self._quiet = 0
         ahead = self._ahead()
         recent = 0 if self._waiters or self._released else max(self._recent, self._peak) - self.used
-        # Until the answer no more than what is stated may come into use: others may get the rest.
+        # Until the answer, only the reported places may be used: others may get the rest.
         sure = self._granted and now < self._broker.dead_at
         self._kept = max(0, min(ahead, self.held - self.used)) if sure else 0
         self.held = self.used + self._kept
@@ -134,7 +134,7 @@ class ConcurrencyAccount:
 
     def answered(self, answer: list[int], sent: float) -> None:
         if clock.now() >= self._broker.dead_at:
-            # Read after a sleep: others may have these places by now. Nobody is refused for that.
+            # The answer was read after a suspension: others may have these places, but no request is refused.
             self.forgotten()
             if self._waiters:
                 self._broker.now(self)
@@ -151,15 +151,15 @@ class ConcurrencyAccount:
         return bool(self._waiters)
 
     def failed(self) -> None:
-        """`operation` gave up all but what it stated."""
+        """Nothing to undo: `operation` already gave up every place that it did not report."""
 
     def forgotten(self) -> None:
-        """The next operation states what is in use: what was held ahead is anyone's now."""
+        """Keep only the used places: the spare ones are anyone's now. The next operation reports them."""
         self.held = self.used
         self._granted = False
 
     def lapsed(self) -> None:
-        """As when it is forgotten: no more than what is in use is this process's."""
+        """Keep only the used places, as after `forgotten`."""
         self.forgotten()
 
     def alone(self) -> None:
@@ -188,12 +188,12 @@ class ConcurrencyAccount:
         ahead = self._ahead()
         self._low = self.held - 1 - spare // 4 if ahead else _NEVER
         if self.used > self._low or (self._kept and not self._plenty):
-            # Too few are left already; or others are short of what was kept, which goes back at once.
+            # Few places are left, or others lack places: the spare ones go back at once.
             self._low = _NEVER
             self._broker.soon(self)
 
     def _ahead(self) -> int:
-        """Places to hold beyond those in use, whatever was used of late."""
+        """Return the number of spare places to hold, whatever recent usage was."""
         if self._released or not self._plenty or self._quiet > _AHEAD_BEATS:
             return 0
         return self.limit.amount // (_AHEAD * max(1, self._broker.gateways))
@@ -210,7 +210,7 @@ class ConcurrencyAccount:
                 future.set_result(True)
 
     def _dismiss(self, *, full: bool) -> None:
-        """Refuses those whose time is up and, of a full limit, those beyond the queue's length."""
+        """Refuse requests whose time is up and, if the limit is full, those beyond the queue's length."""
         now = clock.now()
         for place, waiter in enumerate(sorted(self._waiters)):
             if not waiter[2].done() and ((full and place >= self._length) or waiter[3] <= now):

@@ -11,7 +11,7 @@ from gateway.admission.window import WindowAccount
 from gateway.http.asgi import Header
 
 BUDGET_ALERT: Final[Header] = (b"x-graftwork-budget", b"alert")
-"""On answers to whoever has spent more than a budget's alert level."""
+"""Header of answers to callers that have spent more than a budget's alert level."""
 _NAMES: Final = {
     kind: tuple(f"x-ratelimit-{field}-{kind}".encode() for field in ("limit", "remaining", "reset"))
     for kind in ("requests", "tokens")
@@ -19,10 +19,10 @@ _NAMES: Final = {
 
 
 def window_headers(accounts: Sequence[WindowAccount], now: float) -> list[Header]:
-    """Limit, remaining and reset of the tightest of `accounts`, which are all of one kind.
+    """Return limit, remaining and reset headers of the tightest of `accounts`, all of one kind.
 
-    Remaining is what was free for everyone at the last contact, with this process's own lease. Reset is
-    the time after which, if nothing more came, the whole limit would be free again.
+    Remaining is what was free for everyone at the last call, plus this process's own lease. Reset is the time
+    until the whole limit would be free again if no more requests came.
     """
     tightest, least = accounts[0], accounts[0].remaining(now)
     for account in accounts[1:]:
@@ -39,7 +39,7 @@ def window_headers(accounts: Sequence[WindowAccount], now: float) -> list[Header
 
 @functools.lru_cache(maxsize=4096)
 def duration(seconds: int) -> bytes:
-    """As Go prints durations, and OpenAI with it: `0s`, `20s`, `1m0s`, `1h0m5s`."""
+    """Format a duration as Go does, and so OpenAI: `0s`, `20s`, `1m0s`, `1h0m5s`."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     text = f"{rest}s"

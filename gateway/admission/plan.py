@@ -1,4 +1,4 @@
-"""Every limit that one key's requests to one model fall under, and what one request holds of them."""
+"""Plans: the limits that apply to one key's requests to one model. Tickets: one request's reservations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gateway.errors import GatewayError, LimitsUnavailable, QuotaExceeded, RateL
 from gateway.http.asgi import Header
 
 _Claim = tuple[WindowAccount | BudgetAccount, int, asyncio.Future[Any]]
-"""What is asked of an account, and how much."""
+"""An account, the amount claimed from it, and the pending result."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """Accounts by kind; `ends_at` (Unix seconds) is when a budget's period is over.
+    """Accounts by kind; `ends_at` (Unix seconds) is the end of the earliest budget period.
 
     `priority` and `weight` are LimitsRoute's, the latter the tenant's.
     """
@@ -38,10 +38,10 @@ class Plan:
     ends_at: float = math.inf
 
     def price(self, prompt: int, cached: int, completion: int) -> int:
-        """Nano-units of one attempt with so many tokens; 0 where no budget asks.
+        """Return the price of one attempt in nano-units; 0 without a budget.
 
         Raises:
-            QuotaExceeded: there is a budget, and no price to hold it against.
+            QuotaExceeded: there is a budget, but the model has no price.
         """
         if not self.budgets:
             return 0
@@ -60,7 +60,7 @@ class Plan:
         )
 
     def has(self, tokens: int, nano: int, now: float) -> bool:
-        """Whether all leases in hand suffice."""
+        """Return True if all leases in hand suffice."""
         for window in self.requests:
             if now >= window.until or window.left < 1:
                 return False
@@ -73,7 +73,7 @@ class Plan:
         return all(budget.left >= nano for budget in self.budgets)
 
     def take(self, tokens: int, nano: int, now: float) -> Ticket:
-        """Spends from the leases in hand, after `has` at `now`."""
+        """Spend from the leases in hand, after `has` at `now`."""
         for window in self.requests:
             window.take(1)
         for places in self.places:
@@ -83,7 +83,7 @@ class Plan:
         return Ticket(self, tokens, nano, [window.take(tokens) for window in self.tokens], now)
 
     def refuse_known(self, tokens: int, nano: int, now: float) -> None:
-        """Raises what `refuse` makes of a limit that is known to have no room."""
+        """Raise the error of `refuse` if a limit is known to have no room."""
         for need, windows in ((1, self.requests), (tokens, self.tokens)):
             for window in windows:
                 if refused := window.refusal(need, now):
@@ -93,18 +93,18 @@ class Plan:
                 raise refuse(budget, nano, refused)
 
     async def draw(self, tokens: int, nano: int) -> tuple[list[int], float]:
-        """Takes from every window and budget, or from none.
+        """Take from every window and budget, or from none.
 
         Returns:
             The token windows' slices, and the time at which all of them counted.
 
         Raises:
-            RateLimited, QuotaExceeded, LimitsUnavailable: as `refuse` has it.
+            RateLimited, QuotaExceeded, LimitsUnavailable: see `refuse`.
         """
         while True:
             claims = self._claim(tokens, nano)
             try:
-                # They are under way together and share a call.
+                # The claims are pending together and share a call.
                 results = [await future for _, _, future in claims]
             except BaseException:
                 _undo(claims)
@@ -117,7 +117,7 @@ class Plan:
             windows = [*self.requests, *self.tokens]
             if all(window.counts(result, now) for window, result in zip(windows, results, strict=False)):
                 return results[len(self.requests) : len(windows)], now
-            # Another limit took its time, or this process slept: what a window gave is no longer of now.
+            # Another limit was slow, or this process was suspended: a window's grant has expired.
             _undo(claims)
 
     def _claim(self, tokens: int, nano: int) -> list[_Claim]:
@@ -130,7 +130,7 @@ class Plan:
         return claims + [(budget, nano, budget.claim(nano)) for budget in self.budgets]
 
     def headers(self, now: float) -> list[Header]:
-        """What the answer tells of the limits, as of now."""
+        """Return the limit headers of an answer at `now`."""
         headers: list[Header] = []
         if self.requests:
             headers += window_headers(self.requests, now)
@@ -142,10 +142,10 @@ class Plan:
 
 
 class Ticket:
-    """What one admitted request holds. `settle` must follow, whatever becomes of the request.
+    """The reservations of one admitted request. `settle` must follow, however the request ends.
 
     Attributes:
-        at: by `clock`, when it was admitted: every limit had room for it then.
+        at: time of admission by `clock`; every limit had room for the request then.
         waited: seconds until it was admitted.
     """
 
@@ -161,13 +161,13 @@ class Ticket:
         self.waited = 0.0
 
     def count(self, prompt: int, cached: int, completion: int) -> None:
-        """Adds what one attempt used."""
+        """Add the usage of one attempt."""
         self._prompt += prompt
         self._completion += completion
         self._spent += self.plan.price(prompt, cached, completion)
 
     def settle(self) -> None:
-        """Frees the place and corrects what was reserved to what was counted. Never fails or waits."""
+        """Free the place, and correct the reservations to the counted usage. Never fails or waits."""
         plan = self.plan
         for places in plan.places:
             places.give()
@@ -181,7 +181,7 @@ class Ticket:
 def refuse(
     account: WindowAccount | ConcurrencyAccount | BudgetAccount, need: int, refused: Refused
 ) -> GatewayError:
-    """The error that tells of a refusal."""
+    """Return the error for a refusal."""
     error = _refusal(account, need, refused)
     error.limit = account.limit.kind
     return error

@@ -1,12 +1,12 @@
-"""The one Lua script by which gateway processes draw leases on limits, and what crosses in it.
+"""The Lua script by which gateway processes draw leases on limits, with its arguments and answers.
 
-Everything is counted at one place, in Redis' own time. A process calls the script with a batch of
-operations, one per limit; each says what the process holds or gives back, and what it wants.
+Everything is counted in one place, in Redis' own time. A process calls the script with a batch of operations,
+one per limit; each reports what the process holds or gives back, and requests more.
 
 Keys: first `GATEWAYS`, `EPOCH`, `SLOTS`, then one per operation. Arguments: the caller's name, the log
 slot that the name belongs to, the epoch that the caller knows, then the operations' fields in turn.
 Answer: `[epoch, milliseconds of quarantine left, gateways alive, now in ms]`, then one list an operation;
-operations of a caller whose epoch is not Redis' own are left undone.
+operations of a caller whose epoch is not Redis' own are not run.
 
 Operations (all amounts are integers):
 
@@ -14,18 +14,18 @@ Operations (all amounts are integers):
     c limit used keep waiting want                    -> held, free
     b limit spent hold first all want                 -> granted, free, spent by all; or -1 without a base
 
-`w`: requests or tokens in a sliding window of SLICES slices of `width` ms. What is granted is charged to
-a slice and may be spent until that slice ends; it leaves the count when SLICES more have passed. The
-pairs give charges back (or, negative, add them). Of `first` to `all` is granted what is free, nothing
-if `first` is not; up to `want` more while others keep half. A window of SLICES slices touches SLICES + 1
-of them, and no grant lets the sum over those exceed the limit: so no span of the window's length does.
+`w`: requests or tokens in a sliding window of SLICES slices of `width` ms. A grant is charged to a slice and
+may be spent until that slice ends; it stops counting after SLICES more slices. The pairs give charges back
+(or, negative, add them). The grant is between `first` and `all`, or nothing if `first` is not free; `want`
+asks for more while others keep half. A window of SLICES slices touches SLICES + 1 of them. No grant lets
+their sum exceed the limit, so no span of the window's length does.
 
-`c`: the caller has `used` places in use, and holds `keep` more that it may use before the answer is there; it
-states how many it wants besides: what it held before is replaced. `keep` is cut only where others hold what
-this caller thought its own: it was taken for dead, or the limit has been lowered.
+`c`: the caller has `used` places in use and holds `keep` more, which it may use before the answer. It also
+states how many more it wants; this replaces its earlier report. `keep` is cut only where others hold places
+that this caller counted as its own: it was taken for dead, or the limit was lowered.
 
-`b`: `spent` is added to the account, `hold` replaces what the caller held. Spent amounts older than the
-database's baseline (`base`, `cut`, written by the control plane) are in that baseline and are dropped.
+`b`: `spent` is added to the account, `hold` replaces the caller's earlier hold. The database's baseline
+(`base`, `cut`, written by the control plane) includes older spending, which is dropped here.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ PREFIX: Final = "graftwork:admission:"
 GATEWAYS: Final = PREFIX + "gateways"
 """Sorted set: gateway processes by the time (ms) of their last call."""
 EPOCH: Final = PREFIX + "epoch"
-"""Hash: `id` of this life of the data in Redis, `until` (ms) its first users have to report themselves."""
+"""Hash: `id` of the data's current epoch, `until` (ms) the end of its quarantine."""
 SLOTS: Final = PREFIX + "slots"
-"""Hash: usage log slot -> gateway process that has it: a new one means that the old one is dead."""
+"""Hash: usage log slot -> gateway process that has it: a new process means that the old one is dead."""
 
 SLICES: Final = 60
 GATEWAY_TTL_MS: Final = 10_000
-"""A process not heard of for so long is dead: its places and its budget leases are anyone's."""
+"""A process without a call for this long is dead: its places and budget leases go to others."""
 QUARANTINE_MS: Final = 3_000
-"""After Redis lost its data nothing is granted for so long, while the living report what they used."""
+"""After Redis lost its data nothing is granted for this long, while live processes report their usage."""
 BUDGET_SLICE_MS: Final = 10_000
 
 LEASE: Final = (

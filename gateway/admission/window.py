@@ -1,4 +1,4 @@
-"""Requests or tokens in a sliding window: spent from a lease that Redis has charged already."""
+"""Sliding windows of requests or tokens, spent from a lease that Redis has already charged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.admission.broker import Broker
 from gateway.admission.script import PREFIX, SLICES
 
 _GUARD_SECONDS: Final = 0.001
-"""Leases end this much early, for what two clocks may drift apart while one lasts."""
+"""Leases end this much early, to allow for drift between two clocks while a lease lasts."""
 _IDLE_SECONDS: Final = 300.0
 
 
@@ -21,9 +21,9 @@ class WindowAccount:
     """One `requests` or `tokens` limit of one scope.
 
     Attributes:
-        left: what the lease still holds; worth nothing from `until` (by `clock`) on.
+        left: the rest of the lease; void from `until` (by `clock`) on.
         slice: slice of the window that the lease is charged to.
-        free: what Redis had left for everyone when it last answered.
+        free: the amount free for everyone at Redis' last answer.
     """
 
     def __init__(self, broker: Broker, scope: str, limit: Limit) -> None:
@@ -53,19 +53,19 @@ class WindowAccount:
         self._timer: asyncio.TimerHandle | None = None
 
     def has(self, need: int, now: float) -> bool:
-        """Whether `take` may follow, with no round trip."""
+        """Return True if `take` needs no round trip."""
         return now < self.until and need <= self.left
 
     def remaining(self, now: float) -> int:
-        """What is left of the limit for everyone, as far as this process knows."""
+        """Return the rest of the limit for everyone, as far as this process knows."""
         return self.free + (self.left if now < self.until else 0)
 
     def reset(self, now: float) -> float:
-        """Seconds until what is charged now leaves the window."""
+        """Return the seconds until charges made now leave the window."""
         return max(0.0, self.until - now) + self.limit.seconds
 
     def take(self, need: int) -> int:
-        """Spends from the lease; returns the slice that it was charged to, for `settle`."""
+        """Spend from the lease; return the slice that it was charged to, for `settle`."""
         self.left -= need
         self._used += need
         self._touched = True
@@ -75,7 +75,7 @@ class WindowAccount:
         return self.slice
 
     def refusal(self, need: int, now: float) -> Refused | None:
-        """Why asking is of no use at this moment, if it is known to be."""
+        """Return a refusal if the window is known to have no room, without a call."""
         if need > self.limit.amount:
             return Refused(self.limit.seconds)
         if now < self._refused_until and need >= self._refused_need and not self._broker.away:
@@ -83,7 +83,7 @@ class WindowAccount:
         return None
 
     def claim(self, need: int, now: float) -> asyncio.Future[int | Refused]:
-        """Resolves to the slice that `need` was charged to, or to a refusal."""
+        """Return a future of the slice that `need` is charged to, or of a refusal."""
         future: asyncio.Future[int | Refused] = asyncio.get_running_loop().create_future()
         if self.has(need, now):
             future.set_result(self.take(need))
@@ -95,13 +95,13 @@ class WindowAccount:
         return future
 
     def counts(self, charged: int, now: float) -> bool:
-        """Whether slice `charged`, which `claim` told, has not ended."""
+        """Return True if `charged`, a slice from `claim`, has not ended."""
         if charged == self.slice:
             return now < self.until
         return charged >= int(self._broker.redis_ms()) // self.width
 
     def settle(self, charged: int, reserved: int, actual: int) -> None:
-        """Corrects a charge of `reserved` in slice `charged` to what was used."""
+        """Correct a charge of `reserved` in slice `charged` to the actual usage."""
         change = reserved - actual
         if not change:
             return
@@ -110,24 +110,25 @@ class WindowAccount:
             self._used -= change
             return
         if change < 0:
-            # More was used than reserved: it counts from now on, even beyond the limit.
+            # More was used than reserved: the excess counts from now on, even beyond the limit.
             charged = int(self._broker.redis_ms()) // self.width
         self._spent[charged] = self._spent.get(charged, 0) - change
         self._back[charged] = self._back.get(charged, 0) + change
         self._broker.later(self)
 
-    # What the broker calls.
+    # The Account protocol, which the broker calls.
 
     def operation(self) -> list[str | int]:
         needs = [need for need, future in self._waiters if not future.done()]
         self._asked = len(self._waiters)
         if needs and self.left > 0:
-            # Too little for whoever waits: given back, so that the answer is about all that there is.
+            # A lease too small for the waiting requests is given back, so that the answer covers all that is
+            # free.
             self._back[self.slice] = self._back.get(self.slice, 0) + self.left
             self.left = 0
         self._seen = clock.now()
         back, self._back = self._back, {}
-        # Should the call fail: what was given back stays charged, what was owed is told once more.
+        # If the call fails, given-back amounts stay charged, and owed amounts are reported again.
         self._owed = {slice_: amount for slice_, amount in back.items() if amount < 0}
         first = min(needs, default=min(1, self._want))
         pairs = [number for item in back.items() for number in item]
@@ -139,13 +140,13 @@ class WindowAccount:
         now = clock.now()
         if granted:
             if slice_ != self.slice or now >= self.until:
-                self._turn(slice_)
+                self._end_lease(slice_)
             self.left += granted
             self.until = sent + ms / 1000 - _GUARD_SECONDS
             self._low = self.left // 4
             self._arm()
             if now >= self.until:
-                # The answer was read too late to be of use: nobody is refused for that.
+                # The answer arrived too late to be used, which is no reason to refuse a request.
                 self._asked = 0
         refused = Refused(max(wait, self.width) / 1000)
         for _ in range(min(self._asked, len(self._waiters))):
@@ -176,7 +177,7 @@ class WindowAccount:
             self._back[self.slice] = self._back.get(self.slice, 0) - self.left - self._used
 
     def lapsed(self) -> None:
-        """A lease is charged already, and ends by itself."""
+        """Nothing to do: a lease is already charged, and ends by itself."""
 
     def alone(self) -> None:
         waiters, self._waiters = self._waiters, deque()
@@ -186,14 +187,14 @@ class WindowAccount:
 
     def beat(self, now: float) -> bool:
         if now >= self.until:
-            self._turn(-1)
+            self._end_lease(-1)
         if not self._touched:
             self._want = 0
         self._touched = False
         return bool(self._back)
 
     def release(self) -> None:
-        self._turn(-1)
+        self._end_lease(-1)
         self._want = 0
 
     def idle(self, now: float) -> bool:
@@ -203,8 +204,8 @@ class WindowAccount:
 
     # The lease.
 
-    def _turn(self, slice_: int) -> None:
-        """Ends the lease in hand: what is unspent goes back, what was spent is remembered."""
+    def _end_lease(self, slice_: int) -> None:
+        """End the lease in hand: give back its unspent part, and record the spent part."""
         if self.left > 0:
             self._back[self.slice] = self._back.get(self.slice, 0) + self.left
             self._broker.later(self)
@@ -219,7 +220,7 @@ class WindowAccount:
         self.until = 0.0
 
     def _arm(self) -> None:
-        """Draws anew shortly before the lease ends if it is in use, else gives back what is left then."""
+        """Schedule a renewal shortly before the lease ends if it is in use, else give back its rest then."""
         if self._timer is not None:
             self._timer.cancel()
         rest = self.until - clock.now()
@@ -234,7 +235,7 @@ class WindowAccount:
             self._timer = asyncio.get_running_loop().call_later(self.until - now, self._renew)
             self._broker.soon(self)
         elif now >= self.until:
-            self._turn(-1)
+            self._end_lease(-1)
             if self._back:
                 self._broker.soon(self)
         else:
@@ -247,10 +248,10 @@ class WindowAccount:
         self._wait_until = now + refused.after
 
     def _decide_alone(self, need: int, future: asyncio.Future[int | Refused]) -> None:
-        """Without Redis: the process's even share of the limit, by its own record of the last window."""
+        """Decide without Redis, by the process's share of the limit and its own record of the last window."""
         broker, now = self._broker, clock.now()
         if now >= self.until:
-            self._turn(-1)
+            self._end_lease(-1)
         elif need <= self.left:
             future.set_result(self.take(need))
             return

@@ -14,14 +14,14 @@ BODY_SECONDS: Final = 60
 
 
 class Deadlines:
-    """Bounds tasks' waits that may all take equally long."""
+    """Deadlines of equal length for many tasks' waits."""
 
     def __init__(self, seconds: float) -> None:
         self._timeouts: Timeouts[asyncio.Task[Any]] = Timeouts(seconds, self._ring)
         self._late: set[asyncio.Task[Any]] = set()
 
     def begin(self) -> asyncio.Task[Any]:
-        """From now on the task that asks is on time; it is cancelled when it is late. `end` must follow."""
+        """Start the current task's deadline, which cancels it when it passes. `end` must follow."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is None:
             raise RuntimeError("a request is served by a task")
@@ -29,7 +29,7 @@ class Deadlines:
         return task
 
     def missed(self, task: asyncio.Task[Any]) -> bool:
-        """Whether a cancellation was for being late, and for nothing else besides."""
+        """Return True if the task was cancelled only by its deadline."""
         return task in self._late and task.uncancel() == 0
 
     def end(self, task: asyncio.Task[Any]) -> None:
@@ -45,8 +45,8 @@ class Bodies:
     """Reads whole request bodies.
 
     Args:
-        most: bytes of a body at most.
-        seconds: how long a body may take to arrive: a client that drips it holds memory meanwhile.
+        most: largest body in bytes.
+        seconds: longest time for a body to arrive; a slow client holds memory meanwhile.
     """
 
     def __init__(self, *, most: int = BODY_BYTES, seconds: float = BODY_SECONDS) -> None:
@@ -54,13 +54,13 @@ class Bodies:
         self._deadlines = Deadlines(seconds)
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body.
+        """Read the whole body.
 
         Raises:
-            PayloadTooLarge: it is, or is said to be, larger than it may.
+            PayloadTooLarge: the body or its Content-Length exceeds the bound.
             UnsupportedEncoding: it is compressed.
-            BadRequest: it broke off, or how it is sent can be read in two ways.
-            RequestTimeout: it did not come in time.
+            BadRequest: it broke off, or its framing is ambiguous.
+            RequestTimeout: it did not arrive in time.
         """
         self._check(scope)
         task = self._deadlines.begin()
@@ -81,7 +81,7 @@ class Bodies:
                 if value.isdigit() and int(value) > self._most:
                     raise self._too_large()
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                # Some servers take the first of several encodings, some the last.
+                # Some servers apply the first of several encodings, some the last.
                 raise BadRequest("Transfer-Encoding may be chunked alone.")
             elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
                 raise UnsupportedEncoding("The body is compressed. Send it without a Content-Encoding.")

@@ -1,4 +1,4 @@
-"""What a parameter's value may be: each check says what was expected when a value is not that."""
+"""Checks of parameter values: each returns None, or a text that says what was expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from gateway.api.prompts import check_prompts
 
 Check = Callable[[Any], str | None]
-"""Takes a value; says what was expected when the value is not that."""
+"""Checks a value; returns None if it is valid, else what was expected."""
 
 MAX_MESSAGES: Final = 4096
 MAX_STOPS: Final = 16
@@ -19,7 +19,7 @@ MAX_BIASES: Final = 1024
 MAX_PAIRS: Final = 16
 MAX_DEPTH: Final = 200
 _ENCODER_DEPTH: Final = 254
-"""orjson refuses to encode what is nested deeper."""
+"""orjson refuses to encode deeper nesting."""
 _STREAM_OPTIONS: Final = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
 
 
@@ -84,9 +84,9 @@ def schema(value: Any) -> str | None:
 
 
 def encodes(value: Any, most: int = 1 << 30) -> bool:
-    """Whether a value can be sent on: the decoder takes deeper nesting than the encoder.
+    """Return True if orjson can encode a value in `most` bytes; it decodes deeper nesting than it encodes.
 
-    Room is left for the levels that a request to a backend, and a response that repeats it, put around it.
+    Room is left for the levels that a backend request, or a response that repeats the value, adds around it.
     """
     levels = _ENCODER_DEPTH - MAX_DEPTH
     for _ in range(levels):
@@ -112,7 +112,7 @@ def logit_bias(value: Any) -> str | None:
 
 
 def metadata(value: Any) -> str | None:
-    """OpenAI's bounds: 16 pairs, keys of 64 characters, values of 512."""
+    """Check OpenAI's bounds: 16 pairs, keys of 64 characters, values of 512."""
     right = isinstance(value, dict) and len(value) <= MAX_PAIRS
     right = right and all(
         len(key) <= 64 and type(text) is str and len(text) <= 512 for key, text in value.items()

@@ -1,7 +1,7 @@
-"""How many tokens an image of a chat takes, by OpenAI's formula of 512-pixel tiles.
+"""Estimates an image's tokens, by OpenAI's formula of 512-pixel tiles.
 
 Source: https://platform.openai.com/docs/guides/images-vision, "Calculating costs", the figures of GPT-4o.
-Other models count otherwise; this reserves, and what the backend reports is billed.
+Other models count differently. The estimate is for reservations; bills use the backend's count.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, Final
 import imagesize
 
 LOW_TOKENS: Final = 85
-"""Of an image at low detail, and of any image before its tiles."""
+"""Tokens of an image at low detail, and the base of any image before its tiles."""
 TILE_TOKENS: Final = 170
 LARGEST: Final = LOW_TOKENS + 8 * TILE_TOKENS
-"""Of 2,048 by 768 pixels, the most that an image is scaled to."""
+"""Tokens of the largest scaled image, 2,048 by 768 pixels."""
 _HEAD: Final = 128 << 10
-"""Characters of base64 in which the size is looked for."""
+"""Characters of base64 that are searched for the image's size."""
 
 
 def image_tokens(image: Mapping[str, Any]) -> int:
-    """Tokens of a chat's `image_url` object; of one behind a URL those of the largest image."""
+    """Return the tokens of a chat's `image_url` object; an image behind a URL counts as the largest."""
     if image.get("detail") == "low":
         return LOW_TOKENS
     width, height = _size(image.get("url"))
@@ -38,7 +38,7 @@ def image_tokens(image: Mapping[str, Any]) -> int:
 
 
 def _size(url: object) -> tuple[int, int]:
-    """Width and height in pixels of an image in a data URL, -1 where they cannot be told."""
+    """Return width and height in pixels of an image in a data URL, -1 where they are unknown."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return -1, -1
     try:

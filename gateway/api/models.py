@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what the key may call."""
+"""`GET /v1/models` and `/v1/models/{id}`: the models that the key may call."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gateway.routing import Caller, callable_models, resolve
 
 
 def list_models(table: RouteTable, caller: Caller) -> dict[str, Any]:
-    """OpenAI's list object."""
+    """Return OpenAI's list object."""
     models = callable_models(table, caller.tenant, allowed=caller.models)
     return {"object": "list", "data": [_model(table, caller.tenant, name, base) for name, base in models]}
 
 
 def get_model(table: RouteTable, caller: Caller, name: str) -> dict[str, Any]:
-    """OpenAI's model object; `@v<n>` names are understood though they are not listed.
+    """Return OpenAI's model object; `@v<n>` names are accepted though they are not listed.
 
     Raises:
-        ModelNotFound: unknown, another tenant's, or not for this key.
+        ModelNotFound: unknown, another tenant's, or not permitted to this key.
     """
     tenant = caller.tenant
     for listed, base in callable_models(table, tenant, allowed=caller.models):

@@ -1,4 +1,4 @@
-"""What a request reads: one text, one list of token ids, or a list of either; and about how many tokens."""
+"""Prompts of a request: a text, a list of token ids, or a list of either, with a token estimate."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import orjson
 from gateway.api.image_tokens import image_tokens
 
 MAX_PROMPTS: Final = 256
-"""Prompts of one completion request."""
+"""Most prompts of one completion request."""
 MAX_SEQUENCES: Final = 256
-"""Prompts times choices of one completion request."""
+"""Most prompts times choices of one completion request."""
 MAX_INPUTS: Final = 2048
-"""Inputs of one embeddings request, as OpenAI takes them."""
+"""Most inputs of one embeddings request, as at OpenAI."""
 MAX_TOKENS: Final = 1 << 20
 BYTES_A_TOKEN: Final = 4
 """For estimates, before or without a backend's count."""
 MESSAGE_TOKENS: Final = 4
-"""What a chat template puts around a message."""
+"""Tokens that a chat template adds around a message."""
 
 
 def check_prompts(value: Any, most: int) -> str | None:
-    """Says what was expected when `value` is not one prompt or a list of at most `most`, all of one kind."""
+    """Return what was expected if `value` is not one prompt or up to `most` prompts of one kind."""
     prompts = prompts_of(value)
     right = 0 < len(prompts) <= most and value != ""
     if right and all(type(prompt) is str for prompt in prompts):
@@ -34,7 +34,7 @@ def check_prompts(value: Any, most: int) -> str | None:
 
 
 def prompts_of(value: Any) -> list[Any]:
-    """The prompts as a list; a list of numbers is one prompt."""
+    """Return the prompts as a list; a list of numbers is one prompt."""
     if isinstance(value, list) and not (value and type(value[0]) is int):
         return value
     return [value]
@@ -46,12 +46,12 @@ def _are_ids(value: Any) -> bool:
 
 
 def num_prompts(parameters: Mapping[str, Any]) -> int:
-    """How many prompts a checked request has; a chat has one."""
+    """Return the number of prompts in a checked request; a chat has one."""
     return len(prompts_of(parameters.get("prompt") or parameters.get("input")))
 
 
 def estimate_tokens(parameters: Mapping[str, Any]) -> int:
-    """Prompt tokens of a checked request: ids are counted, of text four bytes are taken for a token."""
+    """Estimate the prompt tokens of a checked request: ids are counted, text is four bytes a token."""
     prompts = parameters.get("prompt") or parameters.get("input")
     if prompts is None:
         tools = parameters.get("tools")
@@ -73,7 +73,7 @@ def _message_tokens(message: Mapping[str, Any]) -> int:
 
 
 def _part_tokens(part: object) -> int:
-    """Tokens of a text or an image; of any other kind those of its JSON."""
+    """Estimate the tokens of a text or image part; any other kind counts by its JSON."""
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(part, dict) and kind == "image_url" and isinstance(part.get("image_url"), dict):
         return image_tokens(part["image_url"])

@@ -1,7 +1,7 @@
-"""Which request parameters the API takes, and within what bounds.
+"""The API's request parameters and their bounds.
 
-An allow-list: what is not named here is refused by name, so nothing that a backend happens to
-understand (a cache salt, an adapter, a template, a URL) can be reached from outside.
+This is an allow-list: a parameter that is not named here is refused. So clients cannot reach anything else
+that a backend happens to understand, such as a cache salt, an adapter, a template or a URL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gateway.errors import BadRequest, MissingParameter, UnknownParameter
 
 MAX_CHOICES: Final = 128
 MAX_PARTS: Final = 200_000
-"""Lists, objects and strings of a body: each costs a hundred times the byte or two that it is sent as."""
+"""Most lists, objects and strings of a body: each costs a hundred times its one or two bytes."""
 
 _COMMON: Final[Mapping[str, Check]] = {
     "stream": boolean,
@@ -111,7 +111,7 @@ IGNORED: Final = frozenset(
         "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
     }
 )  # fmt: skip
-"""OpenAI's parameters without a meaning here that clients send by habit; they are not passed on."""
+"""OpenAI's parameters that clients send by habit and that have no effect here; they are not passed on."""
 _OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
 Dropped = Callable[[str], Collection[str]]
 """Returns the parameters to remove from a request, by the model that the request names."""
@@ -123,11 +123,11 @@ class Call:
     """A checked request.
 
     Attributes:
-        path: where it goes to at the backend: CHAT, COMPLETIONS or EMBEDDINGS.
-        stream: whether the client wants events.
-        parameters: what to pass on; without model, stream and stream_options, which the gateway sets.
-        view: which usage a streaming client sees.
-        user: whom the caller asks for, as far as it says so; not passed on.
+        path: the backend's path: CHAT, COMPLETIONS or EMBEDDINGS.
+        stream: True if the client wants events.
+        parameters: parameters to pass on, without model, stream and stream_options, which the gateway sets.
+        view: the usage that a streaming client sees.
+        user: the caller's end user, if it is stated; not passed on.
     """
 
     path: str
@@ -140,32 +140,32 @@ class Call:
 
     @property
     def prompt_estimate(self) -> int:
-        """Its prompt tokens as `estimate_tokens` has them, computed once."""
+        """Prompt tokens by `estimate_tokens`, computed once."""
         if self._prompt_estimate is None:
             self._prompt_estimate = estimate_tokens(self.parameters)
         return self._prompt_estimate
 
     @property
     def streams(self) -> bool:
-        """True when the backend is asked for events.
+        """True if the backend is asked for events.
 
-        That includes answers that the client wants whole, so that usage is known when the client hangs up.
+        Answers that the client wants whole are included, so that usage is known when the client hangs up.
         Requests for log probabilities of the prompt are the exception: vLLM refuses to stream them.
         """
         return self.stream or (self.path != EMBEDDINGS and "prompt_logprobs" not in self.parameters)
 
 
 def drop_nothing(model: str) -> Collection[str]:
-    """Return no parameters: every one is checked."""
+    """Drop no parameters, so that every one is checked."""
     return ()
 
 
 def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
-    """Checks a request body for `path`, without the parameters that `dropped` names for its model.
+    """Check a request body for `path`, without the parameters that `dropped` names for its model.
 
     Raises:
         BadRequest: not a JSON object, or a malformed parameter, named in the message.
-        MissingParameter: the model, or what it shall read, is not there.
+        MissingParameter: the model or the prompt is missing.
         UnknownParameter: a parameter that is not on the list.
     """
     model, value = parse_object(body, dropped)
@@ -179,7 +179,7 @@ def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
 
 
 def parse_object(body: bytes, dropped: Dropped) -> tuple[str, dict[str, Any]]:
-    """The model's name and the parameters that are not dropped. Raises BadRequest, MissingParameter."""
+    """Return the model's name and the remaining parameters. Raises BadRequest, MissingParameter."""
     if len(body) > MAX_PARTS and _too_many_parts(body):
         raise BadRequest(
             f"The body holds more than {MAX_PARTS} lists, objects and strings. Send less of them."
@@ -201,23 +201,23 @@ def parse_object(body: bytes, dropped: Dropped) -> tuple[str, dict[str, Any]]:
 
 
 def user_of(value: Mapping[str, Any]) -> str:
-    """Whom the caller asks for, as far as it says so."""
+    """Return the caller's end user, or "" if it is not stated."""
     user = value.get("user") or value.get("safety_identifier")
     return user if isinstance(user, str) else ""
 
 
 def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that are not null, each within its bounds.
+    """Return the parameters that are not null, each within its bounds.
 
     Raises:
-        BadRequest: one is not.
+        BadRequest: a parameter is out of bounds.
         MissingParameter: `required` is missing.
-        UnknownParameter: one is not on the list.
+        UnknownParameter: a parameter is not on the list.
     """
     parameters: dict[str, Any] = {}
     for name, item in value.items():
         if item is None:
-            continue  # the default: clients send null for what they know and do not use
+            continue  # clients send null for parameters that they do not use
         check = checks.get(name)
         if check is None:
             if name not in IGNORED:
@@ -245,10 +245,10 @@ def _refuse_conflicts(path: str, parameters: Mapping[str, Any]) -> None:
 
 
 def _too_many_parts(body: bytes) -> bool:
-    """Whether JSON holds more than MAX_PARTS lists, objects and strings, in a few passes over its bytes."""
+    """Return True if JSON holds more than MAX_PARTS lists, objects and strings; takes a few passes."""
     if body.count(b"[") + body.count(b"{") + body.count(b'"') <= MAX_PARTS:
         return False
-    # A text may be full of brackets, and of quotation marks, which are escaped in it.
+    # A text may be full of brackets, and of escaped quotation marks.
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     quotes = bare.count(b'"')
     if quotes > 2 * MAX_PARTS:

@@ -1,8 +1,7 @@
-"""Server-sent events as bytes: passes a backend's stream on, reads usage, cuts what was not asked for.
+"""Server-sent events as bytes: passes a stream on, reads its usage, and removes usage that was not requested.
 
-Nothing is decoded save the newest `usage` object of what has arrived. In JSON a quotation mark inside
-a string is escaped, so the bytes `"usage":` or `"model":"x"` can only be a key: that makes searching
-the bytes as right as parsing them.
+Only the newest `usage` object of a block is decoded. Inside a JSON string a quotation mark is escaped, so the
+bytes `"usage":` or `"model":"x"` can only be a key. Searching the bytes is therefore as exact as parsing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contracts.prompt_progress import PROMPT_PROGRESS
 from gateway.api.usage import Usage, text_bytes
 
 MAX_EVENT_BYTES: Final = 4 << 20
-"""A single event larger than this is taken for a broken backend."""
+"""A larger single event counts as a broken backend."""
 
 _USAGE: Final = rb'"usage"\s*:\s*'
 _OBJECT: Final = rb"\{[^{}\n]*+(?:\{[^{}\n]*+\}[^{}\n]*+)*+\}"
@@ -40,7 +39,7 @@ _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
 
 
 class UsageView(enum.Enum):
-    """Which usage the client asked to see."""
+    """The usage that the client asked to see."""
 
     HIDDEN = "hidden"
     FINAL = "final"
@@ -51,17 +50,17 @@ class EventStream:
     """Follows one stream of a backend.
 
     Attributes:
-        usage: what has been reported so far.
+        usage: the usage reported so far.
         events: events with data that passed before any usage was reported.
-        text_bytes: bytes of what the model wrote by then, for an estimate when no usage is reported.
+        text_bytes: bytes of the model's text in those events, for an estimate when no usage is reported.
         done: True once `[DONE]` has passed.
-        failed: True once the backend has told of an error; its event is not passed on.
-        error: what it told.
+        failed: True once the backend has reported an error; its event is not passed on.
+        error: the reported error.
         last_usage: the newest `usage` object, as the backend wrote it; None before the first.
     """
 
     def __init__(self, usage: Usage, view: UsageView, renamed: tuple[str, str] | None = None) -> None:
-        """`renamed` is (name that the backend gives the model, name that the client shall see)."""
+        """`renamed` is (the backend's model name, the client's model name)."""
         self.usage = usage
         self.events = 0
         self.text_bytes = 0
@@ -76,7 +75,7 @@ class EventStream:
         self._names = None if renamed is None or renamed[0] == renamed[1] else _names(*renamed)
 
     def feed(self, chunk: bytes) -> bytes:
-        """What to send on for the bytes `chunk`: whole events only; the rest waits for its end.
+        """Return the complete events to pass on after `chunk`; an incomplete event is kept until its end.
 
         Raises:
             ValueError: an event exceeds MAX_EVENT_BYTES, or is nested deeper than JSON can be written.
@@ -100,12 +99,12 @@ class EventStream:
         if block.startswith(PROMPT_PROGRESS):
             block = self._read_progress(block)
         done = block.rfind(b"[DONE]")
-        # What ends a stream stands at its end: a short search there first.
+        # `[DONE]` stands at a block's end, so a short search there comes first.
         if done >= 0 and (match := _DONE.search(block, max(0, done - 8)) or _DONE.search(block)):
             self.done = True
             end = _EVENT_END.search(block, match.end())
             block = block[: end.end() if end else len(block)]
-        # `rfind`, also where mostly nothing is found: CPython searches up to five times as fast from behind.
+        # `rfind` is used even where it mostly fails: CPython searches up to five times as fast from the end.
         if block.rfind(b'"error"') >= 0:
             block = self._read_error(block)
         at = block.rfind(b'"usage"')
@@ -126,7 +125,7 @@ class EventStream:
     def _read_usage(self, block: bytes, at: int) -> None:
         match = _USAGE_OBJECT.match(block, at)
         if match is None:
-            # The newest is null, or the end of a text: look at them all.
+            # The newest is null, or the end of a text: search through all of them.
             match = max(_USAGE_OBJECT.finditer(block), key=re.Match.start, default=None)
         if match is not None:
             try:
@@ -136,7 +135,7 @@ class EventStream:
             self.usage.take(self.last_usage or {})
 
     def _read_progress(self, block: bytes) -> bytes:
-        """`block` without the worker's comments on how much of the prompt it has read."""
+        """Remove the worker's comments on prompt progress from `block`, and record their usage."""
         while block.startswith(PROMPT_PROGRESS):
             comment, _, block = block.partition(b"\n\n")
             counts = orjson.loads(comment.removeprefix(PROMPT_PROGRESS))
@@ -145,7 +144,7 @@ class EventStream:
         return block
 
     def _add_usage(self, block: bytes) -> bytes:
-        """Inserts OpenAI's final usage chunk when the backend sent usage together with the last choice."""
+        """Insert OpenAI's final usage chunk when the backend sent usage together with the last choice."""
         heads = [data for data in event_data(self._newest) + event_data(block) if data.startswith(b"{")]
         head = orjson.loads(heads[-1]) if heads else {}
         usage = self.usage
@@ -171,7 +170,7 @@ class EventStream:
         stop = end.end() if end else len(block)
         if _USAGE_OBJECT.search(block, start, stop) is None:
             return self._cut_each(block)
-        # OpenAI's final chunk has no choices and the whole usage: it is kept only for those who asked.
+        # OpenAI's final chunk has no choices and the whole usage: only clients that asked for it get it.
         self._ended_with_usage = True
         kept = block[start:stop] if self._view is UsageView.FINAL else b""
         return self._cut_each(block[:start]) + kept + self._cut_each(block[stop:])
@@ -203,9 +202,9 @@ class EventStream:
 
 
 def _event_start(block: bytes, at: int) -> int:
-    """Where the event begins that byte `at` belongs to."""
+    """Return the start of the event that contains byte `at`."""
     start = max(0, block.rfind(b"\n\n", 0, at))
-    # In a stream without it the other form is looked for in this event alone.
+    # A stream with `\n\n` needs a search for the other form only within this event.
     other = block.rfind(b"\n\r\n", start, at)
     if other >= 0:
         return other + 3
@@ -226,7 +225,7 @@ def _without_usage(match: re.Match[bytes]) -> bytes:
 
 
 class _Names:
-    """Puts the client's name of a model in the place of the backend's, in every spelling of the key."""
+    """Replaces the backend's name of a model by the client's, in every spelling of the key."""
 
     __slots__ = ("_name", "_rare", "_shown", "_usual")
 
@@ -236,11 +235,11 @@ class _Names:
         self._rare = re.compile(rb'"model"\s*:\s*' + re.escape(self._name))
 
     def rename(self, block: bytes) -> bytes:
-        # All of them: something between, such as a proxy, may write some events of a stream anew.
+        # Try all spellings: something between, such as a proxy, may rewrite some events of a stream.
         for spelled in self._usual:
             pieces = block.split(spelled)
             if len(pieces) > 1:
-                # Half again as fast as `replace`, which counts first.
+                # Join is half again as fast as `replace`, which counts first.
                 block = self._shown.join(pieces)
             if self._name not in block:
                 return block
@@ -251,20 +250,20 @@ _names: Final = functools.lru_cache(maxsize=4096)(_Names)
 
 
 def event_data(block: bytes) -> list[bytes]:
-    """The `data` of each event in a block of whole events."""
+    """Return the `data` of each event in a block of whole events."""
     # A regular expression takes five times as long.
     return [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
 
 
 def told_error(value: object) -> object:
-    """The error object in a backend's JSON, in OpenAI's form or vLLM's older one; None when there is none."""
+    """Return the error object in a backend's JSON, in OpenAI's form or vLLM's older one; None without one."""
     if not isinstance(value, dict):
         return None
     return value if value.get("object") == "error" else value.get("error")
 
 
 def find_usage(body: bytes) -> Mapping[str, Any] | None:
-    """The `usage` object of a whole answer, found by its bytes; None when there is none."""
+    """Return the `usage` object of a whole answer, found by its bytes; None if there is none."""
     match = _USAGE_OBJECT.match(body, max(0, body.rfind(b'"usage"')))
     try:
         return orjson.loads(match[1]) if match else None
@@ -273,5 +272,5 @@ def find_usage(body: bytes) -> Mapping[str, Any] | None:
 
 
 def rename_model(body: bytes, renamed: tuple[str, str] | None) -> bytes:
-    """`body` with the backend's model name replaced by the client's, for responses that do not stream."""
+    """Replace the backend's model name by the client's in the body of a response that does not stream."""
     return body if renamed is None or renamed[0] == renamed[1] else _names(*renamed).rename(body)

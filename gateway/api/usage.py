@@ -1,12 +1,12 @@
-"""Tokens of an answer: as its backend reports them, or counted from its text where it reports none.
+"""Tokens of an answer: the backend's report, or an estimate from its text where there is none.
 
-| a backend's `usage` | is billed as |
+| a backend's `usage` | billed as |
 |---|---|
 | whole numbers, also spelled `11.0` or `"11"`; `input_tokens` and `output_tokens` | what it says |
 | `completion_tokens` missing, `total_tokens` there | their difference |
-| a count missing, null, negative, broken or beyond MAX_REPORTED; no prompt tokens | not at all |
+| a count missing, null, negative, broken or beyond MAX_REPORTED; no prompt tokens | not used |
 
-What is not taken is estimated from the text, and the usage event says so.
+An unused report is replaced by an estimate from the text, and the usage event says so.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import orjson
 from gateway.api.prompts import BYTES_A_TOKEN, MAX_SEQUENCES, MAX_TOKENS
 
 MAX_REPORTED: Final = MAX_SEQUENCES * MAX_TOKENS
-"""Tokens: no request that is taken can use more."""
+"""Most tokens that one accepted request can use."""
 _TEXT: Final = re.compile(
     rb'"(?:content|text|arguments|name|refusal|reasoning_content|reasoning)"\s*:\s*"((?:[^"\\]++|\\.)*+)"'
 )
-"""What a model writes, in whole answers and in events alike: a quotation mark within a text is escaped."""
+"""Matches the model's text in whole answers and in events; a quotation mark within a text is escaped."""
 
 
 class Usage:
-    """Tokens that the backend has reported so far. `reported` turns true with the first report."""
+    """Tokens that the backend has reported so far. `reported` is True after the first report."""
 
     __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reported")
 
@@ -39,11 +39,11 @@ class Usage:
         self.reported = False
 
     def clear(self) -> None:
-        """As if nothing had been reported."""
+        """Reset to the state before any report."""
         self.__init__()  # type: ignore[misc]
 
     def take(self, usage: Mapping[str, Any]) -> None:
-        """Takes over a `usage` object if its counts are valid; counts never fall."""
+        """Apply a `usage` object if its counts are valid; counts never fall."""
         counts = read_usage(usage)
         if counts is None:
             return
@@ -55,13 +55,13 @@ class Usage:
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """(prompt tokens, cached ones among them, completion tokens); None when a count is missing or invalid."""
+    """Return (prompt tokens, cached tokens among them, completion tokens); None if a count is invalid."""
     prompt = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
     given = usage.get("completion_tokens", usage.get("output_tokens"))
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
     cached = token_count((details.get("cached_tokens") if isinstance(details, dict) else None) or 0)
     if given is None and prompt is not None:
-        # Of embeddings there are none, and some servers name the sum alone.
+        # Embeddings have no completion tokens, and some servers state only the total.
         total = token_count(usage.get("total_tokens"))
         given = None if total is None else total - prompt
     completion = token_count(given)
@@ -71,7 +71,7 @@ def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
 
 
 def token_count(value: object) -> int | None:
-    """A number of tokens as servers spell it; None for anything else."""
+    """Parse a token count in any server's spelling; None for anything else."""
     if isinstance(value, str):
         value = int(value) if len(value) < 12 and value.isascii() and value.isdecimal() else None
     elif isinstance(value, float) and value.is_integer():
@@ -80,7 +80,7 @@ def token_count(value: object) -> int | None:
 
 
 def text_bytes(answer: bytes) -> int:
-    """Bytes, in UTF-8, of all that a model wrote: of the JSON of a whole answer, or of a stream's events."""
+    """Return the UTF-8 bytes of the model's text in a whole answer's JSON, or in a stream's events."""
     return sum(len(_unescaped(text)) if b"\\" in text else len(text) for text in _TEXT.findall(answer))
 
 
@@ -92,5 +92,5 @@ def _unescaped(text: bytes) -> bytes:
 
 
 def estimate_completion(answer_bytes: int) -> int:
-    """Tokens of an answer whose text has so many bytes."""
+    """Estimate the tokens of an answer from its text's bytes."""
     return -(-answer_bytes // BYTES_A_TOKEN)

@@ -1,6 +1,6 @@
-"""One answer out of the events of a stream, for clients that want it whole.
+"""Assembles the events of a stream into one answer, for clients that want it whole.
 
-Backends are asked for events also then: so what was used is known when a client hangs up.
+Backends stream in that case too, so that usage is known when a client hangs up.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import orjson
 from gateway.api.sse import event_data
 
 MAX_BYTES: Final = 64 << 20
-"""Of the events of one answer: 128 choices of 1,000 tokens with log probabilities."""
+"""Most bytes of one answer's events: 128 choices of 1,000 tokens with log probabilities."""
 _LIVE: Final = frozenset({"content", "reasoning_content", "reasoning", "refusal", "text", "arguments"})
-"""Texts that come in pieces; any other text is told once, or again."""
+"""Texts that come in pieces; any other text comes once, or is repeated."""
 _TEXT_BEGINS: Final = {name: re.compile(rb'"%b"\s*:\s*"' % name.encode()) for name in _LIVE}
 _TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
-"""Between the quotation marks of a JSON string."""
+"""Matches the inside of a JSON string."""
 _LOOKED_AT_BYTES: Final = 32 << 10
-"""Of the events searched at once for those like the one before: if few are, little was searched in vain."""
+"""Bytes of events searched at once for a repeated template; if few match, little was searched in vain."""
 _MALFORMED: Final = (AttributeError, KeyError, RecursionError, TypeError)
-"""What reading an event raises whose values have other types than OpenAI's."""
+"""Errors of reading an event whose values have other types than OpenAI's."""
 
 
 class WholeAnswer:
-    """Takes a stream's events, and gives the body that a backend would have answered without `stream`.
+    """Collects a stream's events, and returns the body that a backend would have sent without `stream`.
 
     Log probabilities are kept as JSON: as objects they would take ten times the memory.
     """
@@ -40,10 +40,10 @@ class WholeAnswer:
         self._template: _EventTemplate | None = None
 
     def take(self, events: bytes) -> None:
-        """Takes whole events.
+        """Add whole events.
 
         Raises:
-            ValueError: one is no JSON object of OpenAI's, or the answer exceeds MAX_BYTES.
+            ValueError: an event is not OpenAI's JSON object, or the answer exceeds MAX_BYTES.
         """
         self._size += len(events)
         if self._size > MAX_BYTES:
@@ -68,7 +68,7 @@ class WholeAnswer:
         """Return the answer's JSON, with the backend's `usage`.
 
         Raises:
-            ValueError: the events do not fit together, or hold a value that no JSON writer takes.
+            ValueError: the events do not fit together, or hold a value that the JSON writer refuses.
         """
         try:
             return self._body(usage)
@@ -125,15 +125,15 @@ class WholeAnswer:
 
 
 class _EventTemplate:
-    """The bytes around the text of an event. Most events of a stream differ in the text alone.
+    """The bytes around the text of an event. Most events of a stream differ only in the text.
 
-    Their texts are cut out and read together, which takes a third of the time of parsing each event.
+    The texts are cut out and parsed together, in a third of the time of parsing each event.
     """
 
     __slots__ = ("_between", "_head", "_kept", "_tail")
 
     def __init__(self, head: bytes, tail: bytes, kept: list[str]) -> None:
-        """`head` and `tail` are the bytes around a text, `kept` is where texts go."""
+        """`head` and `tail` are the bytes around a text; texts are appended to `kept`."""
         self._head, self._tail, self._kept = head, tail, kept
         self._between = tail + head
 
@@ -145,7 +145,7 @@ class _EventTemplate:
         message: Mapping[str, Any] | None,
         whole: Mapping[str, Any],
     ) -> Self | None:
-        """The template of `data`, whose choice was merged into `whole`; None if it has more than a text."""
+        """Return the template of `data`, whose choice is in `whole`; None if it has more than a text."""
         items = [*choice.items(), *(message or {}).items()]
         texts = [(name, item) for name, item in items if name in _LIVE and item]
         if len(texts) != 1 or any(isinstance(item, list | dict) for _, item in items):
@@ -159,7 +159,7 @@ class _EventTemplate:
         return written and cls(b"data: " + data[: written.start()], data[written.end() :] + b"\n\n", kept)
 
     def take(self, events: bytes, at: int) -> int:
-        """Adds the texts of the events from byte `at` on, as far as they fit; returns the length of those.
+        """Add the texts of the events from byte `at` on that fit the template; return those events' length.
 
         Raises:
             ValueError: a text is no JSON string.
@@ -178,7 +178,7 @@ class _EventTemplate:
 
 
 def _merge(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
-    """Adds what a piece of a choice tells; texts that come in pieces stay lists of them until the end."""
+    """Merge a piece of a choice; texts that come in pieces stay lists until the end."""
     for name, item in piece.items():
         if item is None or (item == "" and name not in _LIVE):
             continue
@@ -196,7 +196,7 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
 
 def _merge_calls(calls: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> None:
     for piece in pieces:
-        # Some servers give whole calls, without an index.
+        # Some servers send whole calls, without an index.
         index = piece.get("index", len(calls))
         known = next((call for call in calls if call.get("index") == index), None)
         if known is None:

@@ -1,1 +1,1 @@
-"""What serves tokens: one file per kind of copy, named as `CopyRoute.kind`."""
+"""Backends, which serve tokens: one file per kind of copy, named as `CopyRoute.kind`."""

@@ -1,4 +1,4 @@
-"""The contract between the gateway and what serves tokens."""
+"""The contract between the gateway and its backends."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class BackendRequest:
 
     Attributes:
         call: the checked client request.
-        resolution: base model and adapter that it goes to.
-        copy: where to.
-        request_id: the gateway's own; the backend logs under it.
-        cache_salt: hex, the tenant's: keeps prefix caches of tenants apart.
-        tenant: whose request it is, for a backend that shares itself fairly among tenants.
+        resolution: base model and adapter to serve.
+        copy: the copy to call.
+        request_id: the gateway's own; the backend logs it.
+        cache_salt: hex, the tenant's; separates the tenants' prefix caches.
+        tenant: the tenant, for a backend that schedules fairly among tenants.
         weight: the tenant's share relative to others'.
         urgency: higher goes first where requests wait; 0 is ordinary.
         traceparent: W3C's header of the attempt's span, "" when it is not traced.
-        hold_seconds: how long it may wait for the copy to start; 0 where something else may answer.
-        check: raises the GatewayError that the request would get by now; to be asked after a wait.
+        hold_seconds: how long to wait for the copy to start; 0 where another copy may answer.
+        check: raises the GatewayError that the request would get now; called after a wait.
     """
 
     call: Call
@@ -42,7 +42,7 @@ class BackendRequest:
     check: Callable[[Resolution], None] = field(default=lambda resolution: None)
 
     def origin(self) -> dict[str, Any]:
-        """Whose request it is, as fields of the bundled worker's API; what is ordinary is left out."""
+        """Return the tenant, weight and priority as fields of the worker's API, without defaults."""
         fields: dict[str, Any] = {"tenant": self.tenant}
         if self.weight != 1:
             fields["tenant_weight"] = self.weight
@@ -52,16 +52,16 @@ class BackendRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By which the backend's logs and traces name the request."""
+        """Return headers with the request's ids for the backend's logs and traces."""
         traced = {"traceparent": self.traceparent} if self.traceparent else {}
         return {"x-request-id": self.request_id, **traced}
 
 
 class BackendStream(Protocol):
-    """An answer with HTTP 200 that has begun: server-sent events if `Call.streams`, else one JSON body."""
+    """A started answer with HTTP 200: server-sent events if `Call.streams`, else one JSON body."""
 
     async def read(self) -> bytes:
-        """What has arrived, at least one byte; b"" at the end.
+        """Return the available bytes, at least one; b"" at the end.
 
         Raises:
             UpstreamBroken: the connection broke.
@@ -69,17 +69,17 @@ class BackendStream(Protocol):
         """
 
     def close(self) -> None:
-        """Cancels the backend's work if the end has not been read. Never fails or waits."""
+        """Cancel the backend's work if the end has not been read. Never fails or waits."""
 
 
 class Backend(Protocol):
-    """A kind of backend: one verb and a close."""
+    """A kind of backend."""
 
     def model_name(self, request: BackendRequest) -> str:
-        """What the backend calls the model in its answers."""
+        """Return the backend's name for the model in its answers."""
 
     async def stream(self, request: BackendRequest) -> BackendStream:
-        """Starts `request`.
+        """Start `request`.
 
         Raises:
             BadRequest: this kind of copy does not take such a request; nothing was sent.
@@ -92,4 +92,4 @@ class Backend(Protocol):
         """
 
     async def close(self) -> None:
-        """Closes idle connections."""
+        """Close idle connections."""

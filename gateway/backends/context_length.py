@@ -1,6 +1,6 @@
-"""Recognises a backend's refusal of a request that is longer than the model's context.
+"""Recognises a backend's refusal of a request that exceeds the model's context.
 
-Servers word it in their own ways; clients (litellm, LangChain) go by OpenAI's words and code.
+Servers word it in their own ways; clients (litellm, LangChain) rely on OpenAI's text and code.
 
 | server | words |
 |---|---|
@@ -32,7 +32,7 @@ _TOO_LONG: Final = tuple(
 
 
 def describe_overflow(text: str, code: object = None) -> str | None:
-    """Return a refusal in OpenAI's words alone; None if the backend's is about something else.
+    """Return the refusal in OpenAI's words; None if the backend refused for another reason.
 
     Args:
         text: the backend's message.
@@ -50,6 +50,6 @@ def describe_overflow(text: str, code: object = None) -> str | None:
 
 
 def in_openai_words(text: str, code: object = None) -> str | None:
-    """Return a refusal in OpenAI's words, followed by the backend's; None if it is about something else."""
+    """Return a refusal in OpenAI's words, followed by the backend's; None if it has another reason."""
     summary = describe_overflow(text, code)
     return text if summary is not None and _KNOWN in text.lower() else summary and f"{summary} ({text})"

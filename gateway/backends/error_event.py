@@ -1,4 +1,4 @@
-"""What a backend's error in the middle of a stream means: to the client in our words, and for its copy.
+"""Translates a backend's error in mid-stream: to the client's error, and to a fault of the copy or none.
 
 | the backend's error | the client gets | it counts against the copy |
 |---|---|---|
@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 
 _INVALID: Final = frozenset({"invalid_request_error", "BadRequestError"})
 _TIMEOUTS: Final = frozenset({"timeout", "deadline_exceeded"})
-"""The worker's codes, as is the next."""
+"""The worker's own codes, as is _GENERATION."""
 _GENERATION: Final = "generation_failed"
 
 
 def stream_error(error: object, request_id: str) -> GatewayError:
-    """What to end a stream with for the `error` of a backend's event; UpstreamBroken is the copy's fault."""
+    """Return the error that ends a stream after a backend's `error` event; UpstreamBroken blames the copy."""
     fields = error if isinstance(error, dict) else {}
     code, kind = str(fields.get("code")), str(fields.get("type"))
-    # Its text may tell of paths, and repeat the prompt: it stays with the backend, as that of a 500 does.
+    # The text may hold paths and repeat the prompt, so it is not passed on, as with a 500.
     logger.warning(
         "request %s: the backend ended its stream: code %.100r, type %.100r", request_id, code, kind
     )
@@ -54,5 +54,5 @@ def stream_error(error: object, request_id: str) -> GatewayError:
 
 
 def _is_4xx(code: str) -> bool:
-    """Some servers give an HTTP status as the code."""
+    """Return True for an HTTP status 4xx, which some servers give as the code, except 429."""
     return len(code) == 3 and code.startswith("4") and code.isdecimal() and code != "429"

@@ -1,7 +1,7 @@
-"""What a SageMaker container answers, as OpenAI's server-sent events or body.
+"""Translates a SageMaker container's answer to OpenAI's server-sent events or body.
 
-LMI sends OpenAI's chunks as JSON lines with an empty line for `[DONE]`, or as server-sent events; an
-older handler or `inputs` gives lines of its own: `{"token", "generated_text", "details"}`. All are taken.
+LMI sends OpenAI's chunks as JSON lines with an empty line for `[DONE]`, or as server-sent events. An older
+handler, or `inputs`, sends lines of its own: `{"token", "generated_text", "details"}`. All are accepted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MODEL: Final = re.compile(rb'"model"\s*:\s*"[^"]*"')
 
 
 class LineTranslator:
-    """Follows one stream of a container, split at any byte."""
+    """Translates one container's stream, split at any byte."""
 
     def __init__(self, request_id: str, model: str, *, chat: bool) -> None:
-        """`model` is the name that every event shall carry."""
+        """`model` is the model name in every event."""
         self._head = _Head(request_id, model, chat)
         self._rest = b""
         self._sse: bool | None = None
@@ -36,10 +36,10 @@ class LineTranslator:
         self._renamed: tuple[bytes, bytes] | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """Server-sent events for the lines that `data` completes.
+        """Return server-sent events for the lines that `data` completes.
 
         Raises:
-            UpstreamFailed: a line is longer than MAX_LINE_BYTES or is nothing that a container sends.
+            UpstreamFailed: a line is longer than MAX_LINE_BYTES, or is in no known format.
         """
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
@@ -56,29 +56,29 @@ class LineTranslator:
         return self._chunks(data[:end]) or b"".join([self._event(line) for line in data[:end].splitlines()])
 
     def end(self) -> bytes:
-        """What is left to send when the stream has ended.
+        """Return the remaining events after the stream's end.
 
         Raises:
-            UpstreamFailed: it ended before the answer did.
+            UpstreamFailed: the stream ended before the answer did.
         """
         last = self._event(self._rest) if self._rest.strip() and not self._sse else b""
         self._rest = b""
         if self._sse:
-            # Passed on as it came: whether it was complete shows in its own [DONE].
+            # A server-sent stream is passed on unchanged; its own [DONE] shows that it was complete.
             return b""
         if not self._whole:
             raise UpstreamFailed("The backend ended its answer before it was complete.")
         return last + (b"" if self._ended else _DONE)
 
     def _chunks(self, lines: bytes) -> bytes:
-        """The events of lines that are all OpenAI's chunks, as one block: at half the cost; else b""."""
+        """Return one block of events if all lines are OpenAI's chunks, at half the cost; else b""."""
         block = lines.rstrip(b"\n")
         count = block.count(b"\n") + 1
         if block.count(b'"choices"') != count or b"\n\n" in block or b"\r" in block:
             return b""
         end = len(block)
         while end > 0:
-            # What counts is the last chunk that has choices: often the very last, or the one before.
+            # The last chunk with choices decides: it is often the very last, or the one before.
             start = block.rfind(b"\n", 0, end) + 1
             if _NO_CHOICES.search(block, start, end) is None:
                 self._whole = _FINISHED.search(block, start, end) is not None
@@ -89,7 +89,7 @@ class LineTranslator:
 
     def _event(self, line: bytes) -> bytes:
         if not line.strip():
-            # LMI's [DONE]. It is said at the end: a line may still follow.
+            # LMI's [DONE] is sent on at the end only: a line may still follow.
             self._whole = True
             return b""
         if b'"choices"' in line:
@@ -106,7 +106,7 @@ class LineTranslator:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, dict) and "token" not in value and isinstance(value.get("generated_text"), str):
-            # A container that does not stream.
+            # The container does not stream.
             value = {**value, "token": {"text": value["generated_text"]}}
         if isinstance(value, dict) and isinstance(value.get("token"), dict):
             self._whole = value.get("generated_text") is not None or bool(value.get("details"))
@@ -114,7 +114,7 @@ class LineTranslator:
         raise UpstreamFailed("The backend sent a line that is no part of an answer.")
 
     def _rename(self, lines: bytes) -> bytes:
-        """A container calls the model as it was started, not as the gateway asked."""
+        """Put the gateway's model name in place of the container's."""
         if self._renamed is None and (match := _MODEL.search(lines)):
             self._renamed = match[0], b'"model":' + orjson.dumps(self._head.model)
         if self._renamed is None or self._renamed[0] == self._renamed[1]:
@@ -123,7 +123,7 @@ class LineTranslator:
 
 
 def whole_answer(body: bytes, request_id: str, model: str, *, chat: bool) -> bytes:
-    """An answer that does not stream, in OpenAI's form.
+    """Translate an answer that does not stream to OpenAI's form.
 
     Raises:
         UpstreamFailed: the body is neither OpenAI's nor LMI's.
@@ -142,7 +142,7 @@ def whole_answer(body: bytes, request_id: str, model: str, *, chat: bool) -> byt
 
 
 class _Head:
-    """What every chunk of one answer begins with."""
+    """The fields that begin every chunk of one answer."""
 
     def __init__(self, request_id: str, model: str, chat: bool) -> None:
         self.model = model
@@ -155,7 +155,7 @@ class _Head:
         self._first = True
 
     def chunks(self, line: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """OpenAI's chunks for a line of LMI's own form."""
+        """Return OpenAI's chunks for a line in LMI's own format."""
         text, details = str(line["token"].get("text") or ""), line.get("details")
         ended = line.get("generated_text") is not None or bool(details)
         kind = "chat.completion.chunk" if self._chat else "text_completion"
@@ -190,7 +190,7 @@ def _reason(details: object) -> str:
 
 
 def _usage(details: object) -> dict[str, int] | None:
-    """Both counts or nothing: half a report would bill the other half as zero."""
+    """Return both counts or None: half a report would bill the other half as zero."""
     if not isinstance(details, dict):
         return None
     prompt, completion = details.get("input_length"), details.get("generated_tokens")
@@ -204,7 +204,7 @@ def _usage(details: object) -> dict[str, int] | None:
 
 
 def _error(value: Mapping[str, Any]) -> dict[str, Any]:
-    """LMI's `{"error": text, "code": 424}`, or OpenAI's own object, as OpenAI's."""
+    """Return OpenAI's error object for LMI's `{"error": text, "code": 424}` or for OpenAI's own."""
     error = value["error"]
     if isinstance(error, dict):
         return error

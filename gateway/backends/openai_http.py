@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenAIHttpBackend:
-    """Speaks plain OpenAI: the adapter is named by the model, the tenant's cache salt goes along."""
+    """Calls plain OpenAI: the model name selects the adapter, and the tenant's cache salt is included."""
 
     def __init__(self, upstream: Upstream, key: str) -> None:
         self._upstream = upstream
@@ -60,7 +60,7 @@ class OpenAIHttpBackend:
         return await self._upstream.open(url, orjson.dumps(body), headers, stream=request.call.stream)
 
     async def _load(self, request: BackendRequest, adapter: AdapterRef) -> None:
-        """Has vLLM load the adapter; many requests for it wait for one load.
+        """Have vLLM load the adapter; concurrent requests share one load.
 
         Raises:
             UpstreamFailed: vLLM refused.
@@ -69,7 +69,7 @@ class OpenAIHttpBackend:
         if (task := self._loads.get(key)) is None:
             task = self._loads[key] = asyncio.create_task(self._load_once(request, adapter))
             task.add_done_callback(lambda _: self._loads.pop(key, None))
-        # One client's hang-up must not end a load that others wait for.
+        # A client that hangs up must not end a load that others wait for.
         await asyncio.shield(task)
 
     async def _load_once(self, request: BackendRequest, adapter: AdapterRef) -> None:

@@ -35,19 +35,19 @@ from gateway.routing.waiting_room import WaitingRoom
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 6_291_456
-"""What the runtime takes."""
+"""Largest body of the runtime."""
 _INVOKED: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
-"""What `/invocations` of a container tells apart by the body alone."""
+"""Paths whose bodies `/invocations` of a container can tell apart."""
 _SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
 
 
 class SageMakerBackend:
-    """Speaks to containers that serve OpenAI's or LMI's bodies behind a SageMaker endpoint."""
+    """Calls containers that serve OpenAI's or LMI's bodies behind a SageMaker endpoint."""
 
     def __init__(
         self, upstream: Upstream, credentials: CredentialSource, room: WaitingRoom | None = None
     ) -> None:
-        """`room`: where requests wait for the first copy of a component; None refuses them at once."""
+        """Requests wait in `room` for a component's first copy; without a room they are refused at once."""
         self._upstream = upstream
         self._wakes = None if room is None else WakeCalls(room)
         self._credentials = credentials
@@ -76,13 +76,13 @@ class SageMakerBackend:
     async def _awake_answer(
         self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
     ) -> BackendStream | Refusal:
-        """The copy's answer; of one that sleeps, when it has woken, if the request may wait for it."""
+        """Return the copy's answer; if the copy sleeps, wait for it as long as the request may."""
         wakes, copy_id = self._wakes, request.copy.id
         if wakes is None:
             return await self._answer(request, target, body)
 
         async def ask(*, held: bool = True) -> BackendStream | Refusal | None:
-            # Each call that finds no copy is counted there, and what is counted brings one.
+            # SageMaker counts each call that finds no copy, and this count starts one.
             try:
                 answer = await self._answer(request, target, body)
             except (UpstreamUnreachable, UpstreamBroken):
@@ -101,7 +101,7 @@ class SageMakerBackend:
         if not wakes.asleep(copy_id) and (answer := await ask(held=False)) is not None:
             return answer
         if not request.hold_seconds:
-            # Something else may answer: the copy is left alone for a while.
+            # Another copy may answer, so this one is not called for a while.
             raise UpstreamBusy(CAPACITY_SECONDS)
         return await wakes.until(request, len(orjson.dumps(body)), ask)
 
@@ -137,7 +137,7 @@ class SageMakerBackend:
     async def _ask(
         self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
     ) -> BackendStream | Refusal:
-        """One call; a fault of AWS's own, or credentials that have just expired, get one more."""
+        """Call once, and once more after a transient fault of AWS or expired credentials."""
         data = orjson.dumps(body)
         if len(data) > MAX_BODY_BYTES:
             raise PayloadTooLarge(f"The request exceeds the {MAX_BODY_BYTES} bytes that SageMaker takes.")
@@ -190,14 +190,14 @@ class SageMakerBackend:
 
 
 def _of_sagemaker(answer: Refusal, target: SageMakerTarget) -> SageMakerRefusal | None:
-    """SageMaker's own refusal; None for a container's, which the OpenAI path passes on as it is."""
+    """Return SageMaker's own refusal; None for a container's, which the OpenAI path passes on unchanged."""
     if target.api == "openai" and "x-amzn-errortype" not in answer.headers:
         return None
     return SageMakerRefusal.read(answer)
 
 
 class SageMakerStream:
-    """The payload of an event stream as server-sent events."""
+    """Translates an event stream's payload to server-sent events."""
 
     __slots__ = ("_ended", "_failure", "_frames", "_lines", "_response")
 
@@ -229,7 +229,7 @@ class SageMakerStream:
         return b""
 
     def _take(self, data: bytes) -> bytes:
-        """What came before a failure is passed on, and billed; then the failure is raised."""
+        """Return the payload before a failure, which is billed; the failure is raised afterwards."""
         payload = []
         for message in self._frames.feed(data):
             if message.headers.get(":message-type") != "event":
@@ -268,7 +268,7 @@ class _Whole:
 
 
 def _stream_failure(message: Message) -> GatewayError:
-    """The error that an exception or error frame stands for."""
+    """Return the error for an exception or error frame."""
     headers = message.headers
     kind = str(headers.get(":exception-type") or headers.get(":error-code") or "error")
     try:
@@ -276,7 +276,7 @@ def _stream_failure(message: Message) -> GatewayError:
     except orjson.JSONDecodeError:
         detail = None
     code = detail.get("ErrorCode") if isinstance(detail, dict) else None
-    # Not the container's text, which may repeat the prompt.
+    # The container's text may repeat the prompt, so it is not logged.
     logger.warning("SageMaker ended a stream: %s, code %.100r", kind, code)
     if code == "ModelInvocationTimeExceeded":
         return UpstreamTimeout("The backend did not finish in the time that SageMaker allows.")
@@ -284,13 +284,13 @@ def _stream_failure(message: Message) -> GatewayError:
 
 
 def runtime_url(region: str) -> str:
-    """The region's public runtime."""
+    """Return the URL of the region's public runtime."""
     suffix = next((suffix for head, suffix in _SUFFIXES.items() if region.startswith(head)), "amazonaws.com")
     return f"https://runtime.sagemaker.{region}.{suffix}"
 
 
 def _component(request: BackendRequest, target: SageMakerTarget) -> str:
-    """The inference component to call: the adapter's own where adapters are components."""
+    """Return the inference component to call: the adapter's own where adapters are components."""
     adapter = request.resolution.adapter
     if adapter is None or target.adapters != "components":
         return target.component
@@ -298,10 +298,10 @@ def _component(request: BackendRequest, target: SageMakerTarget) -> str:
 
 
 def _routing(request: BackendRequest) -> dict[str, str]:
-    """Who asks, for SageMaker's logs and the container's; and one tenant's prompts to one instance.
+    """Return headers with the request id for logs, and the tenant's prefix id.
 
     PrefixAwareId matters to endpoints that route by prefix: tenants share no computed prefixes, so each
-    has an id of its own.
+    tenant has its own id.
     """
     headers = {
         "X-Amzn-SageMaker-Inference-Id": request.request_id,

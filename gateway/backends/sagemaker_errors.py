@@ -1,19 +1,19 @@
-"""SageMaker's refusals in the gateway's words.
+"""Translates SageMaker's refusals to the gateway's errors.
 
-| SageMaker says | the client gets | another copy may be tried |
+| SageMaker's error | the client gets | another copy may be tried |
 |---|---|---|
-| ModelError, container's 400, 413, 422 | the container's status and words | |
+| ModelError, container's 400, 413, 422 | the container's status and text | |
 | the same, 424: how LMI refuses a request | 400 | |
-| the same, 424 or ValidationError: the adapter is not there | 503 | yes; it is not the copy's fault |
+| the same, 424 or ValidationError: the adapter is missing | 503 | yes; it is not the copy's fault |
 | the same, 429 or 503 | 429, 503 | yes |
 | the same, 502, 504 or none | 502 | yes |
 | the same, any other | 502 | |
 | ValidationError: no capacity | 503 | yes |
-| ValidationError: the endpoint or base component is not there | 503 | yes |
+| ValidationError: the endpoint or base component is missing | 503 | yes |
 | ModelNotReadyException, ThrottlingException (the account's limit, not the tenant's) | 503 | yes |
 | ServiceUnavailable, InternalDependencyException | 503 | yes |
-| InternalFailure, AccessDeniedException and all else | 502, and the log says what | yes |
-| any other ValidationError | 502, and the log says what | |
+| InternalFailure, AccessDeniedException and all others | 502, with details in the log | yes |
+| any other ValidationError | 502, with details in the log | |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_CAPACITY: Final = re.compile(r"no capacity", re.I)
 _NOT_THERE: Final = re.compile(r"not found|could not find|does not exist|not in service", re.I)
 _LATER: Final = "The model cannot take requests at this moment; retry later."
 CAPACITY_SECONDS: Final = "10"
-"""A component that is scaled to zero takes minutes to return; requests meanwhile are what wakes it."""
+"""A component that is scaled to zero takes minutes to return, and only requests wake it."""
 _TOO_LARGE: Final = re.compile(r"(exceed|larger|limit).*\b(size|bytes|payload|body)\b", re.I)
 _NO_ADAPTER: Final = re.compile(
     r"adapter.{0,300}(not found|not registered|does not exist|unknown)", re.I | re.S
@@ -59,7 +59,7 @@ _BY_STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SageMakerRefusal:
-    """An answer of SageMaker's runtime with another status than 200."""
+    """An error response of SageMaker's runtime."""
 
     status: int
     code: str
@@ -82,7 +82,7 @@ class SageMakerRefusal:
 
     @property
     def transient(self) -> bool:
-        """A fault of AWS's own before anything ran: worth one more try at once."""
+        """A fault of AWS before the model ran: worth one immediate retry."""
         return self.code in _AGAIN
 
     @property
@@ -92,7 +92,7 @@ class SageMakerRefusal:
 
     @property
     def later(self) -> bool:
-        """It says nothing of the request or the copy, and may be over in a moment."""
+        """True if the refusal is unrelated to the request and the copy, and may pass in a moment."""
         return self.transient or self.code in _AWAY or self.code.startswith(("ModelNotReady", "Throttling"))
 
     @property
@@ -102,19 +102,19 @@ class SageMakerRefusal:
 
     @property
     def container(self) -> tuple[int, bytes] | None:
-        """What the container itself answered, if the refusal is its own."""
+        """The container's own status and body, if the container refused the request."""
         if self.code != "ModelError":
             return None
         status, text = self.detail.get("OriginalStatusCode"), self.detail.get("OriginalMessage")
         return (status if type(status) is int else 500), str(text or "").encode()
 
     def error(self, request_id: str, *, adapter: bool) -> GatewayError:
-        """What it means to the client; `adapter` says that an adapter's own component was called."""
+        """Return the client's error; `adapter` is True if an adapter's own component was called."""
         if self.container is not None:
             return _container_error(*self.container, request_id)
         if self.code == "ValidationError" and _TOO_LARGE.search(self.message):
             return PayloadTooLarge("The request is larger than SageMaker takes; shorten it.")
-        # The text may tell of accounts and roles: it is for the operator alone.
+        # The text may name accounts and roles, so only the operator's log gets it.
         logger.warning("request %s: SageMaker: %d %s: %s", request_id, self.status, self.code, self.message)
         if self.no_capacity:
             return UpstreamBusy(CAPACITY_SECONDS)
@@ -133,7 +133,7 @@ def _no_adapter() -> UpstreamBusy:
 
 
 def _container_error(status: int, body: bytes, request_id: str) -> GatewayError:
-    """`status` 0 means that the container did not answer."""
+    """Translate a container's error; `status` 0 means that the container did not answer."""
     if status == 424:
         message, param = _lmi_error(body)
         if param in _ADAPTER_PARAMS or _NO_ADAPTER.search(message):
@@ -145,7 +145,7 @@ def _container_error(status: int, body: bytes, request_id: str) -> GatewayError:
 
 
 def _lmi_error(body: bytes) -> tuple[str, str | None]:
-    """Message and parameter of LMI's `{"error": text, "code": 424}`."""
+    """Return message and parameter of LMI's `{"error": text, "code": 424}`."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""The HTTP client that all backends share: one POST, its errors in the gateway's words."""
+"""The HTTP client that all backends share: sends one POST, and translates its errors."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ logger = logging.getLogger(__name__)
 SILENCE_SECONDS: Final = 300.0
 """Longest wait for a stream's next byte: a long prompt in a long queue."""
 WHOLE_SECONDS: Final = 3600.0
-"""Longest wait for an answer that comes whole: it is silent until its last token. Hang-ups end it sooner."""
+"""Longest wait for an answer that does not stream, and so is silent until its last token. Hang-ups end it."""
 _ERROR_BYTES: Final = 64 << 10
 _CLIENTS: Final = frozenset({400, 413, 422, 429})
-"""What a backend says about the client's own request. All else is between the backend and the gateway."""
+"""Statuses about the client's own request. All others are between the backend and the gateway."""
 _CODES: Final = {
     400: "invalid_value", 413: "payload_too_large", 422: "invalid_value", 429: "rate_limit_exceeded"
 }  # fmt: skip
-"""Codes where a backend gives none, or its HTTP status, as vLLM does."""
+"""Error codes by status, for backends that give none, or only the status, as vLLM does."""
 _VLLM_TYPES: Final = frozenset({"BadRequestError", "BadRequest", "validation"})
 
 
 def backend_tls(ca: Path | None) -> ssl.SSLContext:
-    """How copies prove who they are: by a certificate for their name, of the system's authorities or of `ca`.
+    """Return the TLS context that verifies copies by the system's authorities and, if given, `ca`.
 
     Raises:
         OSError: `ca` cannot be read, or holds no certificate in PEM.
@@ -56,7 +56,7 @@ class Upstream:
     """A pool of connections to copies.
 
     Args:
-        tls: whom to believe behind `https://`; None for the system's authorities.
+        tls: context that verifies `https://` servers; None for the system's authorities.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Upstream:
     async def post(
         self, request: BackendRequest, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> UpstreamStream:
-        """Starts `request` at the path that the client called; see `Backend.stream` for what it raises."""
+        """Start `request` at the client's path; see `Backend.stream` for the errors."""
         headers = {**headers, "content-type": "application/json", **request.headers}
         url = request.copy.url + request.call.path
         response = await self.open(url, orjson.dumps(body), headers, stream=request.call.stream)
@@ -83,11 +83,11 @@ class Upstream:
     async def open(
         self, url: str, data: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> UpstreamStream | Refusal:
-        """Sends `data`; what comes back is HTTP 200 under way, or a refusal read to its end.
+        """Send `data`; return a started answer with HTTP 200, or a refusal read to its end.
 
         Args:
             url: percent-encoded, sent as it is.
-            stream: whether the client waits for events; else a server may be silent until its end.
+            stream: True if the client wants events; otherwise a server may be silent until its end.
 
         Raises:
             UpstreamUnreachable: nothing was sent.
@@ -110,7 +110,7 @@ class Upstream:
 
 
 class UpstreamStream:
-    """A response under way."""
+    """A started response."""
 
     __slots__ = ("_answer", "_client", "_silence")
 
@@ -132,7 +132,7 @@ class UpstreamStream:
             raise UpstreamBroken("The backend broke off in the middle of its answer.") from error
 
     def close(self) -> None:
-        # Once only: the connection may be another request's by then.
+        # Release only once: the connection may belong to another request by then.
         if self._answer is not None:
             self._client.release(self._answer)
             self._answer = None
@@ -140,19 +140,19 @@ class UpstreamStream:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A whole answer with another status than 200; names of headers in lower case."""
+    """A whole response with a status other than 200; header names are in lower case."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
 
     def error(self, request_id: str) -> GatewayError:
-        """What it means to the client. What is not for the client's eyes is logged instead."""
+        """Return the client's error; details that are not for the client are logged."""
         openai = self._openai_error()
         retry_after = self.headers.get("retry-after")
         if self.status not in _CLIENTS:
-            # Its text may tell of paths and tokens, and repeat the prompt: it stays with the backend, whose
-            # log has it under the same request id.
+            # The text may hold paths and tokens and repeat the prompt, so it is not passed on. The backend's
+            # own log has it under the same request id.
             logger.warning(
                 "request %s: the backend answered %d in %d bytes, code %.100r, type %.100r",
                 request_id, self.status, len(self.body), openai.get("code"), openai.get("type"),
@@ -164,7 +164,7 @@ class Refusal:
         return refused(self.status, {"message": self._text(), **openai}, retry_after)
 
     def _openai_error(self) -> dict[str, Any]:
-        """Return the error object, also where it is the whole body, as vLLM's was."""
+        """Return the error object, which older vLLM sends as the whole body."""
         value = self._json()
         error = value.get("error", value if value.get("object") == "error" else None)
         return error if isinstance(error, dict) else {}
@@ -187,7 +187,7 @@ class Refusal:
 def refused(status: int, error: Mapping[str, Any], retry_after: str | None = None) -> UpstreamRefused:
     """Return a backend's refusal in OpenAI's form, in which `code` is a word.
 
-    A request that is longer than the context gets OpenAI's status, code and words, whatever the server says.
+    A request that exceeds the context gets OpenAI's status, code and text, whatever the server sends.
     """
     text, code = str(error.get("message") or ""), error.get("code")
     if not isinstance(code, str) or not code or code.isdecimal():

@@ -1,4 +1,4 @@
-"""How each copy is asked to report usage, learnt from what it refuses."""
+"""Options by which each copy reports usage, learnt from its refusals."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _OPTIONS: Final[tuple[Mapping[str, Any], ...]] = (
     {"stream": True, "stream_options": {"include_usage": True}},
     {"stream": True},
 )
-"""From exact at every moment, over exact at the end, to none: then the gateway estimates."""
+"""From exact at every moment, over exact at the end, to none, in which case the gateway estimates."""
 _NAMED: Final = (b"continuous_usage_stats", b"stream_options", b"include_usage")
 _STATUSES: Final = frozenset({400, 422, 424})
 REMEMBER_SECONDS: Final = 600.0
-"""A server may have been replaced by one that knows more."""
+"""After this time the best options are tried again, since a newer server may have replaced the old one."""
 
 
 class UsageOptions:
-    """What goes into a streaming request's body, by copy."""
+    """The usage options of streaming requests, by copy."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
@@ -34,14 +34,14 @@ class UsageOptions:
     async def ask(
         self, copy_id: str, whole: bool, send: Callable[[Mapping[str, Any]], Awaitable[Stream | Refusal]]
     ) -> Stream | Refusal:
-        """Sends a request for events with the best options that the copy takes.
+        """Send a request for events with the best options that the copy accepts.
 
-        A refusal that names the options is followed by fewer of them. Only when those are taken is that
-        remembered: a refusal may quote the client, who must not decide how usage is counted.
+        If a refusal names the options, fewer of them are sent. Only a success is remembered: a refusal may
+        quote the client, who must not decide how usage is counted.
 
         Args:
-            whole: the client wants no events: where the server does not stream what it asks for, such as
-                log probabilities of a prompt, it is asked without them. That is never remembered.
+            whole: True if the client wants no events. If the server cannot stream the request, such as one
+                for log probabilities of a prompt, it is sent without options. That is never remembered.
         """
         level, until = self._known.get(copy_id, (0, 0.0))
         first = level = level if time.monotonic() < until else 0

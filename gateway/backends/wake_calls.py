@@ -1,4 +1,4 @@
-"""Calls of copies that only a call can wake: of all requests that wait for one copy, one at a time asks."""
+"""Calls that wake a sleeping copy: of all requests that wait for one copy, one at a time calls it."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from gateway.backends.base import BackendRequest
 from gateway.routing.waiting_room import POLL_SECONDS, WaitingRoom
 
 AGAIN_SECONDS: Final = 2.0
-"""Between two calls of a copy that sleeps, about: gateways must not call in step."""
+"""Mean pause between two calls of a sleeping copy, randomised so that gateways do not call in step."""
 _SPREAD: Final = 0.25
 _FORGET_SECONDS: Final = 60.0
 Answer = TypeVar("Answer")
 
 
 class WakeCalls:
-    """Of one gateway process. Lives on the event loop."""
+    """The wake calls of one gateway process. Use it on the event loop only."""
 
     def __init__(self, room: WaitingRoom) -> None:
         self.room = room
         self._next: dict[str, float] = {}
-        """By copy that slept when it was last asked: when it may be asked again, by `time.monotonic`."""
+        """By copy that slept at its last call: `time.monotonic` from which it may be called again."""
 
     def asleep(self, copy_id: str) -> bool:
-        """Whether that was just now, so that nobody needs to ask."""
+        """Return True if the copy slept at a call a moment ago, so that another call is not yet due."""
         return time.monotonic() < self._next.get(copy_id, 0.0)
 
     def note(self, copy_id: str) -> None:
-        """The copy sleeps, or is being asked whether it still does."""
+        """Record that the copy sleeps, or that a call is under way."""
         now = time.monotonic()
         self._next = {key: at for key, at in self._next.items() if at > now - _FORGET_SECONDS}
         self._next[copy_id] = now + AGAIN_SECONDS * random.uniform(1 - _SPREAD, 1 + _SPREAD)  # noqa: S311
 
     def woke(self, copy_id: str) -> None:
-        """The copy has answered: all that wait for it go on at once."""
+        """Record that the copy answered, so that all waiting requests go on at once."""
         self._next.pop(copy_id, None)
 
     async def until(
         self, request: BackendRequest, size: int, ask: Callable[[], Awaitable[Answer | None]]
     ) -> Answer:
-        """What `ask` gives, once it gives something.
+        """Call `ask` until it returns an answer, and return that.
 
         Args:
             size: bytes of the request.
-            ask: calls the copy; None when it still sleeps. It tells `note` and `woke`.
+            ask: calls the copy, reports to `note` and `woke`, and returns None while the copy sleeps.
 
-        Raises:
-            Waking: the room is full, or the time was over first.
+            Raises:
+            Waking: the room is full, or the wait exceeded the request's `hold_seconds`.
             UpstreamUnreachable: the copy has left the routes.
-            GatewayError: of `ask`, or because the request is no longer allowed.
+            GatewayError: from `ask`, or because the request is no longer allowed.
         """
         copy_id, base = request.copy.id, request.resolution.base
         with self.room.place(base, request.tenant, size, request.hold_seconds) as left:
@@ -63,7 +63,7 @@ class WakeCalls:
                     continue
                 request.check(request.resolution)
                 if copy_id in self._next:
-                    # An answer that is under way for so long keeps nobody from asking, too.
+                    # A call that takes this long does not keep other requests from calling.
                     self.note(copy_id)
                 if (answer := await ask()) is not None:
                     return answer

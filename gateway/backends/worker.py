@@ -10,11 +10,11 @@ from gateway.backends.upstream import Upstream, UpstreamStream
 
 
 class WorkerBackend:
-    """Speaks to `python -m worker_engine`."""
+    """Calls `python -m worker_engine`."""
 
     def __init__(self, upstream: Upstream, fleet_token: str) -> None:
         self._upstream = upstream
-        # A header and no field of the body: workers of an earlier release ignore it.
+        # A header rather than a body field: workers of an earlier release ignore it.
         self._headers = {"authorization": f"Bearer {fleet_token}", PROMPT_PROGRESS_HEADER: "1"}
 
     def model_name(self, request: BackendRequest) -> str:

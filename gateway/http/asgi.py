@@ -1,4 +1,4 @@
-"""HTTP over raw ASGI: headers in, responses out, cross-origin headers, and who hung up."""
+"""HTTP over raw ASGI: request headers, responses, cross-origin headers and client disconnects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 WATCH_AFTER_SECONDS: Final = 0.05
-"""So long a request goes on before it is worth a task that watches its client."""
+"""A request gets a task that watches its client only after this long, since tasks cost time."""
 _EXPOSED: Final = ", ".join(
     [
         "x-request-id", "x-graftwork-adapter", "x-graftwork-served-model", "x-graftwork-budget",
@@ -28,7 +28,7 @@ JSON: Final[Header] = (b"content-type", b"application/json")
 
 
 def header(scope: Scope, name: bytes) -> bytes:
-    """Value of the first header `name` (lower case), b"" when absent."""
+    """Return the first header `name` (lower case), b"" when absent."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value)
@@ -36,24 +36,24 @@ def header(scope: Scope, name: bytes) -> bytes:
 
 
 def bearer(scope: Scope) -> str:
-    """The token of `Authorization: Bearer ...`, "" when absent."""
+    """Return the token of `Authorization: Bearer ...`, "" when absent."""
     scheme, _, token = header(scope, b"authorization").decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def header_values(scope: Scope, name: bytes) -> list[str]:
-    """Values of every header `name` (lower case), in order."""
+    """Return the values of all headers `name` (lower case), in order."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[Header]) -> None:
-    """Sends a whole response."""
+    """Send a whole response."""
     await send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 class Cors:
-    """Headers for the browser origins that may call the API, computed once."""
+    """Response headers for the permitted browser origins, computed once."""
 
     def __init__(self, origins: frozenset[str]) -> None:
         self._granted: Mapping[bytes, list[Header]] = {
@@ -66,7 +66,7 @@ class Cors:
         }
 
     def headers(self, scope: Scope) -> list[Header]:
-        """Response headers for the request's origin; empty when it is not granted."""
+        """Return the headers for the request's origin; empty if it is not permitted."""
         if not self._granted:
             return []
         return self._granted.get(header(scope, b"origin"), [])
@@ -84,20 +84,20 @@ class Cors:
 
 
 def _allowed(requested: bytes) -> bytes:
-    """The official clients send telemetry headers of many names: what is asked for is granted."""
+    """Allow all requested headers, because the official clients send telemetry headers of many names."""
     return requested if requested and len(requested) < 2048 else b"authorization, content-type"
 
 
 class HangUpWatch:
-    """Cancels the task that serves a request once its client has gone; `gone` then says so.
+    """Cancels the task that serves a request when its client disconnects, and sets `gone`.
 
-    Watching costs a task, so it begins only when the request has taken a moment: when `timeouts` ring.
+    Watching costs a task, so it starts only after the request has run for a moment, by `timeouts`.
     """
 
     __slots__ = ("_receive", "_task", "_timeouts", "_watch", "gone")
 
     def __init__(self, receive: Receive, timeouts: Timeouts[HangUpWatch]) -> None:
-        """`timeouts` are of WATCH_AFTER_SECONDS and call `start`."""
+        """`timeouts` must be of WATCH_AFTER_SECONDS and call `start`."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request is served by a task")

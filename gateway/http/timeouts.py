@@ -1,6 +1,6 @@
-"""Many waits that may all take equally long, under one timer of the event loop.
+"""Timeouts of equal length for many waits, under one timer of the event loop.
 
-One for each costs microseconds of every request, and almost none ever rings.
+A timer for each would cost microseconds of every request, and almost none ever rings.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 
 class Timeouts(Generic[T]):
-    """Calls `ring` with what was begun `seconds` ago and has not ended since. Lives on one event loop."""
+    """Calls `ring` with each waiter that has waited for `seconds`. Use it on one event loop only."""
 
     def __init__(self, seconds: float, ring: Callable[[T], None]) -> None:
         self._seconds, self._ring = seconds, ring
         self._due: dict[T, float] = {}
-        """By the loop's clock; in the order in which they began, which is that in which they are due."""
+        """Deadlines by the loop's clock, in the order of their begin, and so of their time."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, waiter: T, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on `waiter` waits; not for two things at once. `end` must follow."""
+        """Start a waiter's timeout, one at a time. `end` must follow."""
         self._due[waiter] = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._check, loop)
 
     def end(self, waiter: T) -> None:
-        """It does not wait any more; nothing happens if it has been rung for."""
+        """End a waiter's timeout; does nothing if it has rung."""
         self._due.pop(waiter, None)
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,6 +41,6 @@ class Timeouts(Generic[T]):
                 break
             late.append(waiter)
         for waiter in late:
-            # One that was rung for may end others.
+            # A waiter's `ring` may end the timeouts of others.
             if self._due.pop(waiter, None) is not None:
                 self._ring(waiter)

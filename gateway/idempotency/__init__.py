@@ -1,4 +1,4 @@
-"""Idempotency-Key: a request that is sent again gets the first one's answer, and is billed once."""
+"""Idempotency-Key: a repeated request gets the first one's answer, and is billed once."""
 
 from gateway.idempotency.guard import HEADER, Idempotency
 from gateway.idempotency.store import AnswerStore

@@ -1,4 +1,4 @@
-"""Answers a POST with an Idempotency-Key: once by a backend, from then on from the store."""
+"""Answers a POST with an Idempotency-Key: first by a backend, later from the store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Serve = Callable[[Scope, Receive, Send, RequestTrace, list[Header]], Awaitable[b
 
 
 class Idempotency:
-    """Around what answers requests. Without Redis such a request is refused: billed twice is worse."""
+    """Wraps request handling. Without Redis such a request is refused, which is better than billed twice."""
 
     def __init__(
         self, feed: RouteFeed, authorizer: Authorizer, bodies: Bodies, store: AnswerStore, serve: Serve
@@ -56,14 +56,14 @@ class Idempotency:
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, trace: RequestTrace, headers: list[Header]
     ) -> None:
-        """Answers one request that has the header.
+        """Answer one request that has the header.
 
         Raises:
             BadRequest: the key is malformed.
-            IdempotencyConflict: it stands for another request, or for an answer that is not kept.
-            IdempotencyInProgress: its first request is under way.
+            IdempotencyConflict: the key belongs to another request, or to an answer that is not kept.
+            IdempotencyInProgress: its first request is still running.
             IdempotencyUnavailable: Redis does not answer.
-            GatewayError: the request's own.
+            GatewayError: from the request itself.
         """
         key = header(scope, HEADER).decode("latin-1")
         if _KEY.fullmatch(key) is None:
@@ -88,7 +88,7 @@ class Idempotency:
         finally:
             renewal.cancel()
             await self._end(claim, recorder, whole)
-        # What the client sees whole is kept: so its end waits for that.
+        # The answer must be stored before the client sees its end.
         await recorder.finish()
 
     async def _claim(self, claim: Claim, body: bytes) -> StoredAnswer | None:
@@ -135,7 +135,7 @@ class Idempotency:
 
 
 class Recorder:
-    """Passes an answer on, all but its last message, and keeps a copy.
+    """Passes an answer on, except its last message, and keeps a copy.
 
     Attributes:
         status: HTTP status, 0 before it is known.
@@ -164,19 +164,19 @@ class Recorder:
         await self._send(message)
 
     async def finish(self) -> None:
-        """Sends the last message."""
+        """Send the last message."""
         if self._last is not None:
             await self._send(self._last)
 
     def answer(self) -> StoredAnswer | None:
-        """None when it is too large to be kept."""
+        """Return the answer, or None if it is too large to be kept."""
         if self._size > MAX_ANSWER_BYTES:
             return None
         return StoredAnswer(self._headers, b"".join(self._parts))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that begins with the body, which has been read."""
+    """Return a `receive` that first repeats the body, which has been read."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""What Redis holds of an idempotent request: names and prints that tell nothing, and a sealed answer."""
+"""Seals idempotent requests for Redis: keyed hashes of names and bodies, and an encrypted answer."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ _NONCE_BYTES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer with HTTP 200 as it was sent, less the headers that belong to one delivery."""
+    """An answer with HTTP 200 as sent, without the headers of that delivery."""
 
     headers: Sequence[Header]
     body: bytes
 
 
 class Unreadable(ValueError):
-    """A sealed answer that this secret does not open, or that was changed."""
+    """A sealed answer that this secret does not open, or that was altered."""
 
 
 class Seal:
-    """AES-256-GCM and HMAC-SHA256 under keys of their own, derived from the fleet's secret (RFC 5869)."""
+    """AES-256-GCM and HMAC-SHA256, with keys derived from the fleet's secret (RFC 5869)."""
 
     def __init__(self, secret: str) -> None:
         self._cipher = AESGCM(_derive(secret, b"answers"))
         self._print_key = _derive(secret, b"prints")
 
     def name(self, *parts: str) -> str:
-        """What parts are filed under; whoever reads it learns none of them."""
+        """Return a keyed hash of `parts`, which reveals none of them."""
         return self._digest(b"name", orjson.dumps(parts)).hex()
 
     def fingerprint(self, body: bytes) -> bytes:
-        """The same for the same body."""
+        """Return a keyed hash of the body, equal for equal bodies."""
         return self._digest(b"body", body)
 
     def close(self, name: str, answer: StoredAnswer) -> bytes:
-        """The answer, sealed to `name`: under another it does not open."""
+        """Encrypt the answer, bound to `name`: it does not open under another name."""
         head = [[key.decode("latin-1"), value.decode("latin-1")] for key, value in answer.headers]
         text = zlib.compress(orjson.dumps(head) + b"\n" + answer.body, 1)
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, text, name.encode())
 
     def open(self, name: str, sealed: bytes) -> StoredAnswer:
-        """Raises Unreadable."""
+        """Decrypt an answer. Raises Unreadable."""
         try:
             text = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode())
         except (InvalidTag, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Idempotent requests in Redis: who answers one at this moment, and what was answered.
+"""Idempotent requests in Redis: the current owner of each, and its answer.
 
-One hash each, which ends with its time: `print` is that of the body, `owner` the attempt that is under way,
-`state` open, kept or dropped (answered, but too large to be kept), `answer` the sealed answer.
+Each is a hash that expires. `print` is the body's keyed hash and `owner` the running attempt. `state` is
+open, kept or dropped (answered, but too large to be kept), and `answer` the sealed answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gateway.idempotency.seal import Seal, StoredAnswer
 
 KEEP_SECONDS: Final = 24 * 3600
 LEASE_SECONDS: Final = 60
-"""A claim of a gateway that died ends after this; a living one renews it."""
+"""A dead gateway's claim ends after this; a live one renews it."""
 MAX_KEPT_BYTES: Final = 256 << 20
-"""Sealed answers that one API key may have in Redis from one day; more are not kept."""
+"""Most sealed answers of one API key from one day in Redis; more are not kept."""
 _PREFIX: Final = "graftwork:idempotency:"
 _INLINE_BYTES: Final = 64 << 10
 
@@ -34,7 +34,7 @@ if held[1] ~= ARGV[1] then return {'other'} end
 if held[3] == ARGV[2] then return {'claimed'} end
 return {held[2], held[4]}
 """
-"""KEYS: the request's. ARGV: the body's print, the attempt, seconds of its lease."""
+"""KEYS: the request's. ARGV: the body's hash, the attempt, seconds of its lease."""
 
 _SETTLE: Final = """
 if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
@@ -65,7 +65,7 @@ return 0
 
 
 class State(enum.Enum):
-    """What became of a claim."""
+    """The result of a claim."""
 
     CLAIMED = b"claimed"
     OTHER = b"other"
@@ -76,7 +76,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An idempotent request, as one attempt to answer it sees it."""
+    """One attempt's claim to an idempotent request."""
 
     key_id: str
     name: str
@@ -84,7 +84,7 @@ class Claim:
 
 
 class AnswerStore:
-    """The only place where answers are kept. Every method raises RedisError or OSError without Redis."""
+    """Stores answers in Redis. Every method raises RedisError or OSError without Redis."""
 
     def __init__(self, redis: Redis, secret: str) -> None:
         self._seal = Seal(secret)
@@ -93,14 +93,14 @@ class AnswerStore:
         self._renew = redis.register_script(_RENEW)
 
     def name(self, key_id: str, path: str, key: str, attempt: str) -> Claim:
-        """The request that the caller with API key `key_id` calls `key` at `path`."""
+        """Return the claim of `attempt` to the request with Idempotency-Key `key` at `path`."""
         return Claim(key_id, self._seal.name(key_id, path, key), attempt)
 
     async def claim(self, claim: Claim, body: bytes) -> tuple[State, StoredAnswer | None]:
-        """CLAIMED: it is this attempt's to answer. KEPT comes with the answer.
+        """Claim a request. CLAIMED: this attempt must answer it. KEPT comes with the stored answer.
 
         Raises:
-            Unreadable: there is an answer, but sealed with another secret.
+            Unreadable: the stored answer is sealed with another secret.
         """
         arguments: list[bytes | str | int] = [self._seal.fingerprint(body), claim.attempt, LEASE_SECONDS]
         found: Any = await self._claim(keys=[_PREFIX + claim.name], args=arguments)
@@ -110,14 +110,14 @@ class AnswerStore:
         return state, await self._offload(len(found[1]), self._seal.open, claim.name, found[1])
 
     async def keep(self, claim: Claim, answer: StoredAnswer | None) -> None:
-        """Ends the claim with its answer; None when that was too large."""
+        """End the claim with its answer; None if that was too large."""
         sealed = b""
         if answer is not None:
             sealed = await self._offload(len(answer.body), self._seal.close, claim.name, answer)
         await self._end(claim, "kept" if answer is not None else "dropped", sealed)
 
     async def free(self, claim: Claim) -> None:
-        """Ends the claim without an answer: the next attempt is the first again."""
+        """End the claim without an answer: the next attempt is the first again."""
         await self._end(claim, "free", b"")
 
     async def renew(self, claim: Claim) -> None:
@@ -130,5 +130,5 @@ class AnswerStore:
 
     @staticmethod
     async def _offload(size: int, work: Any, *arguments: Any) -> Any:
-        """Compressing and sealing megabytes would hold up every other stream."""
+        """Run large work in a thread: sealing megabytes would hold up every other stream."""
         return work(*arguments) if size <= _INLINE_BYTES else await asyncio.to_thread(work, *arguments)

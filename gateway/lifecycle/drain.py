@@ -1,7 +1,7 @@
-"""What a stop does to requests under way: they may end within a bound, then they are cut and told so.
+"""Drains running requests at a stop: they may finish within a time limit, and are then cut with an error.
 
-The server takes no more connections, closes idle ones and waits for the others, without a bound: until the
-application ends by itself. So the bound is kept here, with time to record and ship usage.
+The server stops accepting, closes idle connections and waits for the others without a limit, until the
+application ends. So the limit is enforced here, and leaves time to record and ship usage.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 20
 KILL_SECONDS: Final = 10
-"""From the bound until the process is killed: cutting, shipping and closing take less."""
+"""From the time limit until the process is killed: cutting, shipping and closing take less."""
 _CUT_SECONDS: Final = 2.0
-"""For requests that were cut to record that, and for the server to pass on what they said."""
+"""Time for cut requests to record their end, and for the server to send their last bytes."""
 
 
 class Drain:
-    """Knows the requests under way.
+    """Tracks the running requests.
 
     Attributes:
-        begun: whether the gateway was told to stop.
+        begun: True once the gateway was asked to stop.
     """
 
     def __init__(self, seconds: float = DRAIN_SECONDS) -> None:
@@ -37,7 +37,7 @@ class Drain:
         self.begun = False
 
     def enter(self) -> asyncio.Task[Any]:
-        """A request begins on the current task; `leave` must follow. Raises Stopping."""
+        """Register a request on the current task; `leave` must follow. Raises Stopping."""
         if self.begun:
             raise Stopping()
         task = asyncio.current_task()
@@ -51,7 +51,7 @@ class Drain:
         self._spared.discard(task)
 
     def cut(self) -> bool:
-        """Whether the cancellation that the current task has caught is this one's: it may go on, briefly."""
+        """Return True if the drain cancelled the current task, which may then go on briefly."""
         task = asyncio.current_task()
         if task is None or task not in self._cut:
             return False
@@ -60,24 +60,24 @@ class Drain:
         return True
 
     def begin(self) -> None:
-        """The gateway was told to stop: new requests are refused, those under way have `seconds`."""
+        """Refuse new requests, and give the running ones `seconds` to finish."""
         if not self.begun:
             self.begun = True
             logger.info("stopping: %d requests have %g s to end", len(self._open), self._seconds)
             asyncio.get_running_loop().call_later(self._seconds, self._over.set)
 
     def spare(self) -> None:
-        """The current task's request is recorded as whole: cut now, it would be billed and asked again."""
+        """Protect the current task's request, which is recorded as complete, from being cut."""
         if (task := asyncio.current_task()) in self._open and task is not None:
             self._spared.add(task)
 
     async def wait(self, server: asyncio.Future[Any]) -> bool:
-        """Returns when no request is under way; whether the `server` has ended, rather than its time."""
+        """Wait for the end of all requests; True if `server` has ended, False if the time ran out."""
         over = asyncio.create_task(self._over.wait())
         await asyncio.wait({server, over}, return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
         if server.done():
-            # Their connections have ended: they only have to tidy up, or do not know yet that nobody listens.
+            # Their connections have ended, so these requests only clean up.
             await self._settle(0.5)
         for task in self._open - self._spared:
             self._cut.add(task)

@@ -1,7 +1,7 @@
 """`/healthz` and `/readyz` of one serving process.
 
-healthz fails when only a restart helps, so that a supervisor restarts it. readyz fails while requests would
-be refused, so that a balancer sends them elsewhere.
+healthz fails when only a restart helps, so that a supervisor restarts the process. readyz fails while
+requests would be refused, so that a balancer sends them elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Answer = tuple[int, object]
 
 
 class Health:
-    """Knows the process's background work, and whether its requests can be served."""
+    """Watches the process's background tasks, and reports if requests can be served."""
 
     def __init__(self, wal: Wal, feed: RouteFeed, drain: Drain) -> None:
         self._wal, self._feed, self._drain = wal, feed, drain
@@ -31,7 +31,7 @@ class Health:
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work` in the background; it never ends by itself."""
+        """Run `work` in the background; it must never end by itself."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
         self.tasks.append(task)
@@ -46,13 +46,13 @@ class Health:
         return [f"The {name} has ended; restart the gateway." for name in dead]
 
     def alive(self) -> Answer:
-        """What `/healthz` says."""
+        """Return the answer of `/healthz`."""
         if faults := self._faults():
             return 503, {"status": "broken", "reasons": faults}
         return 200, {"status": "ok"}
 
     def reasons(self) -> list[str]:
-        """Why requests would be refused; empty where they would be served."""
+        """Return the reasons to refuse requests; empty if they are served."""
         reasons = [reason] if (reason := self._wal.admits()) else []
         reasons += self._faults()
         if self._drain.begun:
@@ -64,7 +64,7 @@ class Health:
         return reasons
 
     def ready(self) -> Answer:
-        """What `/readyz` says."""
+        """Return the answer of `/readyz`."""
         reasons, version = self.reasons(), None
         with contextlib.suppress(RoutesUnavailable):
             version = self._feed.current().version

@@ -1,6 +1,6 @@
-"""What this process says of itself in Redis every few seconds, for whoever looks after the fleet.
+"""Publishes this process's status in Redis every few seconds, for the fleet's operators.
 
-Nothing here is decided by it: a gateway that cannot say it serves as before.
+Nothing depends on it: a gateway that cannot publish serves as before.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _SWEEP_SECONDS: Final = 3600.0
 
 
 class Presence:
-    """Of one process. `run` it as a task, and `leave` at the end."""
+    """The presence of one process. `run` it as a task, and `leave` at the end."""
 
     def __init__(self, redis: Redis, gateway_id: str, state: GatewayState, health: Health) -> None:
         self._redis, self._gateway_id, self._state, self._health = redis, gateway_id, state, health
-        # The log slot: whoever takes it over after a crash says its own word in this one's place.
+        # The log slot: after a crash the slot's next owner overwrites this status.
         self._name = state.wal.slot.id
         self._started = time.time()
         self._swept = 0.0
 
     async def run(self) -> None:
-        """Says for ever; an outage is logged once and waited out."""
+        """Publish until cancelled; an outage is logged once and waited out."""
         silent = False
         while True:
             try:
@@ -51,40 +51,40 @@ class Presence:
                     logger.info("presence: Redis is away, nobody is told of this gateway: %s", error)
                 silent = True
             except Exception:
-                # Whatever it is: a gateway that serves must not be restarted for it.
+                # No error here may restart a gateway that serves.
                 if not silent:
                     logger.exception("presence: nobody is told of this gateway")
                 silent = True
             await asyncio.sleep(SAY_SECONDS)
 
     async def leave(self) -> None:
-        """One that was stopped is not missed."""
+        """Remove the status, so that a stopped process is not reported as missing."""
         with suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self.forget(self._name), 1)
 
     async def forget(self, slot: str) -> None:
-        """Takes back the word of a log slot whose process is gone. Raises RedisError."""
+        """Remove the status of a log slot whose process is gone. Raises RedisError."""
         await self._redis.hdel(GATEWAYS, slot)
 
     async def _say(self) -> None:
-        # By one clock for all gateways and for who reads it: Redis's own.
+        # Redis's own clock is the same for all gateways and readers.
         seconds, micros = await self._redis.time()
-        word = self._word(seconds + micros / 1e6)
-        await self._redis.hset(GATEWAYS, self._name, word.to_json())
+        status = self._status(seconds + micros / 1e6)
+        await self._redis.hset(GATEWAYS, self._name, status.to_json())
         await self._redis.expire(GATEWAYS, _KEEP_SECONDS)
-        if self._swept + _SWEEP_SECONDS < word.at:
-            self._swept = word.at
-            await self._forget_old(word.at)
+        if self._swept + _SWEEP_SECONDS < status.at:
+            self._swept = status.at
+            await self._forget_old(status.at)
 
     async def _forget_old(self, now: float) -> None:
-        """Words of processes that never came back: the hash as a whole lives while any gateway does."""
-        words: dict[bytes, bytes] = await cast(Any, self._redis.hgetall(GATEWAYS))
-        for slot, text in words.items():
+        """Remove old statuses of dead processes: the hash itself lives while any gateway does."""
+        statuses: dict[bytes, bytes] = await cast(Any, self._redis.hgetall(GATEWAYS))
+        for slot, text in statuses.items():
             with suppress(ContractError):
                 if GatewayStatus.from_json(text).at < now - _KEEP_SECONDS:
                     await self.forget(slot.decode())
 
-    def _word(self, at: float) -> GatewayStatus:
+    def _status(self, at: float) -> GatewayStatus:
         state, reasons = self._state, self._health.reasons()
         disk = shutil.disk_usage(state.wal.folder)
         return GatewayStatus(

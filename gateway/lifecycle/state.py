@@ -1,4 +1,4 @@
-"""The gateway's present state as gauges, and what its parts count for themselves."""
+"""The gateway's current state as gauges, and the counters that its parts keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 @dataclass(frozen=True, slots=True)
 class GatewayState:
-    """What is looked at at each beat and each scrape."""
+    """The parts whose state is read at each heartbeat and scrape."""
 
     wal: Wal
     shipper: Shipper
@@ -53,13 +53,12 @@ class GatewayState:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are at copies now."""
+        """Requests at copies now."""
         return sum(copy.in_flight for copy in self.fleet.known().values())
 
     @property
     def backlog(self) -> int:
-        """Bytes of the usage log that are not shipped; a little more than there are: the unused ends of
-        whole segments count too."""
+        """Unshipped bytes of the usage log, with the unused ends of whole segments included."""
         durable, shipped = self.wal.durable, self.shipper.position
         whole = (durable.segment - shipped.segment) * SEGMENT_BYTES
         return max(0, whole + durable.offset - shipped.offset)

@@ -1,6 +1,6 @@
-"""What the gateway tells of itself: metrics, traces and logs. See docs/observability.md.
+"""Observability: metrics, traces and logs. See docs/observability.md.
 
-`Observer` sees each request begin and end. Nothing here waits, and nothing here fails a request.
+`Observer` is called at each request's begin and end. Nothing here waits, and nothing here fails a request.
 """
 
 from gateway.observability.observer import Observer

@@ -1,4 +1,4 @@
-"""One line a request, for whoever wants it: identifiers, status, tokens and times. Never what was said."""
+"""The optional access log, one line a request: ids, status, tokens and times, never prompts or answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Figures by adapter, for as many as are used most; all others share one series.
+"""Metrics by adapter, for the most used adapters; all others share one series.
 
-Which adapters those are is settled at every beat by recent use, so that the thousands that tenants register
-cost nothing until they are called. An adapter that loses its place loses its series; when it comes back it
-counts from 0. Each process names its own: these series carry `process`.
+The set is updated by recent use at each settlement, so that thousands of unused adapters cost nothing. An
+adapter that leaves the set loses its series, and counts from 0 when it returns. Each process has its own set:
+these series carry `process`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from gateway.observability.families import ADAPTER_CELLS, ADAPTERS
 
 SETTLE_SECONDS: Final = 10.0
 _CANDIDATES: Final = 20_000
-"""Adapters whose use is remembered between two settlements."""
+"""Most adapters whose use is counted between two settlements."""
 _FORGET: Final = 0.8
-"""Of a count at each settlement: half of it is left after half a minute."""
+"""Decay of a count at each settlement: half of it is left after half a minute."""
 _BETTER: Final = 1.5
-"""A newcomer must be used so much more than whoever gives way: two alike do not change places for ever."""
+"""A newcomer must exceed the replaced adapter's use by this factor, so that two equals do not alternate."""
 _WIDTH: Final = len(ADAPTER_CELLS)
 
 
 class AdapterFigures:
-    """Use of adapters, by engine name."""
+    """Metrics of adapters, by engine name."""
 
     def __init__(self, file: CellFile, places: int) -> None:
-        """Names at most `places` adapters."""
+        """At most `places` adapters get their own series."""
         self._file = file
         self._places = [file.series(ADAPTERS, str(slot), _WIDTH) for slot in range(places)]
         self._others = file.series(ADAPTERS, "", _WIDTH)
@@ -42,7 +42,7 @@ class AdapterFigures:
     def record(
         self, adapter: str, *, ok: bool, prompt: int, cached: int, completion: int, ttft_ms: float | None
     ) -> None:
-        """One attempt with `adapter`, an engine name."""
+        """Count one attempt with `adapter`, an engine name."""
         use = self._use
         if adapter in use or len(use) < _CANDIDATES:
             use[adapter] = use.get(adapter, 0.0) + 1.0
@@ -59,7 +59,7 @@ class AdapterFigures:
             values[at + 6] += 1
 
     def settle(self) -> None:
-        """Gives the places to those who use them."""
+        """Give the series to the most used adapters."""
         use, named = self._use, self._at
         leavers = iter(sorted(named, key=lambda name: use.get(name, 0.0)))
         for newcomer in nlargest(len(self._places), use, key=lambda name: use[name]):

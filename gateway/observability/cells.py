@@ -1,10 +1,10 @@
-"""Figures in a file: a process counts in its own by plain stores to memory, and any process reads them all.
+"""Metrics in a file: a process counts by plain stores to mapped memory, and any process can read all files.
 
     header | float64 cells | index: a line a series | names of adapters
 
-What is counted is in the page cache at once, so it outlives a process that is killed, and the next owner of
-the log slot counts on: a sum over files never falls. Room is allocated when the file is made: a full disk
-cannot break a store.
+Counts are in the page cache at once, so they outlive a killed process, and the log slot's next owner
+continues them: a sum over files never falls. The file's space is allocated at its creation, so that a full
+disk cannot break a store.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CELLS: Final = 32_768
 INDEX_BYTES: Final = 1 << 19
 NAMES: Final = 1000
 NAME_BYTES: Final = 160
-"""An engine name has at most 155."""
+"""Longest name; an engine name has at most 155 bytes."""
 ALIVE_SECONDS: Final = 10.0
-"""What a process tells of its present state counts for so long after its last beat."""
+"""A process's gauges are valid for this long after its last heartbeat."""
 MAX_WIDTH: Final = 64
 _SPARE: Final = CELLS - MAX_WIDTH
 _HEADER: Final = 64
@@ -51,15 +51,15 @@ class Series:
 
 
 class CellFile:
-    """One process's figures.
+    """One process's metrics.
 
     Attributes:
-        values: the memory itself, as floats.
-        refused: series that found no room; they are counted where nobody reads.
+        values: the mapped memory, as floats.
+        refused: series without room; they are counted in a cell that is never read.
     """
 
     def __init__(self, path: Path, schema: str) -> None:
-        """Goes on with what stands in the file, unless it was written by another `schema`.
+        """Continue the file's counts, unless another `schema` wrote it.
 
         Raises:
             OSError: there is no room, or the folder cannot be written.
@@ -80,7 +80,7 @@ class CellFile:
         self._next = max((series.at + series.width for series in self._known.values()), default=0)
 
     def series(self, family: str, labels: str, width: int) -> int:
-        """The first of a series' cells, which are 0 when it is new."""
+        """Return the first of a series' cells, which are 0 when it is new."""
         if known := self._known.get((family, labels)):
             return known.at
         line = f"{self._next}\t{width}\t{family}\t{labels}\n".encode()
@@ -90,23 +90,23 @@ class CellFile:
             return _SPARE
         at, self._next = self._next, self._next + width
         self._map[_INDEX + used : _INDEX + used + len(line)] = line
-        # Last: who reads meanwhile sees the line whole or not at all.
+        # Stored last, so that a concurrent reader sees the whole line or none.
         _USED.pack_into(self._map, _USED_AT, used + len(line))
         self._known[family, labels] = Series(family, labels, at, width)
         return at
 
     def known(self) -> list[Series]:
-        """Every series of this file, a former owner's too."""
+        """Return every series of this file, including a former owner's."""
         return list(self._known.values())
 
     def name(self, slot: int) -> str:
-        """The name in a slot of the table of names, "" for none."""
+        """Return the name in a slot of the table of names, "" for none."""
         return _name(self._map, slot)
 
     def rename(self, slot: int, name: str, at: int, width: int) -> None:
-        """Gives a slot and its cells, from `at`, to another name, from 0 on."""
+        """Give a slot and its cells, from `at`, to another name, with counts of 0."""
         cells = range(at, at + width)
-        # NaN first and the first cell last: nobody reads the old figures under the new name.
+        # NaN first and the first cell last, so that a reader never sees old counts under the new name.
         for cell in cells:
             self.values[cell] = math.nan
         start = _NAMES + slot * NAME_BYTES
@@ -115,33 +115,33 @@ class CellFile:
             self.values[cell] = 0.0
 
     def beat(self) -> None:
-        """Says that this process lives."""
+        """Record that this process is alive."""
         _BEAT.pack_into(self._map, _BEAT_AT, time.monotonic())
 
     def end(self) -> None:
-        """Says that this process is about to end; a request that is being cut off may yet be counted."""
+        """Record that this process is ending; a request that is cut may still be counted."""
         _BEAT.pack_into(self._map, _BEAT_AT, 0.0)
 
 
 class Snapshot:
-    """A file of some process at one moment.
+    """The file of one process at one moment.
 
     Attributes:
         process: name of its log slot.
-        alive: whether its process has told of itself lately.
+        alive: True if the process had a recent heartbeat.
     """
 
     def __init__(self, process: str, data: bytes) -> None:
         self.process = process
         self._data = data
         beat = _BEAT.unpack_from(data, _BEAT_AT)[0]
-        # Another boot's clock may be ahead of this one's.
+        # The clock of another boot may be ahead of this one's.
         self.alive = beat > 0 and 0 <= time.monotonic() - beat < ALIVE_SECONDS
         self._values = memoryview(data)[_HEADER:_INDEX].cast("d")
 
     @classmethod
     def all(cls, root: Path, schema: str) -> Iterator[Self]:
-        """Those below `root` that this version of the gateway wrote."""
+        """Yield the files below `root` with the current schema."""
         for path in sorted(root.glob(f"[0-9][0-9][0-9]/{FILE}")):
             data = path.read_bytes()
             if len(data) == _SIZE and data[:32] == _head(schema):

@@ -1,4 +1,4 @@
-"""The text that Prometheus reads: every process's file as one answer, whichever process is asked."""
+"""The Prometheus text format: one answer with all processes' metrics, from whichever process is asked."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(root: Path) -> bytes:
-    """The figures of every process whose log slot lies below `root`; reads files, so not for the event loop.
+    """Render the metrics of all log slots below `root`; reads files, so not for the event loop.
 
-    Counters and histograms are sums, over processes that are gone too. Gauges and what is told by adapter
-    stand by `process`: of the former no sum makes sense, of the latter each process names its own.
+    Counters and histograms are summed, including ended processes. Gauges and adapters' series carry
+    `process`: a sum of gauges makes no sense, and each process has its own set of adapters.
     """
     sums: dict[str, dict[str, list[float]]] = defaultdict(dict)
     adapters: dict[str, list[str]] = defaultdict(list)
@@ -47,8 +47,10 @@ def render(root: Path) -> bytes:
                 labels = _joined(series.labels, f'process="{snapshot.process}"')
                 sums[family.name][labels] = values
     parts = [_family(family, sums[family.name]) for family in FAMILIES if sums[family.name]]
-    told = [_block(name, kind, text, adapters[name]) for name, kind, text in ADAPTER_TEXTS if adapters[name]]
-    return "".join([*parts, *told]).encode()
+    by_adapter = [
+        _block(name, kind, text, adapters[name]) for name, kind, text in ADAPTER_TEXTS if adapters[name]
+    ]
+    return "".join([*parts, *by_adapter]).encode()
 
 
 _BY_NAME: Final = {family.name: family for family in FAMILIES}

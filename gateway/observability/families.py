@@ -1,4 +1,4 @@
-"""Every metric of the gateway: its name, kind and buckets. docs/observability.md tells what each is for."""
+"""The gateway's metrics: names, kinds and buckets. docs/observability.md explains each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Family:
 
     @property
     def width(self) -> int:
-        """Cells of one series: of a histogram one a bucket, one for what is above them, and the sum."""
+        """Cells of one series: a histogram has one per bucket, one above all buckets, and the sum."""
         return len(self.bounds) + 2 if self.bounds else 1
 
 
@@ -78,7 +78,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 
 ADAPTERS: Final = "adapters"
-"""The index' word for the figures of one adapter, which lie side by side: one rename moves them all."""
+"""Marks an adapter's metrics in the index; they are adjacent, so one rename moves all."""
 ADAPTER_CELLS: Final = (
     ("adapter_requests_total", 'status="ok"'),
     ("adapter_requests_total", 'status="failed"'),
@@ -94,6 +94,6 @@ ADAPTER_TEXTS: Final = (
     ("adapter_ttft_seconds", "summary", "Their time to the first token."),
 )
 OTHERS: Final = "_others"
-"""No adapter's name: those begin with `t_`."""
+"""Label of all other adapters; engine names begin with `t_`."""
 
 SCHEMA: Final = repr((FAMILIES, ADAPTER_CELLS))

@@ -11,12 +11,12 @@ from gateway.observability.families import FAMILIES, Family
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """`key="value",...` as the text format has it."""
+    """Return `key="value",...` in the Prometheus text format."""
     return ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items())
 
 
 def _escape(value: str) -> str:
-    # A tab would end the index' field; no label that we take holds one.
+    # A tab would end the index's field; no accepted label contains one.
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", " ")
 
 
@@ -43,7 +43,7 @@ class Mirror:
         self._last = 0
 
     def follow(self, value: int) -> None:
-        """`value` is the attribute's; one that fell began anew."""
+        """Add the attribute's growth; a lower `value` means that it started again from 0."""
         self._counter.add(value - self._last if value >= self._last else value)
         self._last = value
 
@@ -66,16 +66,16 @@ class Histogram:
 
 
 class Gauges:
-    """The gauges of this process, all set anew at each beat: what is not set again is gone."""
+    """The gauges of this process. Each heartbeat sets them all; those that it leaves out disappear."""
 
     def __init__(self, file: CellFile) -> None:
         self._file = file
         kinds = {family.name for family in FAMILIES if family.kind == "gauge"}
-        # What the slot's former owner said of itself is no longer so.
+        # The gauges of the slot's former owner are outdated.
         self._set = {series.at for series in file.known() if series.family in kinds}
 
     def set_all(self, gauges: Mapping[tuple[Family, str], float]) -> None:
-        """`gauges` by family and label text."""
+        """Set all gauges; `gauges` is by family and label text."""
         values, stale = self._file.values, self._set
         self._set = set()
         for (family, labels), value in gauges.items():

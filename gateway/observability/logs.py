@@ -1,7 +1,7 @@
-"""How the gateway's process writes logs: a JSON object a line, or text for people.
+"""Log formats of the gateway: a JSON object a line, or text for people.
 
-Prompts, answers and keys stand in no line. An exception that a request met is told by its type and where it
-arose (`stack`), not by its text, which may hold what the client sent.
+No line contains prompts, answers or keys. A request's exception is logged by its type and stack (`stack`),
+without its text, which may hold the client's data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line: time, level, logger, message, and what it brings as `extra={"fields": ...}`."""
+    """Formats a record as one line: time, level, logger, message, and `extra={"fields": ...}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -37,26 +37,26 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For people: the same fields as key=value behind the message, empty ones left out."""
+    """Formats a record for people: non-empty fields follow the message as key=value."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = getattr(record, "fields", {})
-        told = "".join(f" {key}={value}" for key, value in fields.items() if value not in ("", None))
-        return super().format(record) + told
+        pairs = "".join(f" {key}={value}" for key, value in fields.items() if value not in ("", None))
+        return super().format(record) + pairs
 
 
 def choose_format(setting: str) -> Format:
-    """`auto` means text where a person looks on, which is at a terminal."""
+    """Resolve `auto`: text at a terminal, else JSON."""
     if setting == "auto":
         return "text" if sys.stderr.isatty() else "json"
     return "text" if setting == "text" else "json"
 
 
 def configuration(setting: str, level: str) -> dict[str, Any]:
-    """For `logging.config.dictConfig`: everything goes to standard error."""
+    """Return the `logging.config.dictConfig` configuration; everything goes to standard error."""
     chosen = TextFormatter if choose_format(setting) == "text" else JsonFormatter
     return {
         "version": 1,
@@ -70,11 +70,11 @@ def configuration(setting: str, level: str) -> dict[str, Any]:
 
 
 def stack(error: BaseException) -> dict[str, Any]:
-    """An exception without its text: its type, and where it was raised and passed."""
+    """Return an exception's type and stack, without its text."""
     frames = [
         f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)
     ]
-    told: dict[str, Any] = {"error": type(error).__qualname__, "stack": frames}
+    description: dict[str, Any] = {"error": type(error).__qualname__, "stack": frames}
     if (cause := error.__cause__ or error.__context__) is not None:
-        told["cause"] = stack(cause)
-    return told
+        description["cause"] = stack(cause)
+    return description

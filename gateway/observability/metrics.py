@@ -1,4 +1,4 @@
-"""What is counted of requests and attempts, and what a process tells of its present state."""
+"""Counters of requests and attempts, and gauges of the process's current state."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from gateway.observability.figures import Counter, Gauges, Histogram, Mirror, la
 from gateway.observability.request_trace import RequestTrace
 
 _MODELS: Final = 256
-"""Base models with series of their own: operators name them, and may have named many."""
+"""Most base models with their own series: operators may have registered many."""
 _SETTLE_SECONDS: Final = 10.0
 
 
 class State(Protocol):
-    """The parts of the gateway that are looked at at each beat."""
+    """The parts of the gateway that are read at each heartbeat."""
 
     def gauges(self) -> Iterable[tuple[f.Family, dict[str, str], float]]:
-        """Each gauge with its labels."""
+        """Yield each gauge with its labels."""
 
     def totals(self) -> Iterable[tuple[f.Family, dict[str, str], int]]:
-        """What is counted elsewhere, since this process began."""
+        """Yield counters that other parts keep, since this process began."""
 
 
 class ModelFigures:
-    """Of one base model."""
+    """Metrics of one base model."""
 
     __slots__ = ("cached", "completion", "itl", "prompt", "ttft")
 
@@ -43,10 +43,10 @@ class ModelFigures:
 
 
 class Metrics:
-    """This process's figures. All methods are for the event loop's thread."""
+    """This process's metrics. All methods are for the event loop's thread."""
 
     def __init__(self, folder: Path, *, adapters: int) -> None:
-        """Counts on from what stands in `folder`, the process's log slot.
+        """Continue the counts in `folder`, the process's log slot.
 
         Raises:
             OSError: there is no room for the file.
@@ -72,7 +72,7 @@ class Metrics:
         return figures
 
     def request(self, trace: RequestTrace, seconds: float) -> None:
-        """A request has ended."""
+        """Count a request at its end."""
         base = self._label(trace.base)
         key = (trace.endpoint, base, trace.status, trace.outcome)
         counter = self._requests.get(key)
@@ -85,7 +85,7 @@ class Metrics:
         if trace.limit:
             self._count(f.REFUSED, "limit", trace.limit)
         if trace.queued is None:
-            # It was refused before admission: its times would say nothing of requests that are served.
+            # The request was refused before admission; its times would distort those of served requests.
             return
         timings = self._timings.get((trace.endpoint, base))
         if timings is None:
@@ -101,7 +101,7 @@ class Metrics:
         queue.observe(trace.queued)
 
     def attempt(self, event: UsageEvent) -> None:
-        """An attempt has ended."""
+        """Count an attempt at its end."""
         model = self.model(event.base_model)
         model.prompt.add(event.prompt_tokens)
         model.cached.add(event.cached_tokens)
@@ -119,7 +119,7 @@ class Metrics:
             )
 
     def beat(self, state: State, *, lag: float | None = None) -> None:
-        """Tells the present state; at least every few seconds, or the process counts as gone."""
+        """Publish the current state; without a call every few seconds the process counts as gone."""
         now = time.monotonic()
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
@@ -141,7 +141,7 @@ class Metrics:
         self._file.beat()
 
     def end(self) -> None:
-        """The process is about to end: its gauges count no more."""
+        """Note that the process is ending, so its gauges are void."""
         self._file.end()
 
     def _count(self, family: f.Family, label: str, value: str) -> None:

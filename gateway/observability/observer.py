@@ -1,4 +1,4 @@
-"""Sees each request and attempt begin and end, and tells metrics, traces and the access log."""
+"""Feeds metrics, traces and the access log from the begin and end of requests and attempts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 BEAT_SECONDS: Final = 1.0
 _MODELS: Final = "/v1/models"
 GONE: Final = 499
-"""The status, by nginx's custom, of a request whose client left before its answer."""
+"""Status, as in nginx, of a request whose client left before its answer."""
 
 
 class Observer:
-    """What all requests of a process pass. Nothing here waits or fails."""
+    """Observes every request of a process. Nothing here waits or fails."""
 
     def __init__(
         self, metrics: Metrics, endpoints: Collection[str], *, tracing: Tracing | None, access_log: bool
@@ -36,7 +36,7 @@ class Observer:
         self._access_log = access_log
 
     def begin(self, scope: Scope, request_id: str) -> RequestTrace:
-        """A request has arrived; `end` must follow."""
+        """Record a request's arrival; `end` must follow."""
         path = scope["path"]
         if path not in self._endpoints:
             path = _MODELS if path.startswith(_MODELS) else "other"
@@ -47,9 +47,9 @@ class Observer:
         return trace
 
     def failed(self, trace: RequestTrace, error: GatewayError, status: int) -> None:
-        """The request is answered by an error, or its stream ends with one."""
+        """Record an error answer, or a stream that ends with an error."""
         trace.status, trace.outcome = status, "error"
-        # A backend's own codes are without number: they stay with the client and the usage event.
+        # A backend's own codes are unbounded, so they are not labels; the usage event has them.
         trace.code = "upstream_refused" if isinstance(error, UpstreamRefused) else error.code
         trace.limit = error.limit
 
@@ -57,11 +57,11 @@ class Observer:
         trace.status, trace.outcome, trace.code = 500, "error", "internal_error"
 
     def cut(self, trace: RequestTrace) -> None:
-        """The gateway ends, and the request with it."""
+        """Record a request that was cut because the gateway stops."""
         trace.status, trace.outcome, trace.code = 503, "error", "shutdown"
 
     def gone(self, trace: RequestTrace) -> None:
-        """The client left."""
+        """Record that the client left."""
         trace.status, trace.outcome = GONE, "cancelled"
 
     def end(self, trace: RequestTrace) -> None:
@@ -76,14 +76,14 @@ class Observer:
     def attempt_begins(
         self, trace: RequestTrace, base: str, copy: str, kind: str, number: int
     ) -> Span | None:
-        """A copy is about to be called; `attempt` must follow."""
+        """Record that a copy is about to be called; `attempt` must follow."""
         trace.attempts, trace.copy = number, copy
         if trace.span is None:
             return None
         return spans.attempt(trace, base=base, copy=copy, kind=kind, number=number)
 
     def attempt(self, trace: RequestTrace, event: UsageEvent, span: Span | None) -> None:
-        """An attempt has ended, with what it used."""
+        """Record an attempt's end and usage."""
         trace.base, trace.adapter, trace.ttft_ms = event.base_model, event.adapter, event.ttft_ms
         trace.prompt, trace.cached, trace.completion = (
             event.prompt_tokens, event.cached_tokens, event.completion_tokens
@@ -93,7 +93,7 @@ class Observer:
             spans.end_attempt(span, event)
 
     async def run(self, state: State) -> None:
-        """Tells the process's state once a second."""
+        """Publish the process's state once a second."""
         due = time.monotonic()
         while True:
             self.metrics.beat(state, lag=max(0.0, time.monotonic() - due))

@@ -1,4 +1,4 @@
-"""What the gateway records about one request, from its arrival to its end."""
+"""The record of one request, from its arrival to its end."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class RequestTrace:
     is the gateway's own time. After an exception during a pause, the rest of the request is not counted.
 
     Attributes:
-        endpoint: the API's path, or a word for the others; never what the client wrote.
+        endpoint: the API's path, or a fixed word for others; never the client's own text.
         started: `time.perf_counter()` at arrival.
-        own: seconds that the gateway itself took so far.
-        queued: seconds of waiting for admission; None when it did not come so far.
-        base, adapter: what served it, or was meant to; "" when that is not known.
-        status: of the HTTP response; 499 when the client left before.
-        code: the gateway's word for what went wrong, or "".
-        limit: kind of the limit that refused it, or "".
+        own: seconds of the gateway's own work so far.
+        queued: seconds of waiting for admission; None before admission.
+        base, adapter: the served or requested ones; "" while unknown.
+        status: of the HTTP response; 499 if the client left before.
+        code: the gateway's error code, or "".
+        limit: kind of the limit that refused the request, or "".
         copy: id of the copy that answered, or was tried last.
-        span: its span, None when it is not traced.
+        span: the request's span, None when it is not traced.
     """
 
     __slots__ = ("_since", "adapter", "attempts", "base", "cached", "code", "completion", "copy", "endpoint",

@@ -1,4 +1,4 @@
-"""A request's spans: one of itself, and in it one of each attempt, which the backend goes on with."""
+"""A request's spans: one of the request, with a child for each attempt that the backend continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.observability.request_trace import RequestTrace
 
 
 def begin(tracing: Tracing, trace: RequestTrace, traceparent: bytes) -> Span:
-    """The span of a request, within the client's own where it sends one."""
+    """Start a request's span, as a child of the client's if it sends one."""
     attributes = {
         "http.request.method": "GET" if trace.endpoint == "/v1/models" else "POST",
         "http.route": trace.endpoint,
@@ -21,7 +21,7 @@ def begin(tracing: Tracing, trace: RequestTrace, traceparent: bytes) -> Span:
 
 
 def end(trace: RequestTrace) -> None:
-    """Ends the request's span with what is known of it."""
+    """End the request's span with its recorded attributes."""
     span = trace.span
     if span is None:
         return
@@ -38,12 +38,12 @@ def end(trace: RequestTrace) -> None:
         span.set({"graftwork.queue_seconds": round(trace.queued, 6)})
     if trace.code:
         span.set(genai.failure(trace.code))
-    # By the conventions for HTTP a server's span is an error only when the server is at fault.
+    # By the HTTP conventions a server's span is an error only if the server is at fault.
     span.end(failed=trace.outcome == "error" and (trace.status >= 500 or trace.status == 200))
 
 
 def attempt(trace: RequestTrace, *, base: str, copy: str, kind: str, number: int) -> Span | None:
-    """The span of a call of a copy."""
+    """Start the span of a call of a copy."""
     if trace.span is None:
         return None
     attributes = {
@@ -56,7 +56,7 @@ def attempt(trace: RequestTrace, *, base: str, copy: str, kind: str, number: int
 
 
 def end_attempt(span: Span, event: UsageEvent) -> None:
-    """Ends an attempt's span with what it used."""
+    """End an attempt's span with its usage."""
     span.set(
         {
             **genai.response(event.adapter or event.base_model),

@@ -1,4 +1,4 @@
-"""Who calls, what a model name means, and which copy answers."""
+"""Routing: authenticates callers, resolves model names, and chooses copies."""
 
 from gateway.routing.callers import Authorizer, Caller, authenticate
 from gateway.routing.names import Resolution, callable_models, dropped_parameters, fallbacks, resolve

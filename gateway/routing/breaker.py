@@ -1,4 +1,4 @@
-"""A circuit breaker: keeps requests from a copy that fails, and lets one at a time find out if it is back.
+"""A circuit breaker: keeps requests from a failing copy, and probes it with one request at a time.
 
 closed ──(failures in a row, or too large a share)──> open ──(wait over)──> half open
 half open ──(the probe succeeds)──> closed      half open ──(it fails: twice the wait)──> open
@@ -14,14 +14,14 @@ from typing import Final
 FAILURES_IN_A_ROW: Final = 5
 FAILED_SHARE: Final = 0.5
 MIN_REQUESTS: Final = 20
-"""In a window, before the share of failures says anything."""
+"""Requests in a window before the share of failures counts."""
 WINDOW_SECONDS: Final = 10.0
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 30.0
 
 
 class Breaker:
-    """One copy's. Whoever finds it `ready` calls `begin`, and then one of `succeed`, `fail` and `release`."""
+    """The breaker of one copy. If it is `ready`, call `begin`, then one of `succeed`, `fail`, `release`."""
 
     __slots__ = ("_chance", "_clock", "_failed", "_in_a_row", "_open_until", "_probing", "_requests",
                  "_wait", "_window_ends", "openings")  # fmt: skip
@@ -46,23 +46,23 @@ class Breaker:
 
     @property
     def ready(self) -> bool:
-        """Whether a request may go to the copy."""
+        """True if a request may go to the copy."""
         if self._open_until is None:
             return True
         return not self._probing and self._clock() >= self._open_until
 
     @property
     def wait(self) -> float:
-        """Seconds until a probe may go; 0 when it is time."""
+        """Seconds until a probe is allowed; 0 if it is allowed now."""
         return 0.0 if self._open_until is None else max(0.0, self._open_until - self._clock())
 
     def begin(self) -> bool:
-        """A request goes to the copy; True when it is the probe."""
+        """Count a request to the copy; True if it is the probe."""
         self._probing = self._open_until is not None
         return self._probing
 
     def succeed(self, *, probe: bool) -> None:
-        """The copy answered. While it is open only the probe's word counts: others left before."""
+        """Note that the copy answered. While the breaker is open, only the probe's result counts."""
         if probe:
             self._open_until, self._wait, self._probing = None, FIRST_WAIT, False
             self._requests = self._failed = 0
@@ -70,7 +70,7 @@ class Breaker:
         self._count(failed=0)
 
     def fail(self, *, probe: bool) -> None:
-        """The copy broke or could not be reached."""
+        """Note that the copy broke or could not be reached."""
         if probe:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
             self._open()
@@ -82,7 +82,7 @@ class Breaker:
                 self._open()
 
     def release(self, *, probe: bool) -> None:
-        """The request ended without telling anything of the copy."""
+        """Note that the request ended without a result about the copy."""
         self._probing = self._probing and not probe
 
     def _open(self) -> None:

@@ -1,4 +1,4 @@
-"""Who calls, and what they may: an API key is looked up in one immutable route table."""
+"""Authenticates and authorizes callers by API key, against one immutable route table."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class Caller:
 
 
 class Authorizer:
-    """Lets callers in: by their key, and by what their key is held to.
+    """Admits callers by their key and its restrictions.
 
     Args:
-        proxies: whose X-Forwarded-For is believed.
+        proxies: proxies whose X-Forwarded-For is trusted.
     """
 
     def __init__(self, proxies: Networks) -> None:
         self._proxies = proxies
 
     def authorize(self, table: RouteTable, scope: Scope) -> Caller:
-        """The caller of a request.
+        """Return the caller of a request.
 
         Raises:
             InvalidApiKey: unknown, wrong, revoked or expired: the message does not say which.
-            TenantSuspended: the key is right, and its tenant's calls are refused.
-            AddressNotAllowed, EndpointNotAllowed: the key is right, but not from there or for this.
+            TenantSuspended: the key is valid, but its tenant is suspended.
+            AddressNotAllowed, EndpointNotAllowed: the key is valid, but not for this address or endpoint.
         """
         key_id, key = authenticate(table, bearer(scope))
         if key.scope is None:
@@ -87,7 +87,7 @@ class _Rules:
 
 @lru_cache(maxsize=1 << 16)
 def _rules(scope: KeyScope) -> _Rules:
-    """A scope made ready to be asked, once for each that there is."""
+    """Return a scope's restrictions as sets, built once per scope."""
     return _Rules(
         None if scope.models is None else frozenset(scope.models),
         None if scope.endpoints is None else frozenset(scope.endpoints),
@@ -101,14 +101,14 @@ def _endpoint(path: str) -> str:
 
 
 def authenticate(table: RouteTable, bearer: str) -> tuple[str, KeyRoute]:
-    """Public id and entry of the API key that `bearer` is.
+    """Return public id and entry of the API key in `bearer`.
 
-    The secret is compared as a digest in constant time, with both of a key that is being rotated, and an
+    The secret is compared as a digest in constant time, with both secrets of a key that is being rotated. An
     unknown public id costs as much as a wrong secret.
 
     Raises:
         InvalidApiKey: unknown, wrong or expired: the message does not say which.
-        TenantSuspended: the key is right, and its tenant's calls are refused.
+        TenantSuspended: the key is valid, but its tenant is suspended.
     """
     prefix, _, rest = bearer.partition("_")
     key_id, _, secret = rest.partition("_")
@@ -120,7 +120,7 @@ def authenticate(table: RouteTable, bearer: str) -> tuple[str, KeyRoute]:
     expired = key.expires_at is not None and key.expires_at <= time.time()
     if not right or expired or key is _NOBODY or prefix != KEY_PREFIX or key.tenant not in table.tenants:
         raise InvalidApiKey(
-            # OpenAI's own words begin it: litellm knows the refusal by them.
+            # The text begins with OpenAI's own words, by which litellm recognises the refusal.
             "Incorrect API key provided, or a revoked or expired one. Send `Authorization: Bearer gw_...` "
             "with a key of your tenant; keys are made in the web UI under Keys."
         )

@@ -1,4 +1,4 @@
-"""What routing did, for metrics: plain numbers that only grow."""
+"""Counters of routing, for metrics: plain numbers that only grow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RoutingCounters:
-    """Of one gateway process.
+    """Counters of one gateway process.
 
     Attributes:
         attempts: calls of a copy.
         retries: attempts after a request's first.
         retries_denied: retries that the budget did not allow.
         fallbacks: requests that another model answered.
-        no_copy: requests for a model none of whose copies could take one at that moment.
+        no_copy: requests for a model of which no copy was available.
     """
 
     attempts: int = 0

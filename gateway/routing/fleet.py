@@ -1,14 +1,14 @@
-"""Which copy a request goes to, by what this gateway knows of the copies.
+"""Chooses the copy for a request, by this gateway's knowledge of the copies.
 
-- A request with an adapter goes where the adapter is: to the copies that hold it, and among equals to the
-  first by rendezvous hashing (Thaler and Ravishankar, 1998), so that few copies hold an adapter and every
-  gateway means the same ones. A copy that has more than its share of the load is passed over (Mirrokni,
-  Thorup and Zadimoghaddam, 2016). An adapter whose requests fill one copy uses as many as it fills; among
-  those the prompt's beginning decides, since the copy that computed it has it cached.
-  Where the control plane has placed an adapter, its homes come first, and copies that it is to leave get its
-  requests only while no other takes any.
-- A request of the base alone goes to the less loaded of two (Mitzenmacher, 2001): the one that its prompt's
-  beginning hashes to, which wins a tie, and another at random.
+- A request with an adapter goes to a copy that holds the adapter. Among equals it goes to the first by
+  rendezvous hashing (Thaler and Ravishankar, 1998), so that few copies hold an adapter and every gateway
+  prefers the same ones. A copy above its share of the load is skipped (Mirrokni, Thorup and Zadimoghaddam,
+  2016). An adapter whose requests fill one copy uses further copies; among those the prompt's beginning
+  decides, because the copy that computed it has it cached.
+  If the control plane has placed an adapter, its homes come first. Copies that it is leaving get its requests
+  only while no other copy accepts any.
+- A request for the base model goes to the less loaded of two copies (Mitzenmacher, 2001): the one that its
+  prompt's beginning hashes to, which wins a tie, and a random one.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from contracts.base_routes import AdapterHomes, CopyRoute
 from gateway.routing.breaker import Breaker
 
 OVERLOAD: Final = 0.25
-"""A copy takes at most so much more than the mean, unless it has less than ALWAYS."""
+"""Excess over the mean load that a copy may have, unless it has less than ALWAYS."""
 ALWAYS: Final = 8
-"""Requests that a copy may have whatever the mean: a batch decodes them in little more time than one, and
-bringing an adapter to another copy costs more."""
+"""Requests that a copy may have whatever the mean is: a batch decodes them in little more time than one, and
+moving an adapter to another copy costs more."""
 REPORT_SECONDS: Final = 10.0
-"""How long a copy's report counts."""
+"""How long a copy's report is valid."""
 MAX_REST: Final = 60.0
 ANYWHERE: Final = AdapterHomes()
 _64_BITS: Final = (1 << 64) - 1
 DIGEST: Final = 12
-"""Hexadecimal digits by which a report names an adapter, as engine names do."""
+"""Hexadecimal digits of an adapter's digest in reports, as in engine names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a copy says of itself: requests of all gateways, and the adapters that it holds by digest."""
+    """A copy's report: requests of all gateways, and the digests of its resident adapters."""
 
     pending: int
     adapters: frozenset[str]
     at: float
     own: int
-    """Of `pending`, those of this gateway when it asked."""
+    """This gateway's share of `pending`, when it asked."""
 
 
 class Copy:
-    """What this gateway knows of one copy."""
+    """This gateway's state of one copy."""
 
     __slots__ = ("_clock", "breaker", "draining", "in_flight", "report", "rests_until", "seed")
 
@@ -69,25 +69,25 @@ class Copy:
 
     @property
     def ready(self) -> bool:
-        """Whether a new request may go there."""
+        """True if the copy may get a new request."""
         resting = self.rests_until and self.rests_until > self._clock()
         return not self.draining and not resting and self.breaker.ready
 
     @property
     def wait(self) -> float:
-        """Seconds until it may be ready."""
+        """Seconds until the copy may be ready."""
         rest = self.rests_until - self._clock()
         return max(rest, self.breaker.wait, 1.0 if self.draining else 0.0)
 
     @property
     def load(self) -> int:
-        """Requests there: of this gateway, and of the others as far as the copy reports them."""
+        """Requests at the copy: this gateway's, and others' as far as the copy reports them."""
         if self.report is None or self._clock() - self.report.at > REPORT_SECONDS:
             return self.in_flight
         return max(self.in_flight, self.report.pending + self.in_flight - self.report.own)
 
     def cool_down(self, seconds: float) -> None:
-        """Takes no new request for so long, at most MAX_REST."""
+        """Send no new requests for `seconds`, at most MAX_REST."""
         self.rests_until = max(self.rests_until, self._clock() + min(seconds, MAX_REST))
 
     def holds(self, digest: str) -> bool:
@@ -99,33 +99,33 @@ class Copy:
 
 
 class Place:
-    """A request's place at a copy, from `Fleet.enter` until `leave`."""
+    """A request's place at a copy, from `Fleet.acquire` until `release`."""
 
-    __slots__ = ("_adapter", "_adapters", "_copy", "_probe", "_told")
+    __slots__ = ("_adapter", "_adapters", "_copy", "_probe", "_reported")
 
     def __init__(self, copy: Copy, adapters: Counter[str], adapter: str) -> None:
         self._copy, self._adapters, self._adapter = copy, adapters, adapter
-        self._told = False
+        self._reported = False
         self._probe = copy.breaker.begin()
         copy.in_flight += 1
         adapters[adapter] += 1
 
     def succeeded(self) -> None:
-        """The copy answered, be it by a refusal."""
+        """Note that the copy answered, even by a refusal."""
         self._copy.breaker.succeed(probe=self._probe)
-        self._told, self._probe = True, False
+        self._reported, self._probe = True, False
 
     def failed(self) -> None:
-        """The copy broke or could not be reached."""
+        """Note that the copy broke or could not be reached."""
         self._copy.breaker.fail(probe=self._probe)
-        self._told, self._probe = True, False
+        self._reported, self._probe = True, False
 
     def cool_down(self, seconds: float) -> None:
-        """The copy asked to be left alone for so long."""
+        """Note that the copy asked for no new requests for `seconds`."""
         self._copy.cool_down(seconds)
 
     def release(self) -> None:
-        if not self._told:
+        if not self._reported:
             self._copy.breaker.release(probe=self._probe)
         self._copy.in_flight -= 1
         self._adapters[self._adapter] -= 1
@@ -134,7 +134,7 @@ class Place:
 
 
 class Fleet:
-    """The copies as this gateway knows them, by id. Lives on the event loop."""
+    """The copies that this gateway knows, by id. Use it on the event loop only."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, chance: random.Random | None = None
@@ -145,28 +145,28 @@ class Fleet:
         self._adapters: Counter[str] = Counter()
 
     def copy(self, copy_id: str) -> Copy:
-        """What is known of a copy; of a new one nothing yet."""
+        """Return a copy's state, which is empty for a new copy."""
         found = self._copies.get(copy_id)
         if found is None:
             found = self._copies[copy_id] = Copy(copy_id, self._clock, self._chance)
         return found
 
     def known(self) -> dict[str, Copy]:
-        """Every copy by id, for metrics."""
+        """Return every copy by id, for metrics."""
         return dict(self._copies)
 
     def keep(self, copy_ids: Collection[str]) -> None:
-        """Forgets all other copies, once nothing runs there."""
+        """Forget all other copies without running requests."""
         gone = [key for key, copy in self._copies.items() if key not in copy_ids and not copy.in_flight]
         for key in gone:
             del self._copies[key]
 
     def acquire(self, copy: CopyRoute, adapter: AdapterRef | None) -> Place:
-        """Takes a place at the copy that `choose` gave."""
+        """Take a place at a copy from `choose`."""
         return Place(self.copy(copy.id), self._adapters, "" if adapter is None else adapter.name)
 
     def wait(self, copies: Iterable[CopyRoute]) -> int:
-        """Whole seconds, at least 1, until one of the copies may take a request."""
+        """Return the whole seconds, at least 1, until one of the copies may accept a request."""
         return max(1, math.ceil(min((self.copy(copy.id).wait for copy in copies), default=1.0)))
 
     def choose(
@@ -178,13 +178,14 @@ class Fleet:
         homes: AdapterHomes = ANYWHERE,
         passed_over: Collection[str] = (),
     ) -> CopyRoute | None:
-        """The copy to go to next, None when none may take a request.
+        """Return the next copy to try, or None if none accepts a request.
 
         Args:
-            prefix: gives the beginning of the prompt; asked only where it matters.
-            tried: ids of copies that are out of question.
-            homes: where the adapter has been placed.
-            passed_over: ids of copies that are taken only while no other takes any; above `homes`.
+            prefix: returns the beginning of the prompt; called only if needed.
+            tried: ids of copies to exclude.
+            homes: the adapter's placement.
+            passed_over: ids of copies to use only if no other accepts the request; takes precedence over
+                `homes`.
         """
         ready = [
             (route, copy) for route in copies if route.id not in tried and (copy := self.copy(route.id)).ready
@@ -218,7 +219,7 @@ class Fleet:
         rest = [pair for pair in ready if pair[0].id not in homes] if placed else ready
         held = [pair[1].holds(digest) for pair in rest]
         groups = (placed, compress(rest, held), compress(rest, map(not_, held)))
-        # Mostly the first of the few that hold it is taken: the others are not even sorted.
+        # Mostly the first copy of the small first group is taken, so the later groups are not even sorted.
         ranked = chain.from_iterable(sorted(group, key=lambda pair: _rank(key, pair[1])) for group in groups)
         if filled := self._adapters[adapter.name] // bound:
             beginning = _hash(prefix())
@@ -228,13 +229,13 @@ class Fleet:
 
 
 def _hash(key: bytes) -> int:
-    """64 bits, the same on every gateway."""
+    """Return a 64-bit hash, the same on every gateway."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
 
 
 def _rank(key: int, copy: Copy) -> int:
-    """Rendezvous hashing: the copy with the least rank is the key's own. Murmur's finalizer mixes the two
-    at a third of a digest's cost."""
+    """Return the rank for rendezvous hashing, where the lowest wins; Murmur's finalizer is fast."""
+    mixed = key ^ copy.seed
     mixed = key ^ copy.seed
     mixed = (mixed ^ mixed >> 33) * 0xFF51AFD7ED558CCD & _64_BITS
     mixed = (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53 & _64_BITS

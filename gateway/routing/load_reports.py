@@ -1,4 +1,4 @@
-"""What copies say of their load, by kind: the worker's own /load, and what vLLM tells Prometheus."""
+"""Parses copies' load reports, by kind: the worker's /load, and vLLM's Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests at a copy, the digests of adapters that it holds, and whether it takes no more."""
+    """A copy's number of requests, the digests of its resident adapters, and whether it drains."""
 
     pending: int
     adapters: frozenset[str]
@@ -29,21 +29,23 @@ class Load:
 
 
 def of_worker(body: bytes) -> Load:
-    """Raises ValueError, KeyError or TypeError."""
+    """Parse a worker's report. Raises ValueError, KeyError or TypeError."""
     value = orjson.loads(body)
     adapters = frozenset(digest[:DIGEST] for digest in value["adapters"])
     return Load(int(value["pending"]), adapters, value["status"] != "ok")
 
 
 def of_vllm(body: bytes) -> Load:
-    """Sums over a server's engines. vLLM names only adapters that have requests: of those that it holds idle
-    nothing is known. Raises ValueError when the text is not vLLM's."""
+    """Parse vLLM's metrics, summed over a server's engines. Raises ValueError for any other text.
+
+    vLLM names only adapters with requests, so adapters that are resident but idle are unknown.
+    """
     pending, counted = 0.0, False
     newest: dict[bytes, tuple[float, bytes]] = {}
     for name, labels, text in _SAMPLE.findall(body):
         value = float(text)
         if name == b"lora_requests_info":
-            # A series for each set of adapters that there ever was; its value is the time when it was so.
+            # One series for each set of adapters so far; its value is the time of that set.
             engine = match[1] if (match := _ENGINE.search(labels)) else b""
             newest[engine] = max(newest.get(engine, (0.0, b"")), (value, labels))
         else:

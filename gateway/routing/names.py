@@ -1,4 +1,4 @@
-"""What a model name means: a pure look-up in one immutable route table."""
+"""Resolves model names: a pure look-up in one immutable route table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from gateway.errors import ModelNotFound
 from gateway.routing.splits import choose_arm, passed_over
 
 FALLBACK: Final = "fallback"
-"""The arm of what is served in another model's place."""
+"""The arm of a fallback model."""
 _VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})")
 _LISTED: Final = 50
-"""At most so many names stand in a `model_not_found` message."""
+"""Most names in a `model_not_found` message."""
 
 
 @dataclass(slots=True)
 class Resolution:
-    """What a model name means at this moment.
+    """The current target of a model name.
 
     Attributes:
         base: name of the base model; `route` its entry, without copies when it is not deployed.
-        adapter: the adapter version to apply, None for the base alone.
-        model: what is served, by the name that always means it: `<base>` or `<adapter>@v<n>`.
-        alias: alias that the client wrote, or "".
-        arm: which side of a split the request fell on, as `v<n>`; FALLBACK; "" where there is no split.
+        adapter: the adapter version to apply, None for the base model.
+        model: the served model's permanent name: `<base>` or `<adapter>@v<n>`.
+        alias: the alias in the client's model name, or "".
+        arm: the request's arm of a split, as `v<n>`; FALLBACK; "" without a split.
         fallbacks: names of the models to serve instead, in order, when no copy can.
-        passed_over: ids of copies that get this caller's requests only while no other takes any.
+        passed_over: ids of copies that get this caller's requests only while no other copy accepts any.
     """
 
     base: str
@@ -50,21 +50,21 @@ class Resolution:
 
     @property
     def engine_name(self) -> str:
-        """Engine name of the adapter, "" for the base alone."""
+        """Engine name of the adapter, "" for the base model."""
         return "" if self.adapter is None else self.adapter.name
 
 
 def resolve(
     table: RouteTable, tenant: str, model: str, subject: str = "", *, allowed: Container[str] | None = None
 ) -> Resolution:
-    """What `model` means to `tenant`: `<base>`, `<adapter>`, `<adapter>@<alias>` or `<adapter>@v<n>`.
+    """Resolve `model` for `tenant`: `<base>`, `<adapter>`, `<adapter>@<alias>` or `<adapter>@v<n>`.
 
     Args:
-        subject: who stays on one side, of a split alias or a canary: a user of the tenant's, or the request.
+        subject: keeps its arm of a split alias or canary: a user of the tenant's, or the request.
         allowed: names that the key may call (`KeyScope.models`); None for all of the tenant.
 
     Raises:
-        ModelNotFound: unknown, another tenant's, or outside of `allowed`: nothing tells them apart.
+        ModelNotFound: unknown, another tenant's, or outside of `allowed`, without saying which.
     """
     name, at, tag = model.partition("@")
     if not _within(allowed, model, name):
@@ -106,8 +106,7 @@ def fallbacks(
     *,
     allowed: Container[str] | None = None,
 ) -> Iterator[Resolution]:
-    """What may be served in the place of `resolution`, in the tenant's order; names that are unknown, or
-    outside of `allowed`, are left out."""
+    """Yield the fallbacks of `resolution` in the tenant's order, without unknown or forbidden names."""
     for name in resolution.fallbacks:
         try:
             found = resolve(table, tenant, name, subject, allowed=allowed)
@@ -120,9 +119,9 @@ def fallbacks(
 def dropped_parameters(
     table: RouteTable, tenant: str, model: str, *, allowed: Container[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the parameters that the base model behind `model` has dropped from requests.
+    """Return the parameters to remove from requests for the base model behind `model`.
 
-    None for a model that the caller may not call, so that no refusal tells whether that model exists.
+    Empty for a model that the caller may not call, so that a refusal does not reveal that the model exists.
     """
     name = model.partition("@")[0]
     adapter = _adapter(table, tenant, name)
@@ -136,9 +135,9 @@ def dropped_parameters(
 def callable_models(
     table: RouteTable, tenant: str, *, allowed: Container[str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Every (model name, name of its base) that `tenant` may call: bases, adapters and their aliases.
+    """Yield (model name, base model) of all models that `tenant` may call: bases, adapters and aliases.
 
-    Of a tenant's names, those in `allowed` unless that is None.
+    If `allowed` is not None, only names in it are included.
     """
     for name in sorted(table.bases):
         if _permitted(table, tenant, name) and _within(allowed, name):

@@ -1,4 +1,4 @@
-"""Asks copies what they have to do and which adapters they hold, off the hot path."""
+"""Polls copies for their load and resident adapters, off the hot path."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ANSWER_SECONDS: Final = 2.0
 _AT_ONCE: Final = 32
 _MOST_BYTES: Final = 1 << 20
 _SILENT_SECONDS: Final = 60.0
-"""An OpenAI-compatible server need not be vLLM: one that does not tell is left alone so long."""
+"""Pause after a failure: an OpenAI-compatible server need not be vLLM and may have no metrics."""
 _PATHS: Final = {"worker": "/load", "openai_http": "/metrics"}
-"""By the kinds of copy that tell; of others the gateway knows only its own requests."""
+"""Path by kind of copy; of other kinds the gateway knows only its own requests."""
 
 
 class LoadPoller:
-    """Keeps the fleet's reports fresh. `run` it as a task."""
+    """Keeps the fleet's load reports fresh. `run` it as a task."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class LoadPoller:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self) -> None:
-        """Asks every copy once an interval; one that does not answer delays no other."""
+        """Poll every copy once an interval; a copy that does not answer delays no other."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -77,11 +77,11 @@ class LoadPoller:
             load = of_worker(body) if worker else of_vllm(body)
             report = Report(load.pending, load.adapters, time.monotonic(), own)
         except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
-            # One that drains goes away: not being there is what was announced. Else requests find out.
+            # A draining copy is expected to disappear. For other copies, requests will find out.
             known.report = None
             if not worker:
                 self._silent[copy.id] = time.monotonic() + _SILENT_SECONDS
-            # Not the error itself: aiohttp's shows the request's headers, and with them the fleet token.
+            # Only the error's type: aiohttp's text has the request's headers, and so the fleet token.
             logger.debug("copy %s does not say what it has to do: %s", copy.id, type(error).__name__)
             return
         if load.draining != known.draining:
@@ -89,13 +89,13 @@ class LoadPoller:
         known.report, known.draining = report, load.draining
 
     async def _fetch(self, session: aiohttp.ClientSession, copy: CopyRoute) -> bytes:
-        # The fleet token is for workers alone; vLLM's metrics need none.
+        # The fleet token is only for workers; vLLM's metrics need none.
         headers = self._headers if copy.kind == "worker" else {}
         async with session.get(
             copy.url + _PATHS[copy.kind], headers=headers, allow_redirects=False
         ) as response:
             response.raise_for_status()
-            # Whole, in however many packets it comes: `read` gives what the first one brought.
+            # Read until the end: one `read` returns only the bytes of the first packet.
             body = b""
             while part := await response.content.readany():
                 body += part

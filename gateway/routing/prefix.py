@@ -1,4 +1,4 @@
-"""The beginning of a prompt, by which requests that share it find the copy that has it cached."""
+"""The beginning of a prompt, which routes requests that share it to the copy that has it cached."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final
 import orjson
 
 PREFIX_CHARACTERS: Final = 1024
-"""About 256 tokens: less would send all chats with one system prompt to one copy, more would tell turns of
-one chat apart where its first message is short."""
+"""About 256 tokens. Less would send all chats with one system prompt to one copy; more would separate the
+turns of a chat with a short first message."""
 
 
 def prompt_prefix(parameters: Mapping[str, Any], salt: str) -> bytes:
-    """The tenant's cache salt and the first characters of the prompt or the messages."""
+    """Return the tenant's cache salt and the first characters of the prompt or messages."""
     prompt = parameters.get("prompt") or parameters.get("input")
     if isinstance(prompt, list) and prompt and type(prompt[0]) is not int:
-        # Several prompts go to one copy together: the first stands for all.
+        # Several prompts go to one copy together, and the first represents all.
         prompt = prompt[0]
     if isinstance(prompt, str):
         text = prompt[:PREFIX_CHARACTERS]
@@ -33,5 +33,5 @@ def prompt_prefix(parameters: Mapping[str, Any], salt: str) -> bytes:
 
 
 def _parts(content: object) -> str:
-    """Content in parts, such as text beside images."""
+    """Return content in parts, such as text with images, as JSON."""
     return orjson.dumps(content)[:PREFIX_CHARACTERS].decode("utf-8", "replace")

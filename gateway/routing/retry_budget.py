@@ -1,4 +1,4 @@
-"""How many retries a gateway allows itself: a share of its requests, so that they never pile up."""
+"""The retry budget: retries are limited to a share of the requests, so that they never pile up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 SHARE: Final = 0.1
 FLOOR_PER_SECOND: Final = 2.0
-"""Earned by time alone, so that a gateway with few requests may retry as well."""
+"""Retries that time alone earns, so that a gateway with few requests may retry as well."""
 MOST: Final = 20.0
 
 
@@ -23,11 +23,11 @@ class RetryBudget:
         self._updated = clock()
 
     def deposit(self) -> None:
-        """A request has come."""
+        """Count a request."""
         self._tokens = min(MOST, self._tokens + SHARE)
 
     def withdraw(self) -> bool:
-        """Whether a retry may be made; it is then taken from the budget."""
+        """Return True if a retry is allowed, and take it from the budget."""
         now = self._clock()
         self._tokens = min(MOST, self._tokens + (now - self._updated) * FLOOR_PER_SECOND)
         self._updated = now

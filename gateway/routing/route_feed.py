@@ -1,8 +1,8 @@
-"""Keeps the route table fresh: one snapshot, then deltas, taken in without holding up the event loop.
+"""Keeps the route table fresh: one snapshot, then deltas, applied without holding up the event loop.
 
-Versions never go back, so that a Redis server restored from an old copy cannot bring a revoked key back to
-life. A lower version is refused for ever: the table that stands ages meanwhile, and the publisher, told of
-the version that gateways hold, numbers a restored database above it (see docs/adr/0011).
+Versions never go back, so that a Redis server restored from an old backup cannot revive a revoked key. A
+lower version is always refused, and the current table ages meanwhile. The publisher learns the gateways'
+version and numbers a restored database above it (see docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _BLOCK_MS: Final = 1000
 _RETRY_SECONDS: Final = 0.25
 _SEEN_SECONDS: Final = 60
 _DELTAS: Final = 32
-"""Read at a time: the client parses them all before it lets others run, 50 µs each."""
+"""Deltas read at a time: the client parses them in one go, 50 µs each."""
 _BATCH_SECONDS: Final = 0.2
-"""How long changes that follow each other may wait to be put in force together."""
+"""How long consecutive changes may wait to be applied together."""
 _PIECE_BYTES: Final = 256 << 10
-"""Of a snapshot, read at a time: a whole one of 35 MB would be copied in one go."""
+"""Bytes of a snapshot read at a time: a whole one of 35 MB would be copied in one go."""
 _LINES: Final = 1 << 20
 _SLICE_SECONDS: Final = 0.0005
 _PAUSE_SECONDS: Final = 0.002
 
 
 class RouteFeed:
-    """The newest route table. `run` it as a task."""
+    """Follows the newest route table. `run` it as a task."""
 
     def __init__(self, redis: Redis, *, stale_seconds: float = STALE_SECONDS) -> None:
         self._redis = redis
@@ -60,11 +60,11 @@ class RouteFeed:
         self._heard = asyncio.Event()
         self._slice_ends = 0.0
         self._lines: dict[bytes, tuple[str, RouteEntry | None]] = {}
-        """What snapshots' lines say, by digest: nearly all of the next one's are the same."""
+        """Parsed lines of snapshots, by digest: nearly all lines of the next snapshot are the same."""
 
     @property
     def version(self) -> int:
-        """Of the newest table, 0 before the first."""
+        """Version of the newest table, 0 before the first."""
         return 0 if self._table is None else self._table.version
 
     @property
@@ -73,7 +73,7 @@ class RouteFeed:
         return time.monotonic() - self._contact
 
     def current(self) -> RouteTable:
-        """Raises RoutesUnavailable before the first snapshot, and when the table is too old to trust."""
+        """Return the table. Raises RoutesUnavailable before the first one, or if it is too old to trust."""
         if self._table is None:
             raise RoutesUnavailable(f"No route table yet: {self._said or 'waiting for Redis'}. Retry soon.")
         if time.monotonic() - self._contact > self._stale_seconds:
@@ -83,12 +83,12 @@ class RouteFeed:
         return self._table
 
     async def first(self, seconds: float) -> None:
-        """Returns when there is a table, when it is known why there is none, or after `seconds`."""
+        """Wait for a table, for the reason why there is none, or for `seconds`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._heard.wait(), seconds)
 
     async def run(self) -> None:
-        """Follows the control plane for ever; outages are logged once and waited out."""
+        """Follow the control plane until cancelled; outages are logged once and waited out."""
         while True:
             try:
                 if self._table is None or not await self._follow(self._table):
@@ -98,7 +98,7 @@ class RouteFeed:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _follow(self, table: RouteTable) -> bool:
-        """Waits for deltas and applies them; False when a snapshot is needed."""
+        """Wait for deltas and apply them; False when a snapshot is needed."""
         entries = await self._deltas(_BLOCK_MS)
         if not entries:
             offered = await self._redis.get(ROUTES_VERSION)
@@ -111,7 +111,7 @@ class RouteFeed:
             if int(offered) == table.version:
                 self._up_to_date()
                 return True
-            # A publish between the two reads is in the stream by now, unless that was trimmed.
+            # A publish between the two reads is in the stream by now, unless the stream was trimmed.
             entries = await self._deltas(None)
             if not entries:
                 return False
@@ -120,22 +120,22 @@ class RouteFeed:
         except (ContractError, KeyError) as error:
             logger.warning("routes: %s; reading the snapshot", error)
             return False
-        # An old copy's deltas are read and passed over: they do not say that the server is up to date.
+        # An old backup's deltas are ignored: they do not prove that the server is up to date.
         if fresh.version > table.version:
             self._table = fresh
             self._up_to_date()
         return True
 
     async def _deltas(self, block: int | None) -> list[Any]:
-        """(id, fields) of what the stream holds after `_last_id`, waiting `block` milliseconds for some."""
+        """Return (id, fields) of the entries after `_last_id`; waits `block` milliseconds for some."""
         answer: Any = await self._redis.xread({ROUTES_DELTAS: self._last_id}, _DELTAS, block)
         return answer[0][1] if answer else []
 
     async def _applied(self, table: RouteTable, entries: list[Any]) -> RouteTable:
-        """`table` with `entries` and what follows them at once: a burst copies a large map but a few times.
+        """Return `table` with `entries` and any that follow at once, so a burst copies a large map few times.
 
         Raises:
-            ContractError, KeyError: not a change, or one that does not follow.
+            ContractError, KeyError: an entry is not a change, or leaves a gap in the versions.
         """
         draft, until = RouteDraft(table), time.monotonic() + _BATCH_SECONDS
         while entries:
@@ -148,7 +148,7 @@ class RouteFeed:
         return draft.table()
 
     async def _load(self, held: RouteTable | None) -> None:
-        # The collector would walk over every new entry again and again, for 100 ms at a time.
+        # The collector would scan all new entries repeatedly, for 100 ms at a time.
         gc.disable()
         try:
             table = await self._read_snapshot(held)
@@ -167,7 +167,7 @@ class RouteFeed:
         self._up_to_date()
 
     async def _read_snapshot(self, held: RouteTable | None) -> RouteTable | None:
-        """None when there is no snapshot. Raises ContractError when it is malformed or torn."""
+        """Read a snapshot; None if there is none. Raises ContractError if it is malformed or incomplete."""
         draft: RouteDraft | None = None
         offset, rest, head = 0, b"", b""
         if len(self._lines) > _LINES:
@@ -193,7 +193,7 @@ class RouteFeed:
         found = self._lines.get(digest)
         if found is None:
             path, entry = entry_from_json(line)
-            # What has not changed stays the same object: to free a whole table would take 100 ms.
+            # Unchanged entries stay the same objects: to free a whole table would take 100 ms.
             known = held.entry(path) if held is not None else None
             found = self._lines[digest] = (path, known if known == entry else entry)
         return found
@@ -203,14 +203,14 @@ class RouteFeed:
         return bytes(piece)
 
     async def _breathe(self) -> None:
-        """Lets requests go on after each half millisecond of work; before the first table there are none."""
+        """Yield to requests after each half millisecond of work; before the first table there are none."""
         now = time.perf_counter()
         if now > self._slice_ends:
             await asyncio.sleep(_PAUSE_SECONDS if self._table is not None else 0)
             self._slice_ends = time.perf_counter() + _SLICE_SECONDS
 
     async def _refuse(self, offered: int, held: int) -> None:
-        """Tells the publisher which version stands here."""
+        """Report this gateway's version to the publisher."""
         self._say(f"Redis went back to version {offered}; version {held} stays")
         await self._redis.zadd(ROUTES_SEEN, {"version": held}, gt=True)
         await self._redis.expire(ROUTES_SEEN, _SEEN_SECONDS)

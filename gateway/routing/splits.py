@@ -1,4 +1,4 @@
-"""Which side a caller is on: the arm of a split alias, and old or new copies of a base model in a rollout."""
+"""Assigns callers to sides: an arm of a split alias, or old and new copies in a rollout."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _DRAWS = 1 << 64
 
 
 def choose_arm(arms: Sequence[tuple[int, int]], subject: str) -> int:
-    """The version that `subject` is on, by weighted rendezvous hashing (Schindelhauer and Schomaker, 2005).
+    """Return the version that `subject` gets, by weighted rendezvous hashing (Schindelhauer, Schomaker 2005).
 
-    Each arm draws a number from the subject's name; the one whose exponential waiting time of rate `percent`
-    is shortest wins, which it does in proportion to its percent. An arm whose percent grows while the others'
-    do not keeps all whom it had, and what it gains it takes from the others alone.
+    Each arm draws a number from the subject's name; the arm with the shortest exponential waiting time of
+    rate `percent` wins, and so wins in proportion to its percent. If one arm's percent grows and the others'
+    do not, it keeps all its subjects and gains some from the others.
 
     Args:
         arms: (version, percent), at least one with a percent above 0.
-        subject: who is to stay on an arm: the same string, the same arm, on every gateway.
+        subject: keeps its arm: the same string gets the same arm on every gateway.
     """
     return min((arm for arm in arms if arm[1] > 0), key=lambda arm: _waiting_time(arm, subject))[0]
 
@@ -32,7 +32,7 @@ def _waiting_time(arm: tuple[int, int], subject: str) -> float:
 
 
 def passed_over(route: BaseRoute, tenant: str, subject: str) -> tuple[str, ...]:
-    """Ids of the copies that are not this caller's while a canary is tried: the new ones, or the others."""
+    """Return the ids of copies that this caller avoids during a canary: the new copies, or the others."""
     canary = route.canary
     if canary is None:
         return ()

@@ -1,9 +1,8 @@
-"""Where requests wait for the first copy of a base model that has been scaled to zero.
+"""Holds requests for the first copy of a base model that is scaled to zero.
 
-A request that finds no copy is held, and said in Redis, where the control plane's controller reads it; when a
-copy serves, all go on. The room is bounded: in requests and bytes, of each process and of each tenant in it,
-and in seconds, by the deployment's policy. Who finds it full, or has waited so long in vain, gets 503 with a
-time to come back.
+A request that finds no copy is held and reported in Redis, where the control plane's controller reads it.
+When a copy serves, all held requests go on. The room is bounded in requests, bytes and seconds, for each
+process and each tenant. A request that finds it full, or waits too long, gets 503 with a Retry-After.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from gateway.routing.route_feed import RouteFeed
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.1
-"""How often a held request looks whether there is a copy: one look-up in memory."""
+"""How often a held request checks for a copy: one look-up in memory."""
 ROOMS: Final = 4
-"""All base models together have so many times one's places."""
+"""All base models together have this many times the places of one."""
 BYTES: Final = 128 << 20
-"""Of the bodies of all that wait in this process."""
+"""Most bytes of all held requests' bodies in this process."""
 SHARE: Final = 0.75
-"""What one tenant may have of the places and of the bytes."""
+"""Largest share of one tenant in the places and in the bytes."""
 _SAY_SECONDS: Final = 1.0
 _KEEP_SECONDS: Final = 60
 _AGAIN_SECONDS: Final = 10
 
 
 class WaitingRoom:
-    """Of one process. `run` it as a task; lives on the event loop."""
+    """The waiting room of one process. `run` it as a task; use it on the event loop only."""
 
     def __init__(self, feed: RouteFeed, redis: Redis, *, most: int) -> None:
-        """`most`: requests that may wait for one base model."""
+        """`most`: most held requests of one base model."""
         self._feed, self._redis, self._most = feed, redis, most
         self._name = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._held: Counter[str] = Counter()
@@ -61,19 +60,19 @@ class WaitingRoom:
         return self._held.total()
 
     def ask(self, base: str) -> None:
-        """Says that a copy of `base` is wanted, though nobody waits for it."""
+        """Report demand for a copy of `base`, though no request waits for it."""
         if base not in self._asked:
             self._bell.set()
         self._asked[base] = time.monotonic() + DEMAND_SECONDS
 
     async def copies(self, resolution: Resolution, tenant: str, size: int) -> None:
-        """Until its base model has copies, will get none, or is gone: the model is to be looked up again.
+        """Wait until the base model has copies, will get none, or is gone; then resolve the model again.
 
         Args:
             size: bytes of the request.
 
         Raises:
-            Waking: the room is full, or the time was over first.
+            Waking: the room is full, or the request's time is over.
         """
         base, seconds = resolution.base, resolution.route.hold_seconds
         with self.place(base, tenant, size, seconds) as left:
@@ -86,7 +85,7 @@ class WaitingRoom:
         raise self.waking(base)
 
     def check_there(self, base: str, copy_id: str) -> None:
-        """Raises UpstreamUnreachable when the copy has left the routes."""
+        """Raise UpstreamUnreachable if the copy has left the routes."""
         with suppress(RoutesUnavailable):
             route = self._feed.current().bases.get(base)
             if route is None or all(copy.id != copy_id for copy in route.copies):
@@ -96,11 +95,10 @@ class WaitingRoom:
 
     @contextmanager
     def place(self, base: str, tenant: str, size: int, seconds: float) -> Iterator[Callable[[], float]]:
-        """A place of one request of `size` bytes for as long as the block takes; gives the seconds that are
-        left of it.
+        """Hold a place for a request of `size` bytes during the block; yield a function of the seconds left.
 
         Raises:
-            Waking: the room is full, or the tenant's share of it is.
+            Waking: the room, or the tenant's share of it, is full.
         """
         parts = self._parts(base, tenant, size)
         if any(self._taken[part] + amount > most for part, amount, most in parts):
@@ -122,8 +120,10 @@ class WaitingRoom:
                 del self._held[base]
 
     def _parts(self, base: str, tenant: str, size: int) -> Sequence[tuple[tuple[str, ...], int, int]]:
-        """(what the request takes of, how much, the bound) of the room: the base's, and the process's in
-        requests and in bytes, each for everybody and for one tenant."""
+        """Return (counter, amount, bound) of each counter that the request takes from.
+
+        They are the base model's requests and the process's requests and bytes, in all and for one tenant.
+        """
         bounds = (
             (("base", base), 1, self._most),
             (("all",), 1, ROOMS * self._most),
@@ -136,7 +136,7 @@ class WaitingRoom:
         ]
 
     async def run(self) -> None:
-        """Says in Redis who waits: at once when somebody comes, then every second."""
+        """Publish the demand in Redis: at once when a request arrives, then every second."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), _SAY_SECONDS)
@@ -156,7 +156,7 @@ class WaitingRoom:
             self._said.discard(base)
         if not wanted:
             return
-        # By one clock for all gateways and for who reads it: Redis's own.
+        # Redis's own clock is the same for all gateways and readers.
         seconds, micros = await self._redis.time()
         for base, count in wanted.items():
             await self._redis.hset(demand_key(base), self._name, f"{count} {seconds}.{micros:06}")
@@ -165,6 +165,6 @@ class WaitingRoom:
 
     @staticmethod
     def waking(base: str) -> Waking:
-        """What who waited in vain is told."""
+        """Return the error of a request that waited in vain."""
         text = f"The base model {base!r} has no copy at this moment; one is being started. Retry in a while."
         return Waking(text, retry_after=_AGAIN_SECONDS)

@@ -1,11 +1,11 @@
-"""What a request used: one Attempt per call of a backend, one UsageEvent when it ends.
+"""Metering of requests: one Attempt per backend call, which becomes one UsageEvent at its end.
 
-`Attempt.finish` is synchronous: on a client's hang-up any `await` would raise CancelledError, and the
-event would be lost with it.
+`Attempt.finish` is synchronous: when a client hangs up, any `await` would raise CancelledError, and the event
+would be lost.
 
-What a kill can cost: a stream's first bytes are shown once a record of it is durable, so a stream that was
-seen is billed; its progress is recorded every PROGRESS_SECONDS; and while such a record is late by
-LATE_SECONDS, nothing more is shown. So at most the last second of a stream is seen and not billed.
+Loss at a kill is bounded. A stream's first bytes are sent only after a record of it is durable, so a stream
+that the client saw is billed. Its progress is recorded every PROGRESS_SECONDS; while a record is late by
+LATE_SECONDS, nothing more is sent. So at most the last second of a stream is not billed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_CODE: Final = re.compile(r"[^\x20-\x7e]")
 
 @dataclass(slots=True)
 class Request:
-    """What usage records of a request before a backend is chosen."""
+    """The facts about a request that usage records, known before a backend is chosen."""
 
     id: str
     caller: Caller
@@ -53,7 +53,7 @@ class Request:
     started_at: int
     """Unix milliseconds."""
     ticket: Ticket
-    """Learns what each attempt used."""
+    """Gets the usage of each attempt."""
     trace: RequestTrace
 
 
@@ -83,9 +83,9 @@ class Attempt:
         self.usage = Usage()
         self.span = span
         self.estimate: tuple[int, int] | None = None
-        """(prompt tokens, completion tokens) to bill when the backend reports nothing."""
+        """(prompt tokens, completion tokens) to bill if the backend reports no usage."""
         self.on_record = False
-        """Whether a durable record tells of it."""
+        """True once a durable record of the attempt exists."""
         self._meter = meter
         self.request = request
         self._copy = copy
@@ -96,7 +96,7 @@ class Attempt:
         self._itl, self._tokens, self._last = itl, 0, 0.0
 
     def follow(self, events: EventStream, now: float) -> None:
-        """Takes over what a stream had told at `now`, by `time.perf_counter`."""
+        """Apply a stream's state at `now`, by `time.perf_counter`."""
         usage = self.usage
         if not usage.reported:
             self.estimate = (self.request.call.prompt_estimate, estimate_completion(events.text_bytes))
@@ -105,12 +105,12 @@ class Attempt:
             self.has(usage.completion_tokens, now)
 
     def forget(self) -> None:
-        """Drops the usage: the client received nothing, through no fault of its own."""
+        """Drop the usage: the client received nothing, through no fault of its own."""
         self.usage.clear()
         self.estimate = None
 
     def has(self, tokens: int, now: float) -> None:
-        """The answer has grown to so many tokens at `now`, by `time.perf_counter`; it may be by none."""
+        """Record that the answer has `tokens` tokens at `now`, by `time.perf_counter`, perhaps as before."""
         if self._ttft is None:
             self._ttft = round((now - self.request.started) * 1000, 3)
         elif (fresh := tokens - self._tokens) > 0:
@@ -120,7 +120,7 @@ class Attempt:
         self._tokens, self._last = tokens, now
 
     def finish(self, status: UsageStatus, error_code: str = "") -> None:
-        """Records the usage event; it is durable once `Wal.commit` resolves."""
+        """Record the usage event; it is durable once `Wal.commit` resolves."""
         self._meter.close(self, self.event(status, error_code))
 
     def event(self, status: UsageStatus, error_code: str = "") -> UsageEvent:
@@ -144,7 +144,7 @@ class Attempt:
             backend=self._copy.kind,
             endpoint=self._copy.id,
             status=status,
-            # A backend's own word, which must not make the event unreadable.
+            # A backend's own code must not make the event unreadable.
             error_code=_NOT_CODE.sub("?", error_code[:_CODE_CHARACTERS]),
             prompt_tokens=prompt,
             cached_tokens=usage.cached_tokens,
@@ -157,7 +157,7 @@ class Attempt:
         )
 
     def progressed(self) -> bool:
-        """True when tokens have come since this was last asked."""
+        """Return True if tokens have arrived since the last call."""
         tokens = self.usage.completion_tokens + (self.estimate[1] if self.estimate else 0)
         changed, self._recorded = tokens != self._recorded, tokens
         return changed
@@ -175,7 +175,7 @@ class Meter:
         self._on_time.set()
 
     def start(self, request: Request, copy: CopyRoute, number: int) -> Attempt:
-        """Raises UsageLogUnavailable when usage could not be recorded."""
+        """Start an attempt. Raises UsageLogUnavailable if usage cannot be recorded."""
         if reason := self._wal.admits():
             raise UsageLogUnavailable(
                 f"No new work is taken: {reason}. Free disk space on the gateway, retry."
@@ -194,11 +194,11 @@ class Meter:
             self._observer.attempt(attempt.request.trace, event, attempt.span)
 
     def durable(self) -> asyncio.Future[None]:
-        """Resolves once every event recorded so far survives a power cut."""
+        """Return a future that resolves once every event recorded so far survives a power cut."""
         return self._wal.commit(alone=not self._open)
 
     async def before_showing(self, attempt: Attempt) -> None:
-        """Returns when a client may see more of an open stream; at once, but for a stream's first bytes."""
+        """Wait until the client may see more of an open stream: immediate except for its first bytes."""
         if not attempt.on_record:
             attempt.progressed()
             self._record(attempt)
@@ -208,7 +208,7 @@ class Meter:
             await self._on_time.wait()
 
     async def run(self) -> None:
-        """Records the progress of open streams twice a second."""
+        """Record the progress of open streams twice a second."""
         clock = asyncio.get_running_loop().time
         while True:
             following = clock() + PROGRESS_SECONDS

@@ -1,9 +1,9 @@
-"""What tenants that opted in have kept of their requests: prompt and answer, sealed for the tenant.
+"""Logs prompts and answers of tenants that opted in, sealed for the tenant.
 
-The route table names a tenant's public key while it keeps prompts; without one nothing here is called. What
-is recorded waits in memory for a moment, is sealed (X25519, HKDF-SHA256, AES-256-GCM) and put on a bounded
-Redis stream. The gateway can seal and not open: the private key is the control plane's, and destroyed when
-the tenant opts out. A request never waits for this: what cannot be shipped in time is dropped and counted.
+The route table has the public key of a tenant that logs prompts; without one nothing here is called. Records
+wait in memory for a moment, are sealed (X25519, HKDF-SHA256, AES-256-GCM) and go to a bounded Redis stream.
+The gateway can seal but not open: the control plane has the private key, and destroys it when the tenant
+opts out. A request never waits for this: records that cannot be shipped in time are dropped and counted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from gateway.http.asgi import Message, Send
 logger = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 256 << 10
-"""Kept of a request, and of an answer; what is longer is cut, and says so."""
+"""Most bytes kept of a request, and of an answer; longer ones are cut and marked as cut."""
 _QUEUE_BYTES: Final = 32 << 20
 _STREAM_LENGTH: Final = 20_000
-"""Entries that wait for the control plane at most, roughly; the oldest give way."""
+"""Most entries that wait for the control plane, roughly; the oldest are dropped."""
 _STREAM_BYTES: Final = 64 << 20
-"""Of Redis's memory, beyond which nothing is added: usage events and limits need the rest."""
+"""Bytes of Redis's memory beyond which nothing is added: usage events and limits need the rest."""
 _SAMPLES: Final = 50
 _BATCH: Final = 100
 _IDLE_SECONDS: Final = 0.2
@@ -46,7 +46,7 @@ _RETRY_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Record:
-    """One request under way. `answer` gathers what its client is sent."""
+    """A running request. `answer` collects the data that is sent to its client."""
 
     key: str
     tenant: str
@@ -59,7 +59,7 @@ class Record:
     size: int = 0
 
     def through(self, send: Send) -> Send:
-        """`send`, with what passes written down."""
+        """Return a `send` that also records the body."""
 
         async def recorded(message: Message) -> None:
             if body := message.get("body"):
@@ -86,12 +86,12 @@ class PromptLog:
         self.num_dropped = 0
 
     def begin(self, key: str, tenant: str, request_id: str, path: str, body: bytes) -> Record:
-        """A record of a request of `tenant`, whose prompts are sealed for `key`."""
+        """Start the record of a request of `tenant`, to be sealed for `key`."""
         now = time.time_ns() // 1_000_000
         return Record(key, tenant, request_id, path, body[:MOST_BYTES], len(body) > MOST_BYTES, now)
 
     def end(self, record: Record) -> None:
-        """The request is over, however it ended: what there is of it is kept."""
+        """Queue the record for shipping at the request's end, complete or not."""
         size = len(record.request) + record.size
         if self._bytes + size > _QUEUE_BYTES:
             self.num_dropped += 1
@@ -100,7 +100,7 @@ class PromptLog:
         self._waiting.append(record)
 
     async def run(self) -> None:
-        """Ships for ever. While Redis is away records wait as long as there is room for them."""
+        """Ship until cancelled. While Redis is away, records wait as long as there is room."""
         away = False
         while True:
             try:
@@ -113,7 +113,7 @@ class PromptLog:
             await asyncio.sleep(_RETRY_SECONDS if away else _IDLE_SECONDS)
 
     async def ship(self) -> None:
-        """Ships all that waits. Raises RedisError; what is not shipped waits on."""
+        """Ship all waiting records. Raises RedisError; unshipped records go on waiting."""
         while self._waiting:
             batch = [self._waiting[at] for at in range(min(_BATCH, len(self._waiting)))]
             if (await self._redis.memory_usage(PROMPT_STREAM, samples=_SAMPLES) or 0) < _STREAM_BYTES:
@@ -128,7 +128,7 @@ class PromptLog:
             self.num_dropped = 0
 
     async def _add(self, batch: list[Record]) -> None:
-        # Some 0.2 ms each, which no request should wait for.
+        # Sealing takes some 0.2 ms each, for which no request should wait.
         sealed = await asyncio.to_thread(_seal_all, batch)
         async with self._redis.pipeline(transaction=False) as pipe:
             for record, text in zip(batch, sealed, strict=True):
@@ -152,7 +152,7 @@ def _seal_all(batch: list[Record]) -> list[bytes | None]:
 
 
 def _sealed(record: Record) -> bytes | None:
-    """None where the key is none that anything can be sealed for."""
+    """Return the sealed record, or None if the tenant's key is invalid."""
     try:
         return seal(record)
     except ValueError as error:
@@ -161,7 +161,7 @@ def _sealed(record: Record) -> bytes | None:
 
 
 def seal(record: Record) -> bytes:
-    """The form, a print of the tenant's key, a key of this record's own, a nonce, and what is sealed.
+    """Return the format byte, a hash of the tenant's key, the record's own key, a nonce, and the ciphertext.
 
     Raises ValueError where the tenant's key is malformed.
     """

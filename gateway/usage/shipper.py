@@ -1,12 +1,12 @@
 """Moves closed usage events from the write-ahead log to the Redis stream that the control plane reads.
 
-Each batch is one script: it compares the log position that Redis remembers for this slot with the one that
-the shipper expects there, appends the events and moves the position, all or nothing. So a batch whose
-answer was lost is not shipped twice, and Redis may be away for as long as the disk has room. A Redis that
-forgot the last seconds remembers an older position, and is told again from there; one that lost all is
-told all that the log still has, which is every event that is not in the database: a segment is deleted
-only when the control plane has taken its events out of the stream. What is told twice the control plane's
-unique constraint drops.
+Each batch is one script. It compares the slot's log position in Redis with the expected one, appends the
+events and moves the position, all or nothing. So a batch whose answer was lost is not shipped twice, and
+Redis may be away for as long as the disk has room. A Redis that lost the last seconds has an older position,
+and gets the events from there again. One that lost everything gets all that the log still has, which is every
+event that is not in the database: a segment is deleted only after the control plane has taken its events from
+    the
+stream. The control plane's unique constraint drops events that arrive twice.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ SHIPPED_PREFIX: Final = "graftwork:usage:shipped:"
 """Redis string per log slot: position up to which its events are in the stream."""
 _KEEP_SECONDS: Final = 32 * 86_400
 _BATCH_BYTES: Final = 1 << 14
-"""About thirty events. While they are read, and while a Redis on the same processor takes them, no request
-goes on: some 0.2 ms."""
+"""About thirty events. Reading them, and Redis on the same processor, hold up requests for some 0.2 ms."""
 _PAUSE_SECONDS: Final = 0.004
 """Between such batches."""
 _BACKLOG_BYTES: Final = 1 << 18
-"""Of more than that, as after an outage, the rest is shipped by _BACKLOG_BATCH_BYTES and without a pause."""
+"""A larger backlog, as after an outage, is shipped by _BACKLOG_BATCH_BYTES and without a pause."""
 _BACKLOG_BATCH_BYTES: Final = 1 << 16
 _IDLE_SECONDS: Final = 0.1
 _IDLE_STEPS: Final = 10
-"""So often with nothing to ship, Redis is asked whether it still remembers what it was told."""
+"""After this many idle steps, Redis is asked if it still has the shipped data."""
 _RETRY_SECONDS: Final = 0.5
 
 SHIP: Final = """
@@ -56,8 +55,8 @@ for index = 4, #ARGV do redis.call('XADD', KEYS[1], '*', 'event', ARGV[index]) e
 redis.call('SET', KEYS[2], ARGV[2], 'EX', ARGV[3])
 return ARGV[2]
 """
-"""KEYS: stream, position. ARGV: the position expected, the one after the events, seconds to keep it, events.
-Answers with the position that Redis remembers then; "" stands for none."""
+"""KEYS: stream, position. ARGV: the expected position, the one after the events, seconds to keep it, events.
+Returns Redis's position afterwards; "" stands for none."""
 
 EDGES: Final = """
 if (redis.call('GET', KEYS[2]) or '') ~= ARGV[1] then return false end
@@ -65,15 +64,15 @@ local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return {first and first[1] or '', last and last[1] or ''}
 """
-"""KEYS as above. Ids of the oldest and the newest entry, unless the position is not the one expected: then
-Redis has lost something, and an entry that is not there need not be one that was ingested."""
+"""KEYS as above. Returns the ids of the oldest and the newest entry, unless the position is unexpected: then
+Redis has lost data, and an absent entry need not have been ingested."""
 
 _Id = tuple[int, int]
-"""Of a stream's entry; the second of two entries is the greater."""
+"""Id of a stream entry; the later of two entries has the greater id."""
 
 
 class Shipper:
-    """Ships one log slot; `run` it as a task, or `drain` a slot that nobody writes any more."""
+    """Ships one log slot; `run` it as a task, or `drain` a slot without a writer."""
 
     def __init__(self, wal: Wal, redis: Redis) -> None:
         self._wal = wal
@@ -84,7 +83,7 @@ class Shipper:
         self._file = wal.folder / "position"
         self._position = stored_position(wal.folder)
         self._remembered = ""
-        """What Redis remembers of this slot, as far as is known."""
+        """Redis's last known position of this slot."""
         self._known = False
         self._behind = False
         self._oldest = min(segment_numbers(wal.folder), default=wal.segment)
@@ -94,11 +93,11 @@ class Shipper:
 
     @property
     def position(self) -> Position:
-        """Everything before this place is in the stream."""
+        """Everything before this position is in the stream."""
         return self._position
 
     async def run(self) -> None:
-        """Ships for ever; an outage of Redis is logged once and waited out."""
+        """Ship until cancelled; an outage of Redis is logged once and waited out."""
         away, idle = False, 0
         while True:
             try:
@@ -116,16 +115,16 @@ class Shipper:
             if away:
                 await asyncio.sleep(_RETRY_SECONDS)
             elif not (moved and self._behind):
-                # Waiting a moment gathers a batch.
+                # A short pause gathers a batch.
                 await asyncio.sleep(_IDLE_SECONDS)
             elif not self._backlog():
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def drain(self) -> bool:
-        """Ships all that is durable; True when nothing is left to ship.
+        """Ship all that is durable; True if nothing is left to ship.
 
         Raises:
-            RedisError: Redis is away; what is not shipped stays on disk.
+            RedisError: Redis is away; unshipped events stay on disk.
         """
         self._known = False
         await self._wal.commit()
@@ -135,7 +134,7 @@ class Shipper:
         return self._position == self._wal.durable
 
     async def ingested(self) -> bool:
-        """Whether all that has been shipped is in the database. Raises RedisError."""
+        """Return True if everything shipped is in the database. Raises RedisError."""
         if (edges := await self._stream()) is None:
             return False
         oldest, newest = edges
@@ -144,7 +143,7 @@ class Shipper:
         return oldest > self._newest
 
     async def _step(self) -> bool:
-        """Ships one batch; False when there was nothing to read."""
+        """Ship one batch; False if there was nothing to read."""
         if not self._known:
             await self._adopt()
         events, end = self._read()
@@ -169,7 +168,7 @@ class Shipper:
         return True
 
     async def _adopt(self) -> None:
-        """Goes on from where Redis remembers to be; from the log's start when it remembers nothing."""
+        """Continue from Redis's position; from the log's start if Redis has none."""
         stored = cast(bytes | None, await self._redis.get(self._key))
         self._remembered = (stored or b"").decode()
         self._position = Position.parse(self._remembered) if stored else Position(0, 0)
@@ -184,7 +183,7 @@ class Shipper:
         self._known = True
 
     def _read(self) -> tuple[list[bytes], Position]:
-        """Payloads of closed events after the position, and the place after the last one read."""
+        """Return payloads of closed events after the position, and the position after the last one."""
         segment, offset = self._position.segment, self._position.offset
         durable = self._wal.durable
         path = segment_path(self._wal.folder, segment)
@@ -206,19 +205,19 @@ class Shipper:
         return events, Position(segment, offset)
 
     def _backlog(self) -> bool:
-        """Whether more waits than gathers in a busy moment."""
+        """Return True if more events wait than gather in a busy moment."""
         durable, position = self._wal.durable, self._position
         return durable.segment != position.segment or durable.offset - position.offset > _BACKLOG_BYTES
 
     def _after(self, segment: int) -> Position:
-        """The start of the next segment, or the same place when this one is still being written."""
+        """Return the start of the next segment, or the same position while this one is being written."""
         later = [number for number in segment_numbers(self._wal.folder) if number > segment]
         if segment >= self._wal.durable.segment or not later:
             return self._position
         return Position(later[0], 0)
 
     async def _delete_ingested(self) -> None:
-        """Deletes segments whose events are in the database and that hold nothing about an open stream."""
+        """Delete segments whose events are in the database and that hold nothing about an open stream."""
         below = min(self._position.segment, self._wal.checkpoint)
         if self._oldest >= below or (edges := await self._stream()) is None:
             return
@@ -233,7 +232,7 @@ class Shipper:
             self._oldest, self._below = self._below, 0
 
     async def _stream(self) -> tuple[_Id, _Id] | None:
-        """Oldest and newest entry of the stream; None when Redis has lost something."""
+        """Return oldest and newest entry of the stream; None if Redis has lost data."""
         arguments = [USAGE_STREAM, self._key]
         edges: list[bytes] | None = await cast(Any, self._edges(keys=arguments, args=[self._remembered]))
         if edges is None:
@@ -242,7 +241,7 @@ class Shipper:
         return _id(edges[0] or b"%d-0" % (1 << 63)), _id(edges[1] or b"0-0")
 
     def _store(self) -> None:
-        """So that a log emptied by hand goes on behind what is shipped."""
+        """Store the position, so that a log that was emptied by hand continues after the shipped events."""
         fresh = self._file.with_suffix(".new")
         try:
             fresh.write_text(str(self._position))

@@ -1,4 +1,4 @@
-"""How soon Linux lets a thread run that has just been woken."""
+"""Shortens a thread's time slice, so that Linux runs it soon after it wakes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SLICE_NS: Final = 100_000
 
 
 def take_short_slices() -> bool:
-    """For the calling thread, whose work is short and waited for; whether the kernel was told.
+    """Shorten the slice of the calling thread, whose short work others wait for; True if the kernel accepted.
 
-    The kernel puts a woken thread on the waker's processor even where another one is idle, and there it
-    waits until the waker rests or has used up its slice of some milliseconds. One whose own slice is shorter
-    goes first. From Linux 6.12 on; needs no privilege.
+    The kernel puts a woken thread on the waker's processor even if another one is idle. There it waits until
+    the waker sleeps or has used up its slice of some milliseconds; a thread with a shorter slice goes first.
+    Works from Linux 6.12 on, without privileges.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None or platform.system() != "Linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
-    # The nice value is set along with the slice: it stays what it is.
+    # The nice value is set along with the slice, so it is read first and kept.
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, _SLICE_NS, 0, 0)
     return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)

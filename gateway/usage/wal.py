@@ -2,11 +2,11 @@
 
     slot folder/   lock   id   position   0000000000000001.wal ...
 
-The event loop appends records to memory; a thread writes what has gathered by one synchronous write
-(O_DSYNC) and wakes those who wait. Writes go to explicit offsets, so one that failed, short or whole, is
-done again with all of its bytes: after EIO the kernel may hold pages for clean that never reached the
-disk. The next segment is preallocated while the current one is half empty: when the disk has no room for
-it, new work is refused (`admits`) and the room that is left is for work under way.
+The event loop appends records to memory. A thread writes the gathered records by one synchronous write
+(O_DSYNC) and wakes the waiters. Writes go to explicit offsets, so a failed write is repeated with all its
+bytes: after EIO the kernel may treat pages as clean that never reached the disk. The next segment is
+preallocated while the current one is half empty. If the disk has no room for it, new work is refused
+(`admits`) and the remaining room is for running requests.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ logger = logging.getLogger(__name__)
 SEGMENT_BYTES: Final = 16 << 20
 _FILL_BYTES: Final = 1 << 16
 _QUICK_SECONDS: Final = 0.001
-"""A disk that wrote slower may not hold up the event loop: the thread's next write tells how it is then."""
+"""A slower disk must not hold up the event loop: the thread's next write measures it again."""
 _RETRY_SECONDS: Final = 0.25
 _TRIES_AT_STOP: Final = 20
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Records on their way to one segment."""
+    """Records to write to one segment."""
 
     segment: int
     offset: int
@@ -61,16 +61,16 @@ class _Batch:
 
 
 class Wal:
-    """One slot's log. All methods but the thread's own are for the event loop's thread.
+    """The log of one slot. All methods except the thread's own are for the event loop's thread.
 
     Attributes:
-        durable: everything before this place survives a power cut.
+        durable: everything before this position survives a power cut.
         checkpoint: segments below this number hold nothing about streams that are still open.
         recovered: usage events of streams that a former process left open, now closed as interrupted.
     """
 
     def __init__(self, slot: Slot, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Recovers what is in the slot, then starts a fresh segment.
+        """Recover the slot's records, then start a fresh segment.
 
         Raises:
             OSError: the folder cannot be written.
@@ -81,7 +81,7 @@ class Wal:
         numbers = segment_numbers(self.folder)
         interrupted = _open_streams(self.folder, numbers)
         if numbers:
-            # A process that dies again and again must not fill the disk with preallocated room.
+            # A process that dies repeatedly must not fill the disk with preallocated room.
             trim(segment_path(self.folder, numbers[-1]))
         self.recovered = len(interrupted)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -90,10 +90,10 @@ class Wal:
         self._stopping = False
         self._urgent = False
         self._writing = False
-        """The thread is at work: what it writes comes before what is appended now."""
+        """True while the thread writes: its records come before those that are appended now."""
         self._write_seconds = 0.0
         self._write_error = self._room_error = ""
-        # A log emptied by hand goes on behind what is shipped, or its events would be taken for shipped.
+        # After an emptied log, continue behind the shipped position, or new events would count as shipped.
         self._segment = max([*numbers, stored_position(self.folder).segment]) + 1
         self._offset = 0
         self._batches: deque[_Batch] = deque([_Batch(self._segment, 0)])
@@ -102,7 +102,7 @@ class Wal:
         self._descriptor = self._allocate(self._segment)
         self._descriptor_segment = self._segment
         self._filled = 0
-        """Blocks of the segment that is written to are filled up to here."""
+        """Blocks of the current segment are filled with zeros up to here."""
         self._next_descriptor: int | None = None
         for payload in interrupted:
             self.append(CLOSED, payload)
@@ -116,15 +116,15 @@ class Wal:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread that writes still runs."""
+        """Return True if the writing thread still runs."""
         return self._thread.is_alive()
 
     def admits(self) -> str:
-        """Why no new work may be taken, or "" when it may."""
+        """Return the reason to refuse new work, or ""."""
         return self._write_error or self._room_error
 
     def append(self, kind: bytes, payload: bytes) -> None:
-        """Adds a record in memory; it is written with the next commit or flush. Never fails or waits."""
+        """Add a record in memory; the next commit or flush writes it. Never fails or waits."""
         line = encode(kind, payload)
         with self._lock:
             if self._offset + len(line) > self._segment_bytes:
@@ -136,11 +136,11 @@ class Wal:
             self._offset += len(line)
 
     def commit(self, *, alone: bool = False) -> asyncio.Future[None]:
-        """Resolves once every record appended so far is durable.
+        """Return a future that resolves once every record appended so far is durable.
 
         Args:
-            alone: nobody else waits for the event loop. Then, and as long as the disk is quick, the record is
-                written at once: to wake the thread and be woken takes as long as a quick disk's write.
+            alone: True if no other work waits for the event loop. Then, on a quick disk, the record is
+                written at once: waking the thread takes as long as such a write.
         """
         loop = self._loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
@@ -149,7 +149,7 @@ class Wal:
             return waiter
         with self._lock:
             if not self._batches:
-                # All that was appended is with the thread, which wakes the waiters of a batch in order.
+                # All appended records are with the thread, which wakes the waiters of a batch in order.
                 self._batches.append(_Batch(self._segment, self._offset))
             self._batches[-1].waiters.append(waiter)
             self._urgent = True
@@ -157,8 +157,8 @@ class Wal:
         return waiter
 
     def _written_here(self) -> bool:
-        """Writes what has gathered, unless that is the thread's: while it writes, tries again what failed, or
-        has to begin a segment."""
+        """Write the gathered records here, unless the thread must: while it writes or retries a failure, or
+        to begin a segment. True if they were written."""
         with self._lock:
             if self._writing or self._urgent or len(self._batches) != 1:
                 return False
@@ -177,13 +177,13 @@ class Wal:
         return True
 
     def flush(self) -> None:
-        """Starts writing what has gathered, without waiting for it."""
+        """Start writing the gathered records, without waiting for it."""
         with self._lock:
             self._urgent = True
             self._work.notify()
 
     def close(self, *, delete: bool = False) -> None:
-        """Writes what is left, ends the thread and gives the slot back, without its segments if told so.
+        """Write the remaining records, end the thread and release the slot; `delete` removes its segments.
 
         The folder stays: another process may be about to lock it.
         """
@@ -199,7 +199,7 @@ class Wal:
                 segment_path(self.folder, number).unlink()
         self.slot.release()
 
-    # The thread.
+    # Run by the thread.
 
     def _run(self) -> None:
         take_short_slices()
@@ -243,7 +243,7 @@ class Wal:
         self._write_error = ""
         self.durable = Position(batch.segment, batch.offset + len(data))
         if batch.waiters and self._loop is not None:
-            # The loop may be gone when the process stops.
+            # The loop may be closed when the process stops.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_wake, batch.waiters)
         return True
@@ -256,12 +256,12 @@ class Wal:
             full, self._descriptor, self._descriptor_segment = self._descriptor, fresh, batch.segment
             self._next_descriptor = None
             with contextlib.suppress(OSError):
-                # All of it is durable: an error tells nothing new.
+                # All its data is durable, so an error is harmless.
                 os.close(full)
             self._filled = 0
-        # A block that is written for the first time changes the file's metadata, though it was preallocated,
-        # and each such write waits for the file system's journal. So blocks are filled with zeros ahead, many
-        # at once; a write to them later changes data alone, in half the time.
+        # The first write to a block changes the file's metadata, even if it was preallocated, and waits for
+        # the file system's journal. So many blocks at once are filled with zeros in advance; a later write to
+        # them changes only data, in half the time.
         end = batch.offset + len(data)
         front = min(-(-end // _FILL_BYTES) * _FILL_BYTES, self._segment_bytes)
         zeros = bytes(max(0, front - end)) if end > self._filled else b""
@@ -274,7 +274,7 @@ class Wal:
             written += os.pwrite(self._descriptor, data[written:], batch.offset + written)
 
     def _prepare_next(self) -> None:
-        """Preallocates the next segment once half of this one is used; without it no new work comes in."""
+        """Preallocate the next segment once half of this one is used; without it, new work is refused."""
         if not self._wants_next():
             return
         try:
@@ -291,8 +291,8 @@ class Wal:
 
     def _allocate(self, number: int) -> int:
         path = segment_path(self.folder, number)
-        # O_DSYNC: each write is durable when it returns, as with an fdatasync after it, but the thread
-        # has to win the interpreter back once instead of twice.
+        # O_DSYNC: each write is durable when it returns, as with an fdatasync after it, but the thread has to
+        # take the GIL once instead of twice.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_DSYNC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self._segment_bytes)
@@ -311,7 +311,7 @@ def _wake(waiters: list[asyncio.Future[None]]) -> None:
 
 
 def _open_streams(folder: Path, numbers: list[int]) -> list[bytes]:
-    """The last progress record of every stream that no record closes."""
+    """Return the last progress record of every stream without a closing record."""
     streams: dict[str, bytes] = {}
     for number in numbers:
         for kind, payload in records(segment_path(folder, number)):

@@ -1,8 +1,8 @@
 """The write-ahead log on disk: one record a line, `<crc32 hex> <kind> <usage event JSON>`.
 
-JSON holds no raw newline, so a damaged record costs itself alone: reading goes on at the next line.
-Segments are preallocated with zeros: zeros up to the end are room, zeros with records behind them are a
-hole that the disk made, and are stepped over.
+JSON holds no raw newline, so a damaged record affects only itself: reading goes on at the next line. Segments
+are preallocated with zeros. Zeros up to the end are free room; zeros before records are a hole that the disk
+made, and are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 PROGRESS: Final = b"P"
-"""An open stream's usage event as it would read if the gateway died now (`status` interrupted)."""
+"""An open stream's usage event, as if the gateway died now (`status` interrupted)."""
 CLOSED: Final = b"C"
 """A usage event, final."""
 
@@ -28,7 +28,7 @@ _READ_BYTES: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place between two records: segment number, byte offset."""
+    """A position between two records: segment number, byte offset."""
 
     segment: int
     offset: int
@@ -38,19 +38,19 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Raises ValueError on anything but what `str` gives."""
+        """Parse the text of `str`. Raises ValueError for anything else."""
         segment, _, offset = text.partition(":")
         return cls(int(segment), int(offset))
 
 
 def encode(kind: bytes, payload: bytes) -> bytes:
-    """One record; `payload` must hold no newline."""
+    """Encode one record; `payload` must hold no newline."""
     body = kind + b" " + payload
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
 def decode(line: bytes) -> tuple[bytes, bytes] | None:
-    """(kind, payload) of a record without its newline, or None when it is damaged."""
+    """Return (kind, payload) of a record without its newline, or None if it is damaged."""
     checksum, _, body = line.partition(b" ")
     if len(checksum) != 8 or body[1:2] != b" ":
         return None
@@ -66,12 +66,12 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    """Numbers of the segments in `folder`, ascending."""
+    """Return the numbers of the segments in `folder`, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.wal") if path.stem.isdecimal())
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replaces the file whole: after a power cut it holds the old text or the new one, nothing else."""
+    """Replace the file atomically: after a power cut it holds the old text or the new one."""
     aside = path.with_suffix(".new")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -86,7 +86,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in `folder` durable."""
+    """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -95,17 +95,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def stored_position(folder: Path) -> Position:
-    """The position that the slot's `position` file holds; the very start when there is none."""
+    """Return the position in the slot's `position` file; the very start if there is none."""
     with contextlib.suppress(OSError, ValueError):
         return Position.parse((folder / "position").read_text())
     return Position(0, 0)
 
 
 def read_lines(descriptor: int, offset: int, limit: int, stop: int | None = None) -> tuple[list[bytes], int]:
-    """Whole lines from `offset`, at most about `limit` bytes of them, and the offset after the last.
+    """Return whole lines from `offset`, about `limit` bytes at most, and the offset after the last one.
 
-    Nothing at `stop` or behind is read. After a hole the first line may be the rest of a damaged record.
-    An empty list means that no whole record follows: the log ends here, or its last record is torn.
+    Nothing from `stop` on is read. After a hole, the first line may be the rest of a damaged record. An empty
+    list means that no whole record follows: the log ends here, or its last record is torn.
     """
     data = os.pread(descriptor, limit if stop is None else min(limit, stop - offset), offset)
     zero = data.find(b"\0")
@@ -120,7 +120,7 @@ def read_lines(descriptor: int, offset: int, limit: int, stop: int | None = None
 
 
 def _behind_hole(descriptor: int, offset: int, stop: int | None) -> tuple[list[bytes], int]:
-    """The first whole line behind zeros, as `read_lines` would give it."""
+    """Return the first whole line after zeros, in the form of `read_lines`."""
     size = os.fstat(descriptor).st_size if stop is None else stop
     rest = os.pread(descriptor, size - offset, offset)
     zero = max(0, rest.find(b"\0"))
@@ -132,7 +132,7 @@ def _behind_hole(descriptor: int, offset: int, stop: int | None) -> tuple[list[b
 
 
 def trim(path: Path) -> None:
-    """Gives back the room behind the last whole record of a segment that nobody writes any more."""
+    """Free the room after the last whole record of a segment without a writer."""
     end = 0
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -145,7 +145,7 @@ def trim(path: Path) -> None:
 
 
 def records(path: Path, start: int = 0) -> Iterator[tuple[bytes, bytes]]:
-    """(kind, payload) of every sound record from byte `start`; damage is logged and stepped over."""
+    """Yield (kind, payload) of every valid record from byte `start`; damage is logged and skipped."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         while True:

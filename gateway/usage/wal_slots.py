@@ -1,4 +1,4 @@
-"""Folders of the usage log: each is held by one process, and found again when that one is gone."""
+"""Slots of the usage log: folders that one process holds, and that others find after its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Slot:
-    """A log folder that this process alone holds, until `release`."""
+    """A log folder that only this process holds, until `release`."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
@@ -26,7 +26,7 @@ class Slot:
 
     @classmethod
     def hold(cls, folder: Path) -> Slot | None:
-        """The slot, or None when another process holds it."""
+        """Return the slot, or None if another process holds it."""
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             for above in (folder.parent, folder.parent.parent):
@@ -48,7 +48,7 @@ class Slot:
 
 
 def _identity(folder: Path) -> str:
-    """The slot's own id. Slots that shared one would take each other's events for shipped."""
+    """Return the slot's own id. Slots with equal ids would count each other's events as shipped."""
     path = folder / "id"
     if not path.exists() or _ID.fullmatch(path.read_text("utf-8", "replace")) is None:
         write_durably(path, uuid.uuid4().hex)
@@ -56,7 +56,7 @@ def _identity(folder: Path) -> str:
 
 
 def claim(root: Path) -> Slot:
-    """The first slot below `root` that no process holds."""
+    """Return the first slot below `root` that no process holds."""
     for number in range(SLOTS):
         if slot := Slot.hold(root / f"{number:03d}"):
             return slot
@@ -64,7 +64,7 @@ def claim(root: Path) -> Slot:
 
 
 def abandoned(root: Path) -> Iterator[Slot]:
-    """Slots with unshipped segments whose process is gone (fewer processes now, or another crashed)."""
+    """Yield slots with unshipped segments whose process is gone (fewer processes now, or a crash)."""
     for folder in sorted(root.glob("[0-9][0-9][0-9]")):
         if segment_numbers(folder) and (slot := Slot.hold(folder)):
             yield slot

@@ -1,4 +1,4 @@
-"""What gated activations mean: the specification of every implementation."""
+"""Reference implementation of gated activations: the specification of every other one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 def gated(
     gate_up: torch.Tensor, kind: str, *, interleaved: bool = False, alpha: float = 1.702, limit: float = 7.0
 ) -> torch.Tensor:
-    """[rows, 2 * inter] -> [rows, inter]: f(gate) * up, or (up + 1) * f(gate) under `clamped_swiglu`."""
+    """Map [rows, 2 * inter] to [rows, inter]: f(gate) * up, or (up + 1) * f(gate) for `clamped_swiglu`."""
     if interleaved:
         gate, up = gate_up[:, ::2], gate_up[:, 1::2]
     else:

@@ -1,4 +1,4 @@
-"""Specializations of the activation kernel over the feed-forward sizes of the models that are served."""
+"""Specializations of the activation kernel for the feed-forward sizes of the supported models."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ TYPES = {
 
 
 def variants() -> Iterator[Variant]:
-    """Each kind in bf16 in both layouts, SwiGLU of SmolLM2-135M and Llama-3.1-8B, fp32, an uneven size."""
+    """Yield each kind in bf16 in both layouts, SwiGLU of SmolLM2-135M and Llama-3.1-8B, fp32, and an odd
+    size.
+    """
     for kind in ("silu", "gelu_tanh", "clamped_swiglu"):
         for interleaved in (False, True):
-            yield _of(14336, kind, "bf16", interleaved=interleaved)
-    yield _of(1536, "silu", "bf16")
-    yield _of(14336, "silu", "fp32")
-    yield _of(2049, "silu", "bf16")
+            yield _variant(14336, kind, "bf16", interleaved=interleaved)
+    yield _variant(1536, "silu", "bf16")
+    yield _variant(14336, "silu", "fp32")
+    yield _variant(2049, "silu", "bf16")
 
 
-def _of(inter: int, kind: str, dtype: str, *, interleaved: bool = False) -> Variant:
+def _variant(inter: int, kind: str, dtype: str, *, interleaved: bool = False) -> Variant:
     even = inter % 16 == 0
     layout = ".interleaved" if interleaved else ""
     return Variant(

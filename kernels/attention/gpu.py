@@ -26,7 +26,7 @@ from kernels.attention.worklist import (
 )
 
 GRID_PER_SM = 4
-"""Blocks of a captured launch on one multiprocessor."""
+"""Blocks per multiprocessor of a captured launch."""
 
 
 @dataclass(slots=True)
@@ -34,8 +34,8 @@ class Part:
     """A worklist on the device.
 
     Attributes:
-        count: items; `counts`, int32 [1], is the same for captured launches.
-        split: parts are joined by `combine_kernel`; else blocks write their rows of the output.
+        count: number of items; `counts`, int32 [1], holds the same for captured launches.
+        split: `combine_kernel` joins the parts; otherwise blocks write their rows of the output.
         partial, peaks, totals: float32 [places * heads (* head_dim)].
     """
 
@@ -74,7 +74,7 @@ class Part:
         )
 
     def load(self, work: Worklist) -> None:
-        """Takes over a worklist that fits; the copies do not wait for the device."""
+        """Copy in a worklist that fits, without waiting for the device."""
         _copy(self.items, work.items)
         _copy(self.row_parts, work.row_parts)
         _copy(self.counts, np.array([len(work.items)], dtype=np.int32))
@@ -83,15 +83,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """What a step launches for layers of one shape and window."""
+    """A step's launches for layers of one shape and window."""
 
     parts: tuple[Part, ...]
     table: torch.Tensor
 
     @classmethod
     def of(cls, plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose | None = None) -> Self:
-        """`choose` gives the tile for a sequence's rows, the head size and the bytes of an element; by
-        default the tuned one, see `tuned_tiles.py`.
+        """Build the device plan of a step.
+
+        Args:
+            choose: returns the tile for a sequence's rows, the head size and the bytes per element; by
+                default the
+                tuned one, see `tuned_tiles.py`.
 
         Raises:
             ValueError: a malformed tuned file.
@@ -113,12 +117,12 @@ class DevicePlan:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Room of a plan whose tensors must stay where they are.
+    """Capacity of a plan whose tensors keep their addresses.
 
     Attributes:
-        rows: rows of the batch, as q and the output have them in the captured launch.
+        rows: rows of the batch, as of q and the output in the captured launch.
         sequences, pages: of the block table.
-        items: blocks, by kv head.
+        items: blocks, per kv head.
         places: parts of all rows together.
     """
 
@@ -135,20 +139,22 @@ class Capacity:
 
     @classmethod
     def of_decode(cls, heads: Heads, *, rows: int, max_context: int, page_size: int) -> Self:
-        """Room for `rows` sequences of one new token each and any context up to `max_context`, in the tile
-        that `GraphPlan` takes by default.
+        """Return the capacity for `rows` sequences of one new token each, with contexts up to `max_context`.
+
+        The tile is `GraphPlan`'s default.
         """
         tile = fitted(tile_for(heads.group, heads.dim, heads.element_size), heads)
-        # A part has at least `tile.part` keys, and there are so few that kv heads times parts are `blocks`.
+        # A part has at least `tile.part` keys, and there are so few parts that kv heads times parts are
+        # `blocks`.
         parts = min(rows * -(-max_context // tile.part), tile.blocks // heads.kv_count + 1)
         return cls(rows, rows, -(-max_context // page_size), rows + parts, rows + parts)
 
 
 class GraphPlan:
-    """A plan of fixed tensors for captured graphs, for layers of one shape and window.
+    """A plan with fixed tensors for captured graphs, for layers of one shape and window.
 
-    A captured `attend_graph` replays whatever was loaded last: more sequences, longer contexts or other
-    chunks than at capture. Rows of the captured output that the batch does not have are left as they are.
+    A captured `attend_graph` replays the batch that was loaded last, which may have more sequences, longer
+    contexts or other chunks than at capture. Rows of the output beyond the batch are not written.
     """
 
     def __init__(
@@ -160,7 +166,7 @@ class GraphPlan:
         tile: AttentionTile | None = None,
         device: torch.device | str = "cuda",
     ) -> None:
-        """Makes room; the batch is empty until `load`. By default the tile is that of decode rows."""
+        """Allocate the tensors; the batch is empty until `load`. The default tile is that of decode rows."""
         place = torch.device(device)
         tile = fitted(tile or tile_for(heads.group, heads.dim, heads.element_size), heads)
         sizes = {"items": capacity.items, "rows": capacity.rows, "places": capacity.places}
@@ -169,10 +175,10 @@ class GraphPlan:
         self.table = torch.zeros((capacity.sequences, capacity.pages), dtype=torch.int32, device=place)
 
     def load(self, plan: AttentionPlan) -> None:
-        """Takes over a batch.
+        """Load a batch.
 
         Raises:
-            ValueError: it does not fit; the former one stays.
+            ValueError: it does not fit; the previous one stays loaded.
         """
         work = build(plan, self.heads, self.window, self.part.tile, range(len(plan.query_lens)))
         table = block_table(plan)
@@ -189,14 +195,14 @@ class GraphPlan:
         row_parts = np.zeros((self.capacity.rows, 2), dtype=np.int32)
         row_parts[: plan.rows] = work.row_parts
         self.part.load(Worklist(work.tile, work.items, row_parts, work.places))
-        # Pages behind a sequence's last one are never read, so what stands there may stay.
+        # Pages after a sequence's last one are never read, so they need not be cleared.
         _copy(self.table[:, : table.shape[1]], table)
 
 
 def _copy(target: torch.Tensor, source: Table) -> None:
     host = torch.from_numpy(source)
     if target.is_cuda:
-        # Only from pinned memory does the copy not wait; the allocator keeps it until the copy is done.
+        # Copies are asynchronous only from pinned memory; the allocator keeps it until the copy is done.
         host = host.pin_memory()
     target[: len(source)].copy_(host, non_blocking=True)
 
@@ -210,7 +216,7 @@ def attend(
     window: int = 0,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The signature of `kernels.attention.attend`; worklists are made once and kept with the plan."""
+    """Same signature as `kernels.attention.attend`; the plan caches the worklists."""
     heads = Heads(q.shape[1], kv_pages.shape[1], q.shape[2], q.element_size())
     work = plan.kept.get((heads, window))
     if not isinstance(work, DevicePlan):
@@ -228,7 +234,7 @@ def run(
     sinks: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Launches a device plan, which was made for this batch, shape and window.
+    """Launch a device plan built for this batch, shape and window.
 
     Args:
         out: contiguous, of q's shape and dtype; a new tensor by default.
@@ -336,7 +342,7 @@ def _launch(
 
 
 COMBINE_WARPS = 1
-"""A combine block holds one head of one row: at most 256 floats."""
+"""A combine block handles one head of one row: at most 256 floats."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Attention of a captured decode step: tensors that stay where they are, loaded anew before each replay."""
+"""Attention of captured decode steps: tensors with fixed addresses, reloaded before each replay."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class GraphAttention:
-    """What the layers of one captured step read of a batch of `rows` sequences with one new token each.
+    """Attention inputs of one captured step with `rows` sequences of one new token each.
 
     Attributes:
         slots: int64 [rows], as in `AttentionPlan`.
     """
 
     def __init__(self, first: AttentionPlan, *, max_context: int) -> None:
-        """`first` is the batch at capture; later ones have as many rows."""
+        """`first` is the batch at capture; later ones have the same number of rows."""
         self.slots = first.slots.clone()
         self._plan, self._max_context = first, max_context
         self._graphs: dict[tuple[Heads, int], GraphPlan] = {}
 
     def load(self, plan: AttentionPlan) -> None:
-        """Takes over a batch; replays read it from now on.
+        """Load a batch, which later replays read.
 
         Raises:
-            ValueError: it has another number of rows, or does not fit; the former one may be half replaced.
+            ValueError: it has another number of rows, or does not fit; the previous one may be half replaced.
         """
         if plan.rows != len(self.slots) or plan.rows != len(plan.query_lens):
             raise ValueError(
@@ -54,7 +54,7 @@ class GraphAttention:
         window: int,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """`kernels.attention.attend` over what is loaded when it runs, be it now or in a replay."""
+        """`kernels.attention.attend` on the batch loaded when it runs, directly or in a replay."""
         if not selection.runs("attention_graph", q):
             return cpu.attend(q, kv_pages, self._plan, scale=scale, window=window, sinks=sinks)
         from kernels.attention import gpu
@@ -75,6 +75,6 @@ class GraphAttention:
 
 
 def capture_plan(plan: AttentionPlan, *, max_context: int) -> AttentionPlan:
-    """Return `plan` for a captured step. Batches of as many rows are loaded into its `graph` later."""
+    """Return `plan` for a captured step. Batches with equally many rows are loaded into its `graph` later."""
     graph = GraphAttention(plan, max_context=max_context)
     return replace(plan, slots=graph.slots, kept={}, graph=graph)

@@ -1,4 +1,4 @@
-"""A step's attention on the CPU in native code: decode rows and prompts' chunks, in bf16."""
+"""A step's attention on the CPU in native code: decode rows and prefill chunks, in bf16."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernels import native
 from kernels.attention.plan import AttentionPlan
 
 KEYS: Final = 64
-"""Of a tile; as in prefill.h."""
+"""Keys per tile; the same as in prefill.h."""
 
 
 class _Chunk(ctypes.Structure):
@@ -47,14 +47,14 @@ class _Step(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class StepArguments:
-    """The native structure's address, and what must live as long as it does."""
+    """The native structure's address, and the objects that must outlive it."""
 
     address: int
     alive: tuple[object, ...]
 
 
 def fits(q: torch.Tensor) -> bool:
-    """Whether q is on a CPU and in a form that the native code takes."""
+    """Return True if the native code supports q: bf16 on a CPU, with head_dim a multiple of 32."""
     return (
         native.LIBRARY is not None
         and q.shape[0] > 0
@@ -74,7 +74,7 @@ def attend(
     window: int,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`kernels.attention.attend` where `fits`; sinks float32, contiguous."""
+    """`kernels.attention.attend` for q that `fits`; sinks float32, contiguous."""
     step = step_of(plan, q.shape[1], kv_pages, window, scale, None)
     out = torch.empty(q.shape, dtype=q.dtype)
     native.LIBRARY.graft_attend(  # type: ignore[union-attr]
@@ -93,9 +93,10 @@ def rotate_store_attend(
     scale: float,
     window: int,
 ) -> torch.Tensor:
-    """Where `fits`: turns queries and keys in place, stores keys and values at the plan's slots, attends.
+    """For q that `fits`: rotate queries and keys in place, store keys and values at the plan's slots, and
+    attend.
 
-    Three calls in one: at a single row each costs more to make than to carry out.
+    Combines three calls, because at a single row each costs more overhead than computation.
 
     Args:
         qkv: [rows, heads + 2 * kv_heads, head_dim].
@@ -106,7 +107,7 @@ def rotate_store_attend(
         [rows, heads * head_dim].
 
     Raises:
-        ValueError: arguments that do not fit each other.
+        ValueError: mismatching arguments.
     """
     rows, stacked, head_dim = qkv.shape
     _, kv_heads, _, _, kv_dim = kv_pages.shape
@@ -132,32 +133,32 @@ def step_of(
     scale: float,
     angles: tuple[torch.Tensor, torch.Tensor] | None,
 ) -> StepArguments:
-    """Worked out once for all layers that are alike; the plan keeps it."""
+    """Return the native arguments, computed once for all layers of a kind; the plan caches them."""
     key = ("native", heads, kv_pages.shape, window, scale, angles and angles[0].data_ptr())
-    kept = plan.kept.get(key)
-    if isinstance(kept, StepArguments):
-        return kept
-    seen = plan.kept.get(("seen", window))
-    if not isinstance(seen, _Seen):
-        seen = plan.kept["seen", window] = _seen(plan, window)
-    turns = () if angles is None else tuple(angle.contiguous() for angle in angles)
+    cached = plan.kept.get(key)
+    if isinstance(cached, StepArguments):
+        return cached
+    view = plan.kept.get(("seen", window))
+    if not isinstance(view, _Visible):
+        view = plan.kept["seen", window] = _visible(plan, window)
+    tables = () if angles is None else tuple(angle.contiguous() for angle in angles)
     _, kv_heads, pages, page_size, head_dim = kv_pages.shape
     step = _Step(
-        seen.slots.ctypes.data, seen.bounds.ctypes.data, seen.singles.ctypes.data, plan.slots.data_ptr(),
-        ctypes.addressof(seen.chunks), *((turn.data_ptr() for turn in turns) if turns else (None, None)),
-        plan.rows, len(seen.singles), len(seen.chunks), heads, kv_heads, head_dim,
-        turns[0].shape[-1] if turns else 0, pages * page_size, window, torch.get_num_threads(), scale,
+        view.slots.ctypes.data, view.bounds.ctypes.data, view.singles.ctypes.data, plan.slots.data_ptr(),
+        ctypes.addressof(view.chunks), *((table.data_ptr() for table in tables) if tables else (None, None)),
+        plan.rows, len(view.singles), len(view.chunks), heads, kv_heads, head_dim,
+        tables[0].shape[-1] if tables else 0, pages * page_size, window, torch.get_num_threads(), scale,
     )  # fmt: skip
-    kept = plan.kept[key] = StepArguments(ctypes.addressof(step), (step, seen, turns, angles, plan.slots))
-    return kept
+    cached = plan.kept[key] = StepArguments(ctypes.addressof(step), (step, view, tables, angles, plan.slots))
+    return cached
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a step's sequences see under a window.
+class _Visible:
+    """The slots that a step's sequences attend to under a window.
 
     Attributes:
-        slots: of single queries, one after another, then those of chunks.
+        slots: those of single queries, concatenated, followed by those of chunks.
         bounds: where each single query's slots begin, and where the last one's end.
         singles: the rows of single queries.
     """
@@ -168,7 +169,7 @@ class _Seen:
     chunks: ctypes.Array[_Chunk]
 
 
-def _seen(plan: AttentionPlan, window: int) -> _Seen:
+def _visible(plan: AttentionPlan, window: int) -> _Visible:
     parts: list[npt.NDArray[np.int64]] = []
     chunk_parts: list[npt.NDArray[np.int64]] = []
     rows: list[int] = []
@@ -193,11 +194,11 @@ def _seen(plan: AttentionPlan, window: int) -> _Seen:
             for chunk, start in zip(chunks, starts[:-1], strict=True)
         )
     )
-    return _Seen(slots, bounds, np.array(rows, dtype=np.int64), held)
+    return _Visible(slots, bounds, np.array(rows, dtype=np.int64), held)
 
 
 def _slots(plan: AttentionPlan, sequence: int, first: int) -> npt.NDArray[np.int64]:
-    """Of a sequence's tokens from `first` on."""
+    """Return the slots of a sequence's tokens from position `first` on."""
     size, context = plan.page_size, plan.context_lens[sequence]
     held = np.array(plan.pages[sequence][first // size : -(-context // size)], dtype=np.int64)
     slots = (held[:, None] * size + np.arange(size)).reshape(-1)

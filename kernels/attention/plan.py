@@ -1,4 +1,4 @@
-"""What attention must know of a step: whose queries, how much context, in which pages."""
+"""A step's attention metadata: query lengths, context lengths and pages per sequence."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionPlan:
-    """One step's sequences, stated once for all layers; their rows lie one after another.
+    """One step's sequences, for all layers; their rows are concatenated.
 
     Attributes:
         query_lens: new tokens of each sequence, the rows of this step.
-        context_lens: tokens of each sequence, the new ones included.
-        pages: pages of each sequence in order; more than the context needs are allowed.
-        page_size: tokens a page.
-        slots: int64 [rows] on the device, where each row's key and value belong: page * page_size + offset.
-        kept: what an implementation worked out for this step, by its own key.
-        graph: of a captured step, the tensors that its replays read; what else is here is of its capture.
+        context_lens: tokens of each sequence, including the new ones.
+        pages: block table: pages of each sequence in order; more than the context needs are allowed.
+        page_size: tokens per page.
+        slots: int64 [rows] on the device, where each row's key and value are stored: page * page_size +
+            offset.
+        kept: cache of implementations for this step, by their own keys.
+        graph: the tensors that replays of a captured step read; the other fields are those of the capture.
     """
 
     query_lens: tuple[int, ...]
@@ -47,7 +48,7 @@ class AttentionPlan:
         page_size: int,
         device: torch.device | str = "cpu",
     ) -> Self:
-        """Raises ValueError for lengths or pages that do not fit each other."""
+        """Build the plan. Raises ValueError for mismatching lengths or pages."""
         if page_size < 1:
             raise ValueError(f"page_size is {page_size}; expected at least 1")
         for name, values in (("context_lens", context_lens), ("pages", pages)):
@@ -83,7 +84,7 @@ class AttentionPlan:
 
 
 def whole_pages(kv_pages: torch.Tensor) -> bool:
-    """Whether each page of a head is contiguous, however pages and heads lie to each other."""
+    """Return True if each page of a head is contiguous; the strides between pages and heads may be any."""
     page_size, head_dim = kv_pages.shape[3:]
     return (page_size == 1 or kv_pages.stride(3) == head_dim) and (head_dim == 1 or kv_pages.stride(4) == 1)
 
@@ -94,6 +95,7 @@ def _new_slots(
     slots: list[int] = []
     for queries, context, held in zip(query_lens, context_lens, pages, strict=True):
         slots += [
-            held[at // page_size] * page_size + at % page_size for at in range(context - queries, context)
+            held[position // page_size] * page_size + position % page_size
+            for position in range(context - queries, context)
         ]
     return slots

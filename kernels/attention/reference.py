@@ -1,4 +1,4 @@
-"""What paged attention means, one query at a time: the specification of every implementation."""
+"""Reference implementation of paged attention, one query at a time: the specification of every other one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def attend(
     window: int = 0,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The arguments of `kernels.attention.attend`; computes in the dtype of `q`."""
+    """Same arguments as `kernels.attention.attend`; computes in the dtype of `q`."""
     out = torch.empty_like(q)
     group = q.shape[1] // kv_pages.shape[1]
     row = 0
@@ -26,11 +26,11 @@ def attend(
         keys, values = owned.repeat_interleave(group, dim=1)
         for position in range(context - queries, context):
             first = max(0, position - window + 1) if window else 0
-            seen = slice(first, position + 1)
-            scores = torch.einsum("hd,hnd->hn", q[row], keys[:, seen]) * scale
+            visible = slice(first, position + 1)
+            scores = torch.einsum("hd,hnd->hn", q[row], keys[:, visible]) * scale
             if sinks is not None:
                 scores = torch.cat([scores, sinks.to(scores.dtype).unsqueeze(1)], dim=1)
             weights = scores.softmax(dim=1)[:, : position + 1 - first]
-            out[row] = torch.einsum("hn,hnd->hd", weights, values[:, seen])
+            out[row] = torch.einsum("hn,hnd->hd", weights, values[:, visible])
             row += 1
     return out

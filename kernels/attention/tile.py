@@ -1,4 +1,4 @@
-"""How attention is cut into blocks on CUDA: sizes of the tiles, and which sizes suit which rows."""
+"""Tile sizes that cut attention into blocks on CUDA, and their choice by number of rows."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """Sizes of one launch; the numbers are powers of two, but for `stages`.
+    """Sizes of one launch; all are powers of two except `stages`.
 
-    The kernel and the one that joins its parts share the parts, so one tile holds both.
+    The attention kernel and the combine kernel share the parts, so one tile describes both.
 
     Attributes:
-        rows: rows of a block, a row being one head of one query; at least 16, a tensor core's least, and
-            raised to the heads that share a kv head if those are more.
-        keys: keys that a block takes at a time; at least 16.
+        rows: rows of a block, a row being one head of one query; at least 16, a tensor core's minimum, and
+            raised to the number of heads that share a kv head.
+        keys: keys that a block loads at a time; at least 16.
         part: fewest keys worth a block of their own.
-        blocks: long contexts are cut into parts until there are so many blocks.
+        blocks: long contexts are cut into parts until there are this many blocks.
         warps: warps of a block.
         stages: depth of the software pipeline.
     """
@@ -39,7 +39,7 @@ class AttentionTile:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> AttentionTile:
-        """The tile that a configuration file describes. Raises ValueError for a wrong name or size."""
+        """Return the tile in a configuration file. Raises ValueError for a wrong name or size."""
         names = {field.name for field in fields(cls)}
         if unknown := sorted(values.keys() - names):
             raise ValueError(f"unknown {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
@@ -48,24 +48,24 @@ class AttentionTile:
         return cls(**values)  # type: ignore[arg-type]  # __post_init__ checks the types
 
     def written(self) -> dict[str, int]:
-        """What `parse` reads."""
+        """Return the values that `parse` reads."""
         return asdict(self)
 
 
 DECODE_ROWS = 16
-"""Rows of the least tile: sequences of no more take decode's tile, others that of prefill."""
+"""Rows of the smallest tile: sequences with at most this many use decode's tile, others that of prefill."""
 
 
 def tile_for(rows: int, head_dim: int, element_size: int = 2) -> AttentionTile:
-    """The tile of a sequence, where none is tuned: reasoned, not measured.
+    """Return the default tile of a sequence; derived by reasoning, not measured.
 
     Decode (16 rows) is bound by reading keys and values: small blocks, five to a multiprocessor, with two
     pairs of 8 KB tiles each. The compiler gives half of the stages to the page numbers, hence 5. Prefill is
-    bound by products: 64 rows are one warp group's matrix instruction, and keys that arrive once serve all.
+    compute-bound: 64 rows are one warp group's matrix instruction, and each loaded key serves all of them.
 
     Args:
         rows: the sequence's new tokens times the heads that share a kv head.
-        element_size: bytes of a key's element.
+        element_size: bytes per element of a key.
     """
     width = block_dim(head_dim) * element_size
     if rows <= DECODE_ROWS:
@@ -79,5 +79,5 @@ def tile_for(rows: int, head_dim: int, element_size: int = 2) -> AttentionTile:
 
 
 def block_dim(head_dim: int) -> int:
-    """The power of two that a head's elements stand in."""
+    """Return the power of two to which a head's elements are padded."""
     return max(16, 1 << (head_dim - 1).bit_length())

@@ -1,4 +1,4 @@
-"""Which block reads which queries and which keys: written on the host, once per step and window."""
+"""The worklist of queries and keys per block, built on the host once per step and window."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from kernels.attention.plan import AttentionPlan
 from kernels.attention.tile import AttentionTile, tile_for
 
 FIELDS: Final = 8
-"""sequence, first row of q, queries, position of the first query, first key, last key + 1, place of the first
-query's part, parts of each query."""
+"""sequence, first row of q, queries, position of the first query, first key, last key + 1, index of the first
+query's part, parts of each query.
+"""
 
 Table = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 Choose = Callable[[int, int, int], AttentionTile]
@@ -24,7 +25,7 @@ class Heads:
     """The attention heads of a layer.
 
     Attributes:
-        element_size: bytes of an element of q.
+        element_size: bytes per element of q.
     """
 
     count: int
@@ -44,7 +45,8 @@ class Worklist:
 
     Attributes:
         items: int32 [items, FIELDS]; each is one block per kv head.
-        row_parts: int32 [rows, 2], place of the first part and number of parts; none for another tile's rows.
+        row_parts: int32 [rows, 2], index of the first part and number of parts; 0 parts for other tiles'
+            rows.
         places: parts of all rows together.
     """
 
@@ -55,12 +57,12 @@ class Worklist:
 
     @property
     def split(self) -> bool:
-        """Whether any query has its keys in several parts."""
+        """True if any query's keys are split into several parts."""
         return bool((self.items[:, 7] > 1).any())
 
 
 def worklists(plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose = tile_for) -> list[Worklist]:
-    """One worklist per tile; decode rows and prefill chunks of one batch have each their own."""
+    """Return one worklist per tile, such as one for decode rows and one for prefill chunks."""
     rows_of = [queries * heads.group for queries in plan.query_lens]
     wanted = sorted(set(rows_of) - {0})
     tiles = {rows: fitted(choose(rows, heads.dim, heads.element_size), heads) for rows in wanted}
@@ -72,18 +74,18 @@ def worklists(plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose 
 
 
 def fitted(tile: AttentionTile, heads: Heads) -> AttentionTile:
-    """A block holds at least one query with all heads that share a kv head."""
+    """Return the tile, large enough for one query with all heads that share a kv head."""
     return replace(tile, rows=max(tile.rows, 1 << (heads.group - 1).bit_length()))
 
 
 def build(
     plan: AttentionPlan, heads: Heads, window: int, tile: AttentionTile, sequences: Sequence[int]
 ) -> Worklist:
-    """The blocks of some sequences."""
+    """Return the worklist of the given sequences."""
     chunks = _chunks(plan, tile.rows // heads.group, window, sequences)
     count, begin, end = chunks[:, 2], chunks[:, 4], chunks[:, 5]
     keys = end - begin
-    # All parts of about the same size, whosever they are: no block is left with a long context alone.
+    # Make all parts about the same size across sequences, so that no block processes a long context alone.
     fill = -(-int(keys.sum()) * heads.kv_count // tile.blocks) if len(keys) else 0
     step = -(-max(tile.part, fill) // tile.keys) * tile.keys
     parts = -(-keys // step)
@@ -107,7 +109,7 @@ def build(
 def _chunks(
     plan: AttentionPlan, tokens: int, window: int, sequences: Sequence[int]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """[chunks, 6]: sequence, first row of q, queries, position of the first, first key, last key + 1."""
+    """Return [chunks, 6]: sequence, first row of q, queries, first position, first key, last key + 1."""
     first_row = np.concatenate([[0], np.cumsum(plan.query_lens, dtype=np.int64)])
     chunks = []
     for sequence in sequences:
@@ -120,7 +122,7 @@ def _chunks(
 
 
 def block_table(plan: AttentionPlan) -> Table:
-    """int32 [sequences, most pages]; what a sequence does not have is 0 and never read."""
+    """Return int32 [sequences, most pages]; entries after a sequence's pages are 0 and never read."""
     counts = [-(-context // plan.page_size) for context in plan.context_lens]
     table = np.zeros((len(counts), max(counts, default=0)), dtype=np.int32)
     for sequence, count in enumerate(counts):

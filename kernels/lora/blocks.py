@@ -1,9 +1,9 @@
-"""What one block does with one entry of the worklist; the kernels of `triton_kernels.py` call these.
+"""The work of one block on one worklist entry, called by the kernels of `triton_kernels.py`.
 
 Types: x, the weights and out have one dtype, products accumulate in float32, the shrunk activations stay
-float32. A block of one row multiplies without tensor cores, whose least tile has 16 rows: it would read
-no less and compute 16 times as much. In tensor core blocks the shrunk activations are rounded to the
-weights' dtype, as two GEMMs of torch would.
+float32. A block of one row multiplies without tensor cores, whose smallest tile has 16 rows: it would read no
+less and compute 16 times as much. In tensor core blocks the shrunk activations are rounded to the weights'
+dtype, as two GEMMs of torch would.
 """
 
 from __future__ import annotations

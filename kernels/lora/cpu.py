@@ -1,8 +1,8 @@
-"""Multi-LoRA row by row and in GEMMs: the CPU path, and what any device without its own kernels runs.
+"""Multi-LoRA row by row and in GEMMs: the CPU path, and the fallback for devices without kernels.
 
-A row multiplies its own adapter's ranks where they lie: the shrink is a dot product per rank, the expand a
-weighted sum of B's rows. Both exist in PyTorch as halves of `embedding_bag`: the gradient of its weights, and
-its sum. Nothing is padded, stacked or computed for nobody. See README.md for what that gains.
+Each row multiplies its own adapter's ranks in place: the shrink is a dot product per rank, the expand a
+weighted sum of B's rows. PyTorch has both as halves of `embedding_bag`: the gradient of its weights, and its
+sum. Nothing is padded or stacked, and no unused product is computed. README.md has the measured gains.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernels.lora.segments import Segments
 from kernels.lora.weights import LoraWeights, RankMatrices
 
 _SUM = 0
-"""embedding_bag's mode."""
+"""The sum mode of embedding_bag."""
 
 
 def apply_lora(
@@ -28,7 +28,7 @@ def apply_lora(
     gain: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> None:
-    """See `kernels.lora.apply_lora`. README.md tells which measurement decided what."""
+    """See `kernels.lora.apply_lora`. README.md has the measurements behind each choice."""
     check(out, x, weights, segments, gain, bias)
     if not _add_native(out, x, weights, segments):
         products = segments.plans.get(weights.layout)
@@ -52,7 +52,7 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
 
 
 def _add_native(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segments: Segments) -> bool:
-    """All rows in one call of the native library; False where it cannot."""
+    """Process all rows in one call of the native library; return False where it cannot."""
     held = native_rows.weights_of(weights)
     if held is None:
         return False
@@ -61,7 +61,7 @@ def _add_native(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segmen
 
 
 def _dots(x: torch.Tensor, a: torch.Tensor, rows: RowByRow) -> torch.Tensor:
-    """`x[owner[i]] . a[row[i]]` for every i, summed in float32 and rounded once."""
+    """Return `x[owner[i]] . a[row[i]]` for every i, summed in float32 and rounded once."""
     dots: torch.Tensor = torch.ops.aten._embedding_bag_per_sample_weights_backward(
         x, a, rows.a, rows.owner, rows.owner, _SUM
     )
@@ -69,7 +69,7 @@ def _dots(x: torch.Tensor, a: torch.Tensor, rows: RowByRow) -> torch.Tensor:
 
 
 def _expand(out: torch.Tensor, shrunk: torch.Tensor, matrices: RankMatrices, rows: RowByRow) -> None:
-    """Adds each row's sum of B's rows, weighted by its shrunk values."""
+    """Add to each row the sum of B's rows, weighted by its shrunk values."""
     for piece in rows.slices:
         b = matrices.b[piece.piece]
         delta = torch._embedding_bag_forward_only(
@@ -79,7 +79,7 @@ def _expand(out: torch.Tensor, shrunk: torch.Tensor, matrices: RankMatrices, row
 
 
 def _multiply(out: torch.Tensor, x: torch.Tensor, matrices: RankMatrices, gemm: Gemm) -> None:
-    """All rows of one adapter: one shrink for every slice, and an expand each."""
+    """Process all rows of one adapter: one shrink for all slices, and one expand per slice."""
     shrunk = linear(x[gemm.rows], matrices.a[gemm.a])
     for piece, columns, ranks, rows in gemm.slices:
         target, b = out[:, columns], matrices.b[piece][rows]
@@ -97,7 +97,7 @@ def _add(target: torch.Tensor, rows: Rows, delta: torch.Tensor) -> None:
 
 
 def _magnify(out: torch.Tensor, segments: Segments, gain: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """DoRA: whole rows times their adapter's gain, in float32; the bias stays as it is."""
+    """Apply DoRA: multiply rows by their adapter's gain, in float32; the bias is not scaled."""
     owner = segments.row_adapter
     rows = ((owner >= 0) & gain.ne(1).any(1)[owner]).nonzero().squeeze(1)
     if not len(rows):
@@ -116,7 +116,7 @@ def check(
     gain: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> None:
-    """Raises ValueError naming the argument of `apply_lora` that does not fit."""
+    """Raise ValueError naming the argument of `apply_lora` that does not fit."""
     layout = weights.layout
     if x.dim() != 2 or x.shape[1] != layout.inner or x.shape[0] != len(segments.adapters):
         expected = f"[{len(segments.adapters)}, {layout.inner}]"

@@ -1,4 +1,4 @@
-"""Multi-LoRA of captured decode steps: tables and worklists that stay where they are."""
+"""Multi-LoRA of captured decode steps: tables and worklists with fixed addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernels.lora.weights import LoraWeights
 from kernels.transfer import to_device
 
 MAX_RANK: Final = 64
-"""Mean rank of a slice for which tables have room, over all adapters that a batch may have."""
+"""Mean rank per slice for which tables have room, over all adapters that a batch may have."""
 
 Layers = Sequence[Mapping[str, LoraWeights | None]]
 """By decoder layer, then by the linear layer's name."""
@@ -40,17 +40,17 @@ class LinearShape:
 
     @property
     def aligned(self) -> bool:
-        """Whether its tables can be aligned, see `RankRows`."""
+        """True if its tables can be aligned, see `RankRows`."""
         return not any(size % ALIGNMENT for size in (self.inner, *self.widths))
 
 
 class GraphTables:
-    """The row tables of every linear layer of a model, each in a place of its own that never moves.
+    """The row tables of every linear layer of a model, at fixed addresses.
 
-    Layers of a name share their worklists, so in all of them an adapter must have the same ranks.
+    Layers of one name share worklists, so an adapter must have the same ranks in all of them.
 
     Attributes:
-        version: counts the loads.
+        version: number of loads.
     """
 
     def __init__(
@@ -63,37 +63,37 @@ class GraphTables:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Room for `adapters` adapters of rank `rank` in every slice."""
+        """Allocate room for `adapters` adapters of rank `rank` in every slice."""
         self.shapes, self.num_layers, self.rank = dict(shapes), num_layers, rank
         self._room = {name: adapters * rank * len(shape.widths) for name, shape in shapes.items()}
         total = num_layers * sum(self._room.values())
-        # Offsets count from here; the weights lie anywhere on the device.
+        # Offsets count from here; the weights may be anywhere on the device.
         self._anchor = torch.zeros(ALIGNMENT, dtype=dtype, device=device)
         self._table = torch.zeros((2, total), dtype=torch.int64, device=device)
         self._scale = torch.zeros(total, dtype=torch.float32, device=device)
         places = [(layer, name) for layer in range(num_layers) for name in shapes]
         ends = np.cumsum([self._room[name] for _, name in places]).tolist()
-        self._first = {at: end - self._room[at[1]] for at, end in zip(places, ends, strict=True)}
-        self._rows = {name: self._place(0, name) for name in shapes}
+        self._first = {key: end - self._room[key[1]] for key, end in zip(places, ends, strict=True)}
+        self._rows = {name: self._empty_rows(0, name) for name in shapes}
         self.weights: Layers = [dict.fromkeys(shapes) for _ in range(num_layers)]
         self.version = 0
 
     @staticmethod
     def bytes_for(slices: Sequence[int], num_layers: int, *, adapters: int, rank: int = MAX_RANK) -> int:
-        """Device memory of the tables, `slices` by name of linear layer."""
+        """Return the device bytes of the tables. `slices`: number of slices of each linear layer."""
         return num_layers * adapters * rank * sum(slices) * (2 * 8 + 4)
 
     def rows(self, layer: int, name: str) -> RankRows:
-        """The layer's table, whose tensors are the same after every load; its bounds are today's."""
-        now, fixed = self._rows[name], self._place(layer, name)
+        """Return the layer's table: tensors at fixed addresses, with the bounds of the last load."""
+        now, fixed = self._rows[name], self._empty_rows(layer, name)
         return replace(now, a=fixed.a, b=fixed.b, scale=fixed.scale)
 
     def load(self, weights: Layers) -> None:
-        """Takes over a batch's adapters.
+        """Load a batch's adapters.
 
         Raises:
             ValueError: more ranks than there is room for, or ranks that differ among layers of a name; the
-                former batch stays.
+                previous batch stays.
         """
         for name in self.shapes:
             self._check(name, [by_name.get(name) for by_name in weights])
@@ -119,16 +119,16 @@ class GraphTables:
         self._write(found)
         for name in self.shapes:
             own = [rows for _, other, rows in found if other == name]
-            self._rows[name] = self._shared(name, own) if own else self._place(0, name)
+            self._rows[name] = self._shared(name, own) if own else self._empty_rows(0, name)
 
     def _shared(self, name: str, own: Sequence[RankRows]) -> RankRows:
-        """What holds of the tables of all layers of a name."""
+        """Return the properties shared by the tables of all layers of a name."""
         aligned = all(rows.aligned and not self._shift(rows) % ALIGNMENT for rows in own)
         aligned = aligned and self.shapes[name].aligned
         return replace(own[0], memory=self._anchor, aligned=aligned, b_stacked=False, sources=())
 
     def _write(self, found: Sequence[tuple[int, str, RankRows]]) -> None:
-        """A few operations for all layers together."""
+        """Write all layers' tables in a few device operations."""
         if not found:
             return
         counts = np.array([len(rows.a) for _, _, rows in found])
@@ -142,11 +142,11 @@ class GraphTables:
         self._scale.index_copy_(0, index, torch.cat([rows.scale for *_, rows in found]))
 
     def _shift(self, rows: RankRows) -> int:
-        """From the anchor to the first element that the rows' own offsets count from."""
+        """Return the distance, in elements, from the anchor to the start of the rows' own offsets."""
         return (rows.memory.data_ptr() - self._anchor.data_ptr()) // self._anchor.element_size()
 
-    def _place(self, layer: int, name: str) -> RankRows:
-        """The layer's tensors, of a batch without adapters."""
+    def _empty_rows(self, layer: int, name: str) -> RankRows:
+        """Return the layer's tensors as a table without adapters."""
         first, shape = self._first[layer, name], self.shapes[name]
         part = slice(first, first + self._room[name])
         a, b = self._table[:, part]
@@ -156,7 +156,7 @@ class GraphTables:
 
 
 class GraphLora:
-    """What the linear layers of one captured step read of a batch of `rows` rows."""
+    """LoRA inputs of the linear layers of one captured step with `rows` rows."""
 
     def __init__(self, tables: GraphTables, rows: int) -> None:
         self._tables, self._num_rows = tables, rows
@@ -165,11 +165,14 @@ class GraphLora:
         self._segments = Segments.of([-1] * rows, tables.rows(0, next(iter(tables.shapes))).memory.device)
 
     def load(self, row_adapter: list[int]) -> None:
-        """Takes over a batch, whose adapters the tables hold; as many rows as at capture, -1 for none.
+        """Load a batch's rows; the tables must hold its adapters.
+
+        Args:
+            row_adapter: adapter index of each row, -1 for none; as many rows as at capture.
 
         Raises:
-            ValueError: a batch of another size, or of adapters that the captured launches cannot take; some
-                of the layers may have taken it over.
+            ValueError: a batch of another size, or adapters that the captured launches cannot process; some
+                layers may have been loaded.
         """
         if len(row_adapter) != self._num_rows:
             raise ValueError(f"row_adapter has {len(row_adapter)} rows; expected {self._num_rows}")
@@ -183,7 +186,7 @@ class GraphLora:
         self._loaded = (list(row_adapter), self._tables.version)
 
     def apply(self, layer: int, name: str, out: torch.Tensor, x: torch.Tensor) -> None:
-        """Adds to `out` what the batch has that is loaded when this runs, be it now or in a replay."""
+        """Add to `out` the LoRA output of the batch loaded when this runs, directly or in a replay."""
         if not selection.runs("lora_graph", out):
             weights = self._tables.weights[layer].get(name)
             if weights is not None and not self._segments.empty:

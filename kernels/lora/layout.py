@@ -1,4 +1,4 @@
-"""Where the ranks of a layer's adapters lie: a row of A and a row of B for each rank."""
+"""The layout of a layer's adapters: a row of A and a row of B for each rank."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Ranks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Ranks, places and shape of a layer's adapters; compared by identity, as the key of plans.
+    """Ranks, offsets and shape of a layer's adapters; compared by identity, as the key of plans.
 
     Attributes:
         ranks: real ranks.
         columns: each slice's columns of the output.
-        inner: columns of the input; of an embedding, its vocabulary.
+        inner: columns of the input; for an embedding, its vocabulary.
         dtype: of weights, input and output.
         a: by slice, int64 [sum of its ranks]: rows of A, adapter by adapter.
         b: by slice, int64 [sum of its ranks]: rows of the slice's B.
         first: by slice, int64 [adapters]: where an adapter's ranks begin in `a` and `b`.
-        elements: int64 [adapters]: weights of each.
+        elements: int64 [adapters]: number of weights of each.
     """
 
     ranks: Ranks
@@ -40,7 +40,7 @@ class Layout:
 
     @classmethod
     def of(cls, ranks: Ranks, widths: Sequence[int], inner: int, dtype: torch.dtype) -> Layout:
-        """Rows side by side; A is adapter-major: an adapter's slices shrink by one product of its rows."""
+        """Build a contiguous layout, with A adapter-major so that one product shrinks all slices."""
         stops = [sum(widths[: index + 1]) for index in range(len(widths))]
         columns = tuple(slice(stop - width, stop) for stop, width in zip(stops, widths, strict=True))
         table = np.array(ranks, dtype=np.int64).reshape(len(widths), -1)
@@ -54,7 +54,7 @@ class Layout:
         return len(self.ranks[0])
 
     def check(self, count: Ints) -> None:
-        """Raises ValueError when a batch with `count` rows of each adapter names one that is not here."""
+        """Raise ValueError if a batch with `count` rows per adapter names an adapter that it lacks."""
         if len(count) > self.adapters:
             raise ValueError(f"segments name adapter {len(count) - 1}; expected less than {self.adapters}")
 
@@ -65,7 +65,7 @@ class Layout:
 
 
 def ranges(starts: Ints, counts: Ints) -> Ints:
-    """`starts[0]`, its next `counts[0] - 1` numbers, then those of `starts[1]`, and so on."""
+    """Return `starts[0]` and its next `counts[0] - 1` numbers, then those of `starts[1]`, and so on."""
     before = np.cumsum(counts) - counts
     numbers: Ints = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
     return numbers

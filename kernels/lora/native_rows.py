@@ -1,8 +1,8 @@
-"""Rows multiplied by their adapters' ranks in the native library, in bf16 and fp32, on CPUs that have it.
+"""LoRA products of rows in the native library, in bf16 and fp32, on CPUs that support it.
 
-Rows of one adapter share what is read of it, tile by tile, so one call serves any number of rows. Weights are
-read where they were loaded. What all layers of a layout share, and what all batches of a layer share, is
-written once as C sees it.
+Rows of one adapter share the weights that are read, tile by tile, so one call serves any number of rows.
+Weights are read where they were loaded. C structures are built once per layout for all layers, and once per
+layer for all batches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kernels.lora.segments import Segments
 from kernels.lora.weights import LoraWeights
 
 _FIELDS: Final = 7
-"""Of `LoraPart` in lora.h."""
+"""Number of fields of `LoraPart` in lora.h."""
 
 
 class NativeProducts(ctypes.Structure):
-    """Each adapter with rows in the batch, slice by slice, in C; keeps what it points to alive."""
+    """C structure of each adapter with rows in the batch, slice by slice; keeps its arrays alive."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("parts", "shrunk")),
@@ -34,7 +34,7 @@ class NativeProducts(ctypes.Structure):
 
     @classmethod
     def of(cls, segments: Segments, layout: Layout) -> NativeProducts:
-        """Raises ValueError when the batch names an adapter that the layout lacks."""
+        """Build the structure. Raises ValueError when the batch names an adapter that the layout lacks."""
         layout.check(segments.count)
         count, slices = segments.count, len(layout.columns)
         adapters = np.flatnonzero(count)
@@ -60,7 +60,7 @@ class NativeProducts(ctypes.Structure):
 
 
 class NativeWeights(ctypes.Structure):
-    """Where one layer's A and B lie, in C, and what lies there, so that it stays."""
+    """C structure of the addresses of one layer's A and B; keeps the weights alive."""
 
     _fields_ = [("inner", ctypes.c_int64), ("places", ctypes.c_void_p)]
     kept: tuple[object, ...]
@@ -77,17 +77,17 @@ class NativeWeights(ctypes.Structure):
 
 
 def addresses(pair: LoraPair | None) -> tuple[int, int]:
-    """Of A and B; 0 where the adapter leaves the slice alone, which no part of a batch names."""
+    """Return the addresses of A and B; 0 if the adapter does not change the slice (no part names it)."""
     return (0, 0) if pair is None else (pair.a.data_ptr(), pair.b.data_ptr())
 
 
 def in_place(pair: LoraPair) -> bool:
-    """Whether the library can read the weights where they are: row after row on the CPU."""
+    """Return True if the library can read the weights in place: contiguous rows on the CPU."""
     return pair.a.is_cpu and pair.a.is_contiguous() and pair.b.is_contiguous()
 
 
 def weights_of(weights: LoraWeights) -> NativeWeights | None:
-    """The weights in C, worked out once; None where the library cannot multiply them."""
+    """Return the weights' C structure, built once; None where the library cannot multiply them."""
     if "native" not in weights.kept:
         serves = native.LIBRARY is not None and weights.layout.dtype in (torch.bfloat16, torch.float32)
         serves = serves and weights.device.type == "cpu"
@@ -97,7 +97,7 @@ def weights_of(weights: LoraWeights) -> NativeWeights | None:
 
 
 def products_of(segments: Segments, layout: Layout) -> NativeProducts:
-    """The batch's rows for layers of a layout, worked out once. Raises ValueError as `NativeProducts.of`."""
+    """Return the batch's C structure for a layout, built once. Raises ValueError as `NativeProducts.of`."""
     key = ("native", layout)
     if key not in segments.plans:
         segments.plans[key] = NativeProducts.of(segments, layout)
@@ -105,7 +105,7 @@ def products_of(segments: Segments, layout: Layout) -> NativeProducts:
 
 
 def add(out: torch.Tensor, x: torch.Tensor, products: NativeProducts, weights: NativeWeights) -> None:
-    """out [rows, columns] += each row's adapter; last dimensions contiguous, which the caller checks."""
+    """Add each row's adapter output to out [rows, columns]; last dimensions must be contiguous, unchecked."""
     library: Any = native.LIBRARY
     call = library.graft_lora if x.dtype == torch.bfloat16 else library.graft_lora_fp32
     call(

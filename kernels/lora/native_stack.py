@@ -1,4 +1,4 @@
-"""The adapters of a batch in all layers of a `kernels.native.stack.Stack`, as its one call takes them."""
+"""A batch's adapters in all layers, in the form that `kernels.native.stack.Stack` takes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LINEARS: Final = 4
 
 
 class PlacedModule(NamedTuple):
-    """One linear layer's weights throughout the stack.
+    """One linear layer's LoRA weights throughout the stack.
 
     Attributes:
         layouts: by layer; None where no adapter changes it.
-        places: int64 [layers, adapters, slices, 2], addresses of bf16 A and B, each in one piece.
+        places: int64 [layers, adapters, slices, 2], addresses of bf16 A and B, each contiguous.
     """
 
     layouts: Sequence[Layout | None]
@@ -29,14 +29,14 @@ class PlacedModule(NamedTuple):
 
 
 class StackLora:
-    """Addresses of a batch's weights in every layer. Whoever holds it keeps the weights where they are."""
+    """Addresses of a batch's weights in every layer. The owner must keep the weights in place."""
 
     def __init__(self, modules: Sequence[PlacedModule]) -> None:
         """`modules`: the `LINEARS` in order."""
         self._modules = tuple(modules)
         self.layers: Final = len(modules[0].layouts)
         numbers: dict[Layout, int] = {}
-        # `LayerLora` of kernels/native/lora.h: addresses of places, then numbers of layouts.
+        # `LayerLora` of kernels/native/lora.h: addresses of places, then indices of layouts.
         self._table = np.zeros((self.layers, 2 * LINEARS), dtype=np.int64)
         for linear, (layouts, places) in enumerate(self._modules):
             begin, step = places.ctypes.data, places.strides[0]
@@ -47,7 +47,7 @@ class StackLora:
         self._layouts = list(numbers)
 
     def demand_shapes(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Raises ValueError for weights that do not fit linear layers of (out, in)."""
+        """Raise ValueError for weights that do not fit linear layers of (out, in)."""
         for (layouts, _), (out, inner) in zip(self._modules, shapes, strict=True):
             for layout in set(layouts) - {None}:
                 if layout is not None and (layout.inner != inner or layout.width > out):
@@ -61,6 +61,8 @@ class StackLora:
         return int(self._table.ctypes.data)
 
     def products(self, segments: Segments) -> ctypes.Array[ctypes.c_void_p]:
-        """By layout, addresses of what `segments` keeps. Raises ValueError for another adapter."""
+        """Return, by layout, addresses of structures that `segments` owns. Raises ValueError for unknown
+        adapters.
+        """
         made = [products_of(segments, layout) for layout in self._layouts]
         return (ctypes.c_void_p * len(made))(*(ctypes.addressof(each) for each in made))

@@ -1,7 +1,7 @@
-"""A batch's worklists on the device: written once per change of the batch, read by every layer.
+"""A batch's worklists on the device: built once per change of the batch, read by every layer.
 
-Worklists are written on the host and copied without waiting for the device. A plan with fixed capacity
-keeps its tensors, so that a captured graph reads whatever the latest `load` wrote.
+Worklists are built on the host and copied without waiting for the device. A plan with fixed capacity keeps
+its tensors, so that a captured graph reads the latest `load`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kernels.lora.worklist import FIELDS, RowGroups, Worklist, build
 
 @dataclass(slots=True)
 class Part:
-    """The segments of a batch that one tile suits, and what their launches need.
+    """The segments of a batch that use one tile, and the data for their launches.
 
     Attributes:
         tile: sizes of the blocks.
-        atomic: parts of a split product add up in place; `shrunk` is then cleared before each launch.
+        atomic: parts of a split product are added in place; `shrunk` is then cleared before each launch.
         even_outer: no block reaches past its slice's last column.
         items: int32 [capacity, FIELDS], see worklist.py.
         row_index: int32 [capacity], rows in adapter order.
         shrunk: float32 [capacity].
-        counts: int32 [5], what `fused_kernel` reads.
+        counts: int32 [5], read by `fused_kernel`.
         flags: int32 [2 + capacity], zero between launches.
-        shrinks, expands, splits, inner_blocks: the counts as the host knows them.
+        shrinks, expands, splits, inner_blocks: the same counts on the host.
     """
 
     tile: Tile
@@ -49,7 +49,7 @@ class Part:
     inner_blocks: int = 1
 
     def load(self, work: Worklist, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        """Takes over a worklist.
+        """Load a worklist.
 
         Raises:
             ValueError: it does not fit; nothing was changed.
@@ -70,14 +70,14 @@ class Part:
 def _copy(target: torch.Tensor, source: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> None:
     host = torch.from_numpy(source)
     if target.is_cuda:
-        # Only from pinned memory does the copy not wait; the allocator keeps it until the copy is done.
+        # Copies are asynchronous only from pinned memory; the allocator keeps it until the copy is done.
         host = host.pin_memory()
     target[: len(source)].copy_(host, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Room of a plan whose tensors must stay where they are.
+    """Capacity of a plan whose tensors keep their addresses.
 
     Attributes:
         rows: rows of the batch.
@@ -96,8 +96,11 @@ class Capacity:
 
     @classmethod
     def of(cls, columns: Sequence[slice], inner: int, tile: Tile, *, rows: int, ranks: int) -> Self:
-        """Room for any batch of `rows` rows, each of an adapter of its own with at most `ranks` ranks in all
-        slices together.
+        """Return the capacity for any batch of `rows` rows, each with its own adapter of at most `ranks`
+        ranks.
+
+        Args:
+            ranks: sum over all slices.
         """
         splits = min(tile.splits, -(-inner // tile.inner))
         expands = sum(-(-(piece.stop - piece.start) // tile.outer) for piece in columns)
@@ -107,10 +110,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to launch for one batch and one shape of layer.
+    """The launches for one batch and one shape of layer.
 
     Attributes:
-        parts: by kind of segment; none where no row has an adapter.
+        parts: by kind of segment; empty if no row has an adapter.
         rows: rows of the batch, with adapter or without.
         shape: of the layers that it serves.
     """
@@ -129,15 +132,14 @@ class Plan:
         choose: Callable[[int, int], Tile] | None = None,
         embedding: bool = False,
     ) -> Self:
-        """Plans a batch: segments of one row, of few and of many each take their own kind of block.
+        """Plan a batch: segments of one row, of few and of many rows use different kinds of blocks.
 
         Args:
             row_adapter: adapter index of each row, -1 for none.
             deterministic: parts of a split product are summed in a fixed order; else by atomics.
-            choose: the tile for segments of so many rows (their mean over the kind), with weights of so
-                many bytes an element; by default the tuned one, see `tuned_tiles.py`.
-            embedding: the shrink looks columns of A up, so that it has nothing to split.
-
+            choose: returns the tile for a segment size (the mean over the kind) and the weights' bytes per
+                element; by default the tuned one, see `tuned_tiles.py`.
+            embedding: the shrink looks up columns of A, so that there is nothing to split.
         Raises:
             ValueError: an adapter that the table lacks, more than 2^31 places, a malformed tuned file.
         """
@@ -161,10 +163,10 @@ class Plan:
 
 
 class GraphPlan:
-    """A plan of fixed tensors for captured graphs; one per layer shape, or per layer where they differ."""
+    """A plan with fixed tensors for captured graphs; one per layer shape, or per layer where they differ."""
 
     def __init__(self, rows: RankRows, tile: Tile, capacity: Capacity) -> None:
-        """Makes room; the batch is empty until `load`."""
+        """Allocate the tensors; the batch is empty until `load`."""
         self.part = _part(tile, rows, capacity, capacity.items, atomic=False)
         self._columns, self._inner = rows.columns, rows.inner
         self._most_rows, self._aligned = capacity.rows, False
@@ -172,15 +174,17 @@ class GraphPlan:
         self.load([], rows)
 
     def load(self, row_adapter: Sequence[int], rows: RankRows) -> None:
-        """Takes over a batch; graphs that were captured before replay this one.
+        """Load a batch; graphs captured earlier replay it.
 
         Args:
-            row_adapter: adapter index of each row, -1 for none; no more rows than the least captured input.
-            rows: the row table as it is now; adapters may have come and gone since the capture, but the
-                tensors must be those of the capture.
+            row_adapter: adapter index of each row, -1 for none; at most as many rows as the smallest captured
+                input.
+            rows: the current row table; its adapters may have changed since the capture, but its tensors must
+                be
+                those of the capture.
 
         Raises:
-            ValueError: the batch does not fit; the former one stays.
+            ValueError: the batch does not fit; the previous one stays.
         """
         if len(row_adapter) > self._most_rows:
             raise ValueError(
@@ -198,7 +202,7 @@ class GraphPlan:
         self.rows = len(row_adapter)
 
     def captured(self, input_rows: int, *, aligned: bool) -> None:
-        """What a captured launch was specialized on, and later loads are held to."""
+        """Record the specialization of a captured launch, which later loads must satisfy."""
         self._most_rows = min(self._most_rows, input_rows)
         self._aligned = self._aligned or aligned
 

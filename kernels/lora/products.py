@@ -1,4 +1,4 @@
-"""Which products a batch takes on the CPU: found on the host, once per batch and layout, for every layer."""
+"""Chooses a batch's products on the CPU, on the host, once per batch and layout for all layers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Rows = slice | torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What decides between a row's own products and GEMMs for all rows of its adapter; only ratios matter.
+    """Cost model for multiplying rows one by one or in one GEMM per adapter; only ratios matter.
 
     Attributes:
         launch: us to start a GEMM: oneDNN's look-up of its primitive for bf16, MKL's for fp32.
-        stream: bytes of weights that a GEMM of few rows reads in one us.
-        reread: bytes of weights that rows read in one us out of the cache.
-        fewest: rows from which GEMMs may pay. MKL streams an fp32 product of one large row better.
+        stream: bytes of weights that a GEMM of few rows reads per us.
+        reread: bytes of weights that rows read per us from the cache.
+        fewest: rows from which GEMMs may pay off. MKL streams an fp32 product of one large row better.
     """
 
     launch: float
@@ -42,7 +42,7 @@ class Expand:
     """One slice of rows that are multiplied one by one.
 
     Attributes:
-        piece: number of the slice.
+        piece: index of the slice.
         columns: the slice's columns of the output.
         ranks: the slice's part of the shrunk values.
         b: int32, a row of the slice's B for each shrunk value.
@@ -60,11 +60,11 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class RowByRow:
-    """Rows of adapters that have few: each row with its own ranks.
+    """Rows of adapters with few rows each: each row is multiplied with its own ranks.
 
     Attributes:
         a: int32, a row of A for each shrunk value.
-        owner: int32, the batch's row that it belongs to.
+        owner: int32, the batch row of each shrunk value.
     """
 
     a: torch.Tensor
@@ -79,7 +79,7 @@ class Gemm:
     Attributes:
         rows: the batch's rows.
         a: rows of A over all slices.
-        slices: (number, columns of the output, part of the shrunk values, rows of B).
+        slices: (index, columns of the output, part of the shrunk values, rows of B).
     """
 
     rows: Rows
@@ -89,16 +89,17 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Every row that has weights in a layout, once."""
+    """Partition of the rows with weights in a layout into single rows and GEMMs."""
 
     rows: RowByRow | None
     gemms: tuple[Gemm, ...]
 
     @classmethod
     def of(cls, segments: Segments, layout: Layout, *, gemms: bool = True) -> Products:
-        """Args:
-            gemms: False multiplies every row by itself, however many its adapter has.
+        """Choose the products of a batch.
 
+        Args:
+            gemms: False multiplies every row by itself, regardless of its adapter's number of rows.
         Raises:
             ValueError: the batch names an adapter that the layout lacks.
         """
@@ -115,11 +116,11 @@ class Products:
 
 
 def _pays(count: Ints, layout: Layout, device: torch.device) -> npt.NDArray[np.bool_]:
-    """By adapter: whether GEMMs of so many rows take less time than the rows one by one."""
+    """Return, by adapter, True if GEMMs for its rows take less time than the rows one by one."""
     cost = BF16 if layout.dtype.itemsize == 2 else FP32
     nbytes = layout.elements[: len(count)] * layout.dtype.itemsize
     if device.type != "cpu":
-        # CUDA's gradient of embedding_bag's weights lacks bfloat16, and rounds each product to float16.
+        # On CUDA, the gradient of embedding_bag's weights lacks bfloat16, and rounds each product to float16.
         return (count > 0) & (nbytes > 0)
     slices = sum(np.array(ranks[: len(count)]) > 0 for ranks in layout.ranks)
     faster = cost.launch * (1 + slices) + nbytes / cost.stream < count * nbytes / cost.reread

@@ -1,8 +1,8 @@
-"""Where each rank's weights lie in device memory: in tensors of their own, or in pages of a pool.
+"""The table of each rank's weights in device memory: in separate tensors, or in pages of a pool.
 
 A rank of an adapter is one row of A and one row of B. The kernels find both through a table of element
-offsets, so that weights need neither a common rank nor a common place: loading an adapter writes its
-pages and its part of the table, and moves nothing else.
+offsets, so that weights need neither a common rank nor a common location. Loading an adapter writes its pages
+and its part of the table, and moves nothing else.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kernels.lora.weights import LoraWeights, RankMatrices
 from kernels.transfer import to_device
 
 ALIGNMENT: Final = 8
-"""Elements; with 2-byte weights it makes every row start on 16 bytes, what one load instruction takes."""
+"""In elements; with 2-byte weights every row starts on 16 bytes, the size of one load instruction."""
 
 Bounds = tuple[tuple[tuple[int, int], ...], ...]
 """By slice, then by adapter: (first, last + 1) row of the table; equal where the adapter has no weights.
 
-An adapter's ranks lie side by side, slice by slice: one shrink then serves all its slices, which have the
-same x, and a new adapter's ranks follow those that are there.
+An adapter's ranks are contiguous, slice by slice. So one shrink serves all its slices, which have the same x,
+and a new adapter's ranks are appended.
 """
 
 Pages = tuple[Sequence[int], Sequence[int]]
@@ -37,7 +37,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerShape:
-    """All that a plan needs of a layer; one object for all layers alike, so that it is a cheap key."""
+    """The part of a layer that plans depend on; one shared object for equal layers, so that it is a cheap
+    key.
+    """
 
     bounds: Bounds
     columns: tuple[tuple[int, int], ...]
@@ -53,19 +55,19 @@ _shared_shape = lru_cache(maxsize=4096)(LayerShape)
 
 @dataclass(frozen=True, slots=True)
 class RankRows:
-    """The row table of one linear layer over every adapter that is resident.
+    """The row table of one linear layer for every resident adapter.
 
     Attributes:
-        memory: the tensor from whose first element offsets count; gives the weights' dtype.
+        memory: the tensor whose first element is offset 0; has the weights' dtype.
         a: int64 [ranks], offset of each rank's row of A, which has `inner` elements.
-        b: int64 [ranks], offset of each rank's row of B, as long as its slice has columns.
-        scale: float32 [ranks], what the rank's product is multiplied with.
-        shape: what plans are made for.
+        b: int64 [ranks], offset of each rank's row of B, which has as many elements as its slice has columns.
+        scale: float32 [ranks], factor of the rank's product.
+        shape: key of plans.
         columns: each slice's columns of the output.
         inner: columns of the layer's input.
         aligned: every offset and every slice's first column is a multiple of `ALIGNMENT`, so that rows are
             loaded 16 bytes at a time.
-        b_stacked: B's rows of an adapter and slice follow one another: the first offset tells the others.
+        b_stacked: B's rows of an adapter and slice are contiguous, so the first offset determines the others.
         sources: tensors that the offsets point into, kept alive.
     """
 
@@ -86,12 +88,12 @@ class RankRows:
 
     @property
     def widest(self) -> int:
-        """Last output column that some slice reaches, exclusive."""
+        """Exclusive end of the output columns that the slices cover."""
         return max((piece.stop for piece in self.columns), default=0)
 
     @classmethod
     def of(cls, weights: LoraWeights) -> RankRows:
-        """The table of a layer's weights, made once."""
+        """Return the table of a layer's weights, built once."""
         rows = weights.kept.get("rows")
         if not isinstance(rows, RankRows):
             rows = weights.kept["rows"] = cls.stacked(weights)
@@ -109,7 +111,7 @@ class RankRows:
         *,
         aligned: bool,
     ) -> RankRows:
-        """Tensors that have room for a table of `aligned` rows, and no adapter yet."""
+        """Return a table without adapters, in tensors that have room for one with `aligned` rows."""
         nobody: Bounds = tuple(() for _ in columns)
         spans = tuple((piece.start, piece.stop) for piece in columns)
         shape = _shared_shape(nobody, spans, inner, memory.element_size())
@@ -117,7 +119,7 @@ class RankRows:
 
     @classmethod
     def stacked(cls, weights: LoraWeights) -> RankRows:
-        """The table of a batch's adapters, read where their tensors lie: nothing is copied."""
+        """Return the table of a batch's adapters, in place: nothing is copied."""
         inner, columns = weights.layout.inner, weights.layout.columns
         widths = [piece.stop - piece.start for piece in columns]
         by_adapter = zip(*weights.pairs, strict=True)
@@ -133,8 +135,8 @@ class RankRows:
         starts = np.cumsum(ranks) - ranks
         within: Ints = np.arange(int(ranks.sum())) - np.repeat(starts, ranks)
         row_of_b = np.repeat(np.array([width for _, width in live], dtype=np.int64), ranks)
-        first = [[0, *ends[-1][:-1]], *ends[:-1]]  # a slice begins where the one before it ends
-        return cls._of(
+        first = [[0, *ends[-1][:-1]], *ends[:-1]]  # a slice begins where the previous one ends
+        return cls._build(
             memory,
             np.repeat(np.array(a, dtype=np.int64), ranks) + within * inner,
             np.repeat(np.array(b, dtype=np.int64), ranks) + within * row_of_b,
@@ -155,11 +157,11 @@ class RankRows:
         inner: int,
         scales: Sequence[float],
     ) -> RankRows:
-        """The table of adapters that lie in pages of a pool; no row straddles two pages.
+        """Return the table of adapters in pages of a pool; no row crosses a page boundary.
 
         Args:
             pool: [pages, page_size], contiguous.
-            pages: by slice, then by adapter; None where the adapter leaves the slice alone. A page
+            pages: by slice, then by adapter; None where the adapter does not change the slice. A page
                 holds page_size // row length rows.
             ranks: by slice, then by adapter.
             columns: each slice's columns of the output.
@@ -180,7 +182,7 @@ class RankRows:
                     b_offsets += _paged_offsets("B", pool, held[1], rank, piece.stop - piece.start)
                     scale += [factor] * rank
                 row.append((first, len(a_offsets)))
-        return cls._of(
+        return cls._build(
             pool,
             np.array(a_offsets, dtype=np.int64),
             np.array(b_offsets, dtype=np.int64),
@@ -204,13 +206,14 @@ class RankRows:
         aligned: bool,
         b_stacked: bool,
     ) -> RankRows:
-        """The table of ranks that lie anywhere in `memory`, over tensors that whoever made them keeps.
+        """Return a table of ranks anywhere in `memory`, over tensors that the caller keeps alive.
 
         Args:
-            table: int64 [2, ranks] on the device, offsets of A's rows and of B's, in the order of `bounds`;
-                it may be filled later, in the order of the device's work.
+            table: int64 [2, ranks] on the device, offsets of the rows of A and of B, in the order of
+                `bounds`;
+                it may be filled later, in device order.
             scale: float32 [ranks] on the device.
-            aligned: of the offsets; the columns' are seen to here.
+            aligned: True if the offsets are aligned; this function checks the columns.
         """
         spans = tuple((piece.start, piece.stop) for piece in columns)
         shape = _shared_shape(bounds, spans, inner, memory.element_size())
@@ -219,7 +222,7 @@ class RankRows:
         return cls(memory, table[0], table[1], scale, shape, tuple(columns), inner, aligned, b_stacked)
 
     def gather(self) -> RankMatrices:
-        """A copy of the rows as matrices, side by side as `Layout.of` places them by default."""
+        """Return a copy of the rows as matrices, contiguous as in `Layout.of`."""
         flat = self.memory.view(-1)
         a = _rows_at(flat, self.a, self.inner)
         b = []
@@ -230,7 +233,7 @@ class RankRows:
         return RankMatrices(a, tuple(b))
 
     @classmethod
-    def _of(
+    def _build(
         cls,
         memory: torch.Tensor,
         a: Ints,
@@ -251,11 +254,10 @@ class RankRows:
         return cls(memory, table[0], table[1], factors, shape, columns, inner, aligned, b_stacked, sources)
 
     def mixed(self, mixes: Sequence[Sequence[tuple[int, float]]]) -> RankRows:
-        """Adds one adapter per mix, which applies several adapters with weights to the same row.
+        """Return the table with one more adapter per mix, which applies several weighted adapters to a row.
 
-        A sum of low-rank products is the low-rank product of their ranks side by side. So a mix is more
-        rows of the table that point at its members' weights: nothing is copied, and no two blocks ever
-        add to the same output.
+        A sum of low-rank products is the low-rank product of the concatenated ranks. So a mix is more table
+        rows that point at its members' weights: nothing is copied, and no two blocks add to the same output.
 
         Args:
             mixes: (adapter index, weight) of each member; the new indices follow the present ones.
@@ -279,7 +281,7 @@ class RankRows:
 
 
 def _rows_at(flat: torch.Tensor, offsets: torch.Tensor, length: int) -> torch.Tensor:
-    """[offsets, length]: every place of `flat` is seen as the beginning of a row; they overlap."""
+    """Return [offsets, length]: the rows of `flat` that begin at each offset; they may overlap."""
     rows = flat.as_strided((max(flat.numel() - length + 1, 0), length), (1, 1), flat.storage_offset())
     return rows.index_select(0, offsets)
 

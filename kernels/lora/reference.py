@@ -1,4 +1,4 @@
-"""What multi-LoRA means, row by row: the specification that every implementation is tested against."""
+"""Reference implementation of multi-LoRA, row by row: the specification of every other one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from kernels.lora.pair import LoraPair
 
 Pairs = Sequence[Sequence[LoraPair | None]]
-"""By slice, then by adapter index; None where the adapter leaves the slice alone."""
+"""By slice, then by adapter index; None where the adapter does not change the slice."""
 
 Mix = Sequence[tuple[int, float]]
 """The adapters of one row, each with its weight; empty for none."""
@@ -25,15 +25,15 @@ def apply_lora(
     gain: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`out[row, slice] + (x[row] @ a^T) @ b` of the row's adapter, for every slice that it changes.
+    """Return `out[row, slice] + (x[row] @ a^T) @ b` of the row's adapter, for every slice that it changes.
 
     Args:
-        out: [rows, sum(widths)], base output, left as it is.
+        out: [rows, sum(widths)], base output, not modified.
         x: [rows, in].
         pairs: by slice, then by adapter index.
         widths: output columns of each slice.
         row_adapter: adapter index of each row, -1 for none.
-        gain: [adapters, columns], what the row's output without bias is multiplied with (DoRA).
+        gain: [adapters, columns], factor of the row's output without bias (DoRA).
         bias: [columns], the bias that `out` contains.
     """
     result = mix(out, x, pairs, widths, [[(adapter, 1.0)] * (adapter >= 0) for adapter in row_adapter])
@@ -48,7 +48,7 @@ def apply_lora(
 def mix(
     out: torch.Tensor, x: torch.Tensor, pairs: Pairs, widths: Sequence[int], row_mix: Sequence[Mix]
 ) -> torch.Tensor:
-    """`apply_lora` with any number of weighted adapters on a row: the sum of their weighted products."""
+    """`apply_lora` with any number of weighted adapters per row: the sum of their weighted products."""
     result = out.clone()
     for row, members in enumerate(row_mix):
         for adapter, weight in members:
@@ -67,10 +67,10 @@ def embed_lora(
     pairs: Sequence[LoraPair | None],
     row_adapter: Sequence[int],
 ) -> torch.Tensor:
-    """`out[row] + a[:, token] @ b` of the row's adapter: an embedding's input is one-hot.
+    """Return `out[row] + a[:, token] @ b` of the row's adapter: an embedding's input is one-hot.
 
     Args:
-        out: [rows, hidden], base embedding, left as it is.
+        out: [rows, hidden], base embedding, not modified.
         pairs: by adapter index; a is [rank, vocabulary].
     """
     result = out.clone()

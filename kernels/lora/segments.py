@@ -1,4 +1,4 @@
-"""Which rows of a batch belong to which adapter: worked out once per batch, used by every layer."""
+"""Groups a batch's rows by adapter, once per batch for all layers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Segments:
 
     Attributes:
         row_adapter: int64 [rows], index of the row's adapter in the batch's adapters, -1 for none.
-        adapters: `row_adapter` as the host knows it.
-        order: rows that have an adapter, those of one adapter side by side, each in row order.
+        adapters: `row_adapter` on the host.
+        order: rows with an adapter, sorted by adapter, then by row.
         count: rows of each adapter, up to the highest index in the batch.
-        plans: what a device's implementation worked out for these rows, by layout or shape of layer.
+        plans: cache of implementations for these rows, by layout or shape of layer.
     """
 
     row_adapter: torch.Tensor
@@ -32,7 +32,7 @@ class Segments:
 
     @classmethod
     def of(cls, row_adapter: Sequence[int], device: torch.device | str = "cpu") -> Segments:
-        """Groups rows given as adapter indices (-1 for none)."""
+        """Group rows given as adapter indices (-1 for none)."""
         host = np.asarray(row_adapter, dtype=np.int64).reshape(-1)
         owned = np.flatnonzero(host >= 0)
         adapter = host[owned]

@@ -1,4 +1,4 @@
-"""How a batch is cut into blocks: sizes of the tiles, and which sizes suit which rows."""
+"""Tile sizes that cut a batch into blocks, and their choice by number of rows."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Sizes of one launch; the numbers are powers of two, but for `stages`.
+    """Sizes of one launch; all are powers of two except `stages`.
 
-    Shrink and expand share `rows`, since an expand waits for the shrink of its rows; so one tile holds both.
+    Shrink and expand share `rows`, since an expand waits for the shrink of its rows; so one tile describes
+    both.
 
     Attributes:
-        rows: rows of a block. 1 multiplies without tensor cores; else at least 16, their least.
+        rows: rows of a block. 1 multiplies without tensor cores; else at least 16, their minimum.
         ranks: ranks of a block of the shrink, of all slices together.
-        inner: input columns that the shrink takes at a time.
+        inner: input columns that the shrink loads at a time.
         outer: output columns of a block of the expand.
-        depth: ranks that the expand takes at a time.
-        splits: at most so many blocks share the input columns of one product.
-        blocks: the shrink is split until it has so many blocks.
-        group: row chunks that read the same columns of B one after another, out of the L2 cache.
+        depth: ranks that the expand loads at a time.
+        splits: most blocks that share the input columns of one product.
+        blocks: the shrink is split until it has this many blocks.
+        group: row chunks that read the same columns of B consecutively, from the L2 cache.
         warps: warps of a block.
         stages: depth of the software pipeline.
         fused: shrink and expand are one launch.
@@ -48,7 +49,8 @@ class Tile:
         if type(self.fused) is not bool:
             raise ValueError(f"fused is {self.fused!r}; expected true or false")
         for name in ("inner", "outer"):
-            # The kernels tell the compiler that blocks of columns begin at multiples of so many elements.
+            # The kernels promise the compiler that blocks of columns begin at multiples of this number of
+            # elements.
             if getattr(self, name) < VECTOR:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least {VECTOR}")
         if self.rows > 1 and min(self.rows, self.ranks, self.inner, self.outer, self.depth) < 16:
@@ -57,10 +59,10 @@ class Tile:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Tile:
-        """The tile that a configuration file describes.
+        """Return the tile in a configuration file.
 
         Raises:
-            ValueError: an unknown or missing name, or a size that no tile has.
+            ValueError: an unknown or missing name, or an invalid size.
         """
         names = {field.name for field in fields(cls)}
         if unknown := sorted(values.keys() - names):
@@ -70,17 +72,17 @@ class Tile:
         return cls(**values)  # type: ignore[arg-type]  # __post_init__ checks the types
 
     def written(self) -> dict[str, int | bool]:
-        """What `parse` reads."""
+        """Return the values that `parse` reads."""
         return asdict(self)
 
 
 FEW_ROWS = 16
 """Most rows of a segment that counts as few: those of one tensor core tile."""
 VECTOR = 8
-"""Elements that a thread of a one-row block holds side by side: 16 bytes of 2-byte weights."""
+"""Contiguous elements that a thread of a one-row block holds: 16 bytes of 2-byte weights."""
 
-# Reasoned, not measured (see README.md): device memory is kept busy by about 40 KB in flight on each
-# multiprocessor, so blocks of which four fit hold 16 KB of weights each. No kind spills registers.
+# Derived by reasoning, not measured (see README.md): about 40 KB in flight per multiprocessor keep device
+# memory busy, so blocks of which four fit hold 16 KB of weights each. No kind spills registers.
 SINGLE = Tile(rows=1, ranks=16, inner=512, outer=512)
 """Segments of one row: decode with an adapter per row. Bound by reading the weights."""
 FEW = Tile(rows=16, ranks=16, inner=128, outer=256, stages=4)
@@ -95,7 +97,7 @@ MANY_WIDE = Tile(rows=32, ranks=16, inner=32, outer=64, blocks=256)
 
 
 def tile_for(rows: int, element_size: int = 2) -> Tile:
-    """The tile of a segment of so many rows, of weights of so many bytes an element, if none is tuned."""
+    """Return the default tile for a segment of `rows` rows, with weights of `element_size` bytes."""
     if rows == 1:
         return SINGLE
     if rows <= FEW_ROWS:

@@ -1,4 +1,4 @@
-"""How `python -m kernels.tune` measures the tiles of multi-LoRA."""
+"""Measures the tiles of multi-LoRA for `python -m kernels.tune`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LAYERS: Final = {
     (8192, 57344): (28672, 28672),
     (28672, 8192): (8192,),
 }
-"""(inner, outer): widths of the slices, of Llama-3.1 8B and 70B: q/k/v, o, gate/up, down."""
+"""(inner, outer): widths of the slices, for Llama-3.1 8B and 70B: q/k/v, o, gate/up, down."""
 
 BATCHES: Final = ((1, 64), (1, 256), (1, 8), (1, 1), (8, 8), (4, 64), (64, 1), (512, 1), (4096, 1), (128, 8))
-"""(rows per segment, active adapters), the most wanted first."""
+"""(rows per segment, active adapters), most important first."""
 
 ONE_ROW: Final[Mapping[str, Sequence[object]]] = {
     "fused": (False, True),
@@ -67,19 +67,21 @@ MANY_ROWS: Final[Mapping[str, Sequence[object]]] = {
 AXES: Final = (ONE_ROW, FEW_ROWS, MANY_ROWS)
 """By kind of segment."""
 THREAD_ELEMENTS: Final = 128
-"""Elements of a tile that a thread may hold: 64 registers of 2-byte weights, 128 of products. More spill."""
+"""Elements of a tile that a thread may hold: 64 registers of 2-byte weights, 128 of products. More would
+spill.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraTrial:
-    """Batches of one shape on weights of their own; their rows, ranks and plan are alike."""
+    """Batches of one shape on different weights; their rows, ranks and plan are equal."""
 
     row_adapter: tuple[int, ...]
     tables: tuple[RankRows, ...]
     x: tuple[torch.Tensor, ...]
     out: tuple[torch.Tensor, ...]
     delta: torch.Tensor
-    """What the first set's adapters add, from products in float32 (float64 on the CPU)."""
+    """The output added by the first set's adapters, from products in float32 (float64 on the CPU)."""
 
     @property
     def sets(self) -> int:
@@ -115,7 +117,7 @@ def _delta(x: torch.Tensor, rows: Sequence[int], weights: LoraWeights) -> torch.
 
 
 class LoraTuning:
-    """Shrink and expand in one: they share the rows of a block and its place in the worklist."""
+    """Tunes shrink and expand together, since they share the rows of a block and the worklist."""
 
     op = "lora"
     levels = LEVELS
@@ -145,7 +147,7 @@ class LoraTuning:
         return {"inner": (32, 64), "fused": (True,)} if quick else AXES[kind(shape["rows_per_segment"])]
 
     def fits(self, shape: Shape, config: Tile, shared_memory: int) -> bool:
-        """Tiles of other kinds than the segments' are left out as well: single rows, few, many."""
+        """Return False also for tiles of another kind than the segments' (single rows, few, many)."""
         one_row = config.rows == 1
         if one_row != (kind(shape["rows_per_segment"]) == 0) or not self._useful(shape, config):
             return False
@@ -157,7 +159,9 @@ class LoraTuning:
         return products <= THREAD_ELEMENTS * threads and staged <= shared_memory
 
     def _useful(self, shape: Shape, config: Tile) -> bool:
-        """Whether no size is twice what the shape has of it or more, unless the built-in one is."""
+        """Return False if a size is at least twice what the shape needs, unless the built-in tile's is as
+        large.
+        """
         widths, default = self._widths(shape), self.default(shape)
         chunks = -(-shape["rows_per_segment"] // config.rows) * shape["active_adapters"]
         most = {

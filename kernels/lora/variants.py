@@ -10,7 +10,7 @@ from kernels.lora.triton_kernels import expand_kernel, fused_kernel, look_up_ker
 from kernels.variant import Variant
 
 ROWS = {"single": 1, "few": 8, "many": 1000}
-"""Rows of a segment that takes each kind of block."""
+"""Rows of a segment for each kind of block."""
 
 SHRINK_TYPES = {
     "items": "*i32",
@@ -56,25 +56,27 @@ FUSED_TYPES = {
 
 
 def variants() -> Iterator[Variant]:
-    """Two-byte weights on whole blocks as serving has them, fp32 on uneven shapes, DoRA, both split-K modes.
+    """Yield 2-byte weights on whole blocks as in serving, fp32 on odd shapes, DoRA, both split-K modes.
 
-    Long segments never take the fused kernel: it would hold the registers of both halves.
+    Long segments never use the fused kernel, which would need the registers of both halves.
     """
     for dtype in ("bf16", "fp16", "fp32"):
         for name in ROWS:
-            yield from _of(name, dtype, even=dtype != "fp32", atomic=dtype == "fp16", gain=dtype == "fp32")
-    yield from _of("single", "bf16", even=False, atomic=True, gain=True)
+            yield from _variants(
+                name, dtype, even=dtype != "fp32", atomic=dtype == "fp16", gain=dtype == "fp32"
+            )
+    yield from _variants("single", "bf16", even=False, atomic=True, gain=True)
     yield from _scattered()
 
 
 def _scattered() -> Iterator[Variant]:
-    """Decode's kernels that take B's offsets from the table: pages of a pool, mixes, captured launches."""
-    for one in _of("single", "bf16", even=True, atomic=False, gain=False):
+    """Yield decode kernels reading B's offsets from the table: pages of a pool, mixes, captured launches."""
+    for one in _variants("single", "bf16", even=True, atomic=False, gain=False):
         if "STACKED" in one.constants:
             yield replace(one, name=f"{one.name}.scattered", constants={**one.constants, "STACKED": False})
 
 
-def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> Iterator[Variant]:
+def _variants(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> Iterator[Variant]:
     tile = tile_for(ROWS[tile_name], 4 if dtype == "fp32" else 2)
     suffix = f"{tile_name}.{dtype}" + ("" if even else ".uneven")
     common = {"ROWS": tile.rows, "ALIGNED": even}
@@ -92,7 +94,7 @@ def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> 
         pdl_from=90,
     )
     if dtype == "fp16":
-        return  # split-K by atomics is the shrink's alone; the other kernels are those of bf16
+        return  # only the shrink has split-K by atomics; the other kernels equal those of bf16
     if even:
         yield Variant(
             f"lora.look_up.{suffix}",

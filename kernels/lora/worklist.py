@@ -1,7 +1,7 @@
-"""The flat list of what the blocks have to do, written on the host from the batch's rows and ranks.
+"""The flat list of work items for the blocks, built on the host from the batch's rows and ranks.
 
-Each entry is sixteen int32. A block reads its entry and knows its rows, ranks, columns and place in the
-shrunk activations; no block is launched that finds nothing to do, and none searches.
+Each entry is sixteen int32: the block's rows, ranks, columns and offset in the shrunk activations. Every
+launched block has work, and none searches for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Ints = npt.NDArray[np.int64]
 FIELDS: Final = 16
 """row_first, row_count, rank_first, rank_count, base, stride, split | split_stride, flag, column_count,
 column_first, target, adapter, column_in_slice, length of B's rows, two unused: 64 bytes, two memory sectors.
-A shrink reads the first sector alone. The order is part of the kernels."""
+A shrink reads the first sector only. The kernels depend on this order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ class Worklist:
 
     Attributes:
         items: int32 [shrinks + expands, FIELDS]; shrinks first.
-        shrinks: how many entries shrink.
+        shrinks: number of shrink entries.
         splits: parts into which the input columns are cut, each a whole number of `tile.inner`.
         inner_blocks: steps of `tile.inner` in one part.
-        shrunk: float32 elements that the shrunk activations take; a part's are its own unless `atomic`.
+        shrunk: float32 elements of the shrunk activations; each part has its own unless `atomic`.
         flags: counters that the fused kernel needs, one per segment and row chunk.
     """
 
@@ -50,8 +51,8 @@ class RowGroups:
     """Rows in the order of their adapters.
 
     Attributes:
-        rows: row numbers, those of one adapter next to each other; rows without adapter are left out.
-        adapter, first, count: by segment; `first` counts in `rows`.
+        rows: row numbers sorted by adapter; rows without adapter are left out.
+        adapter, first, count: by segment; `first` is an index into `rows`.
     """
 
     rows: Ints
@@ -68,23 +69,24 @@ class RowGroups:
         return cls(order, adapter, first, count)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> RowGroups:
-        """Some of the segments; `rows` stays whole, so that `first` keeps its meaning."""
+        """Return some of the segments; `rows` stays whole, so that `first` stays valid."""
         return RowGroups(self.rows, self.adapter[chosen], self.first[chosen], self.count[chosen])
 
 
 def build(
     groups: RowGroups, bounds: Bounds, columns: Sequence[slice], inner: int, tile: Tile, *, atomic: bool
 ) -> Worklist:
-    """Cuts the products of every segment into entries: the shrink of all its slices at once, as they have
-    the same x, and the expand slice by slice.
+    """Cut the products of every segment into entries.
+
+    The shrink covers all slices at once, since they have the same x; the expand goes slice by slice.
 
     Args:
         bounds: rows of the layer's row table by slice, then adapter.
         atomic: parts of a split product add to one place instead of each having its own.
 
     Raises:
-        ValueError: an adapter that the table lacks or whose ranks do not lie side by side in it, or a
-            batch whose places need more than 31 bits.
+        ValueError: an adapter that the table lacks or whose ranks are not contiguous in it, or a
+            batch whose offsets need more than 31 bits.
     """
     table = np.asarray(bounds, dtype=np.int64).reshape(len(columns), -1, 2)
     shrink = _shrink_products(groups, table)
@@ -108,7 +110,7 @@ def build(
 
 
 def _shrink_products(groups: RowGroups, table: Ints) -> dict[str, Ints]:
-    """One entry per segment whose adapter has weights in some slice."""
+    """Return one entry per segment whose adapter has weights in some slice."""
     if groups.adapter.size and groups.adapter.max() >= table.shape[1]:
         raise ValueError(f"row_adapter names adapter {groups.adapter.max()}; there are {table.shape[1]}")
     used = table[:, groups.adapter]
@@ -130,7 +132,7 @@ def _shrink_products(groups: RowGroups, table: Ints) -> dict[str, Ints]:
 def _expand_products(
     shrink: dict[str, Ints], table: Ints, columns: Sequence[slice], tile: Tile
 ) -> dict[str, Ints]:
-    """One entry per (segment, slice) whose adapter has weights there."""
+    """Return one entry per (segment, slice) whose adapter has weights there."""
     segment, piece = (index.reshape(-1) for index in np.indices((len(shrink["row"]), len(columns))))
     first, last = np.moveaxis(table[piece, shrink["adapter"][segment]], -1, 0)
     starts = np.array([c.start for c in columns], dtype=np.int64)
@@ -149,7 +151,7 @@ def _expand_products(
 
 
 def _splits(blocks: int, inner: int, tile: Tile) -> tuple[int, int]:
-    """(parts, steps of one part): until there are `tile.blocks` blocks, if there are so many steps."""
+    """Return (parts, steps per part), with enough parts for `tile.blocks` blocks where the steps suffice."""
     steps = -(-inner // tile.inner)
     wanted = min(tile.splits, steps, -(-tile.blocks // max(blocks, 1)))
     per_split = -(-steps // (1 << (wanted.bit_length() - 1)))
@@ -161,7 +163,7 @@ def _starts(sizes: Ints) -> Ints:
 
 
 def _repeat(counts: Ints) -> tuple[Ints, Ints]:
-    """For each of sum(counts) entries: which count it belongs to, and its number within it."""
+    """Return, for each of sum(counts) entries, the index of its count and its number within it."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - _starts(counts)[owner]
 
@@ -185,7 +187,7 @@ def _shrink_items(product: dict[str, Ints], splits: int, tile: Tile, *, atomic: 
     items[:, 5] = p["rank"]
     items[:, 6] = split
     items[:, 7] = p["flag"] + row_chunk
-    # Neighbours in this order share x (rank chunks) or A (row chunks): they hit the L2 cache.
+    # Neighbors in this order share x (rank chunks) or A (row chunks), which hit the L2 cache.
     order = np.lexsort((rank_chunk, row_chunk, split, p["adapter"]))
     return items[order]
 
@@ -210,6 +212,6 @@ def _expand_items(product: dict[str, Ints], tile: Tile) -> Ints:
     items[:, 11] = p["adapter"]
     items[:, 12] = column
     items[:, 13] = p["width"]
-    # A group of row chunks reads the same columns of B one after another.
+    # A group of row chunks reads the same columns of B consecutively.
     order = np.lexsort((row_chunk % tile.group, block, p["piece"], row_chunk // tile.group, p["adapter"]))
     return items[order]

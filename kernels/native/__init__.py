@@ -1,7 +1,7 @@
-"""Decode steps in bf16 on CPUs with AVX-512 or AVX2: the few loops that PyTorch's operations leave time in.
+"""Native loops for decode steps in bf16 on CPUs with AVX-512 or AVX2, where PyTorch's operations are slow.
 
-Compiled by the C++ compiler of the machine on first use (some seconds) and kept; without a compiler, or on
-another CPU, `LIBRARY` is None and callers take PyTorch's operations. Arguments are checked by the callers.
+They are compiled by the machine's C++ compiler on first use (some seconds) and cached. Without a compiler, or
+on another CPU, `LIBRARY` is None and callers use PyTorch's operations. Callers check the arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
 
 
 def declare(library: ctypes.CDLL | None) -> ctypes.CDLL | None:
-    """Tells ctypes what the functions of a compiled library take."""
+    """Declare the C functions' argument types to ctypes."""
     if library is not None:
         library.graft_widen.argtypes, library.graft_widen.restype = (ctypes.c_bool,), ctypes.c_bool
         for name, types in _ARGUMENTS.items():
@@ -48,13 +48,13 @@ LIBRARY: Final = declare(load(chosen()))
 
 
 def dense_rows(x: torch.Tensor) -> bool:
-    """Whether every row of x [rows, width] or [rows, heads, head_dim] lies in one piece."""
+    """Return True if every row of x [rows, width] or [rows, heads, head_dim] is contiguous."""
     stride = x.stride()
     return stride[-1] == 1 and (len(stride) == 2 or stride[1] == x.shape[2])
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """bf16 [out, in], in even -> [blocks of 16 out, in / 2, 16, 2], the last block filled up with zeros."""
+    """Pack bf16 [out, in], in even, to [blocks of 16 out, in / 2, 16, 2]; the last block is zero-padded."""
     out, inner = weight.shape
     blocks = -(-out // LANES)
     if blocks * LANES != out:
@@ -63,7 +63,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, out: int) -> torch.Tensor:
-    """What `pack` was given."""
+    """Return the bf16 [out, in] weights that `pack` packed."""
     return packed.transpose(1, 2).reshape(-1, 2 * packed.shape[1])[:out].contiguous()
 
 
@@ -74,10 +74,10 @@ def linear(
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
 ) -> torch.Tensor:
-    """x [rows, in], last dimension contiguous -> [rows, columns], plus bias and residual, rounded once.
+    """Map x [rows, in], last dimension contiguous, to [rows, columns], plus bias and residual, rounded once.
 
     Raises:
-        ValueError: x or residual that would be read past its end.
+        ValueError: x or residual that would be read out of bounds.
     """
     rows, inner = x.shape
     if inner != 2 * packed.shape[1] or x.stride(1) != 1 or x.dtype != torch.bfloat16:
@@ -99,7 +99,7 @@ def linear(
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor) -> torch.Tensor:
-    """x, out [rows, hidden] or [rows, heads, head_dim], dense but for the row stride; weight float32."""
+    """Write the norm to out. x, out [rows, hidden] or [rows, heads, head_dim], dense rows; weight float32."""
     heads, width = (x.shape[1], x.shape[2]) if x.dim() == 3 else (1, x.shape[1])
     LIBRARY.graft_rms_norm(  # type: ignore[union-attr]
         x.data_ptr(), x.stride(0), weight.data_ptr(), out.data_ptr(), out.stride(0),
@@ -109,7 +109,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tenso
 
 
 def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-    """x [rows, heads, head_dim], dense but for the row stride; cos and sin [rows, 1, turned], contiguous."""
+    """Rotate x [rows, heads, head_dim], dense rows, in place; cos and sin [rows, 1, rotated], contiguous."""
     rows, heads, head_dim = x.shape
     LIBRARY.graft_rotate(  # type: ignore[union-attr]
         x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), rows, heads, head_dim, cos.shape[2],
@@ -118,7 +118,7 @@ def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
 
 
 def silu_gated(gate_up: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """gate_up [rows, 2 * inter], contiguous -> out [rows, inter]."""
+    """Compute gate_up [rows, 2 * inter], contiguous, to out [rows, inter]."""
     LIBRARY.graft_silu_gated(  # type: ignore[union-attr]
         gate_up.data_ptr(), out.data_ptr(), out.shape[0], out.shape[1], torch.get_num_threads()
     )

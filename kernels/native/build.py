@@ -1,4 +1,4 @@
-"""Compiles kernels.cpp where there is a compiler and a CPU for it, and keeps what came out.
+"""Compiles kernels.cpp where a compiler and a suitable CPU exist, and caches the result.
 
 `python kernels/native/build.py FOLDER` compiles for every kind of CPU into a cache folder, for images without
 a compiler.
@@ -31,13 +31,15 @@ INSTRUCTIONS: Final = {
     "avx512": _AVX512,
     "avx2": ("-mavx2", "-mf16c"),
 }
-"""The fastest first. By name, not `-march=native`: a cache folder may be shared by unlike machines."""
+"""Fastest first. Explicit flags, not `-march=native`, since machines with different CPUs may share a cache
+folder.
+"""
 _SECONDS: Final = 600
-"""Ten seconds of CPU time; a machine that starts many workers at once has less of it than it seems."""
+"""Compiling takes ten seconds of CPU time; a machine that starts many workers at once needs longer."""
 
 
 def supported() -> tuple[str, ...]:
-    """Of `INSTRUCTIONS` those that this CPU has, the fastest first."""
+    """Return the `INSTRUCTIONS` that this CPU supports, fastest first."""
     import torch
 
     found = torch.cpu.get_capabilities()
@@ -51,9 +53,9 @@ def supported() -> tuple[str, ...]:
 
 
 def chosen() -> str | None:
-    """The set of instructions to compile for, or None for PyTorch's operations.
+    """Return the set of instructions to compile for, or None for PyTorch's operations.
 
-    The fastest that the CPU has; GRAFTWORK_WORKER_NATIVE names a slower one, and is 0 for none.
+    The default is the fastest that the CPU has; GRAFTWORK_WORKER_NATIVE selects a slower one, or 0 for none.
 
     Raises:
         ValueError: GRAFTWORK_WORKER_NATIVE has another value, or names what this CPU lacks.
@@ -73,13 +75,13 @@ def chosen() -> str | None:
 
 
 def load(instructions: str | None) -> ctypes.CDLL | None:
-    """The library, compiled at most once per source, flags and compiler; None where it cannot be, and why is
-    logged.
+    """Return the library, compiled at most once per source, flags and compiler; None, with a log entry, on
+    failure.
 
     GRAFTWORK_WORKER_CACHE_DIR names the cache folder, by default ~/.cache/graftwork.
 
     Args:
-        instructions: what `chosen` says.
+        instructions: the result of `chosen`.
     """
     if instructions is None:
         if os.environ.get("GRAFTWORK_WORKER_NATIVE") != "0":
@@ -94,14 +96,14 @@ def load(instructions: str | None) -> ctypes.CDLL | None:
 
 
 def library(root: Path, instructions: str) -> Path:
-    """The file in a cache folder that is compiled for a set of instructions, by this machine's compiler.
+    """Return the library's file in a cache folder, compiled for a set of instructions by this machine's
+    compiler.
 
-    Its name is a digest of sources and flags and one of the compiler, so that none of another is taken. Where
-    there is no compiler, or it cannot compile into the folder, as in an image, it is what came along, of the
-    same sources and flags.
+    Its name has a digest of sources and flags and one of the compiler. Where there is no compiler, or it
+    cannot write to the folder, as in an image, a shipped file of the same sources and flags is used.
 
     Raises:
-        OSError, RuntimeError, subprocess.SubprocessError: it is not there and cannot be compiled.
+        OSError, RuntimeError, subprocess.SubprocessError: it does not exist and cannot be compiled.
     """
     flags = (*FLAGS, *INSTRUCTIONS[instructions])
     parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in flags)]
@@ -110,10 +112,10 @@ def library(root: Path, instructions: str) -> Path:
     try:
         return _by_compiler(folder, key, flags)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        if not (came_along := sorted(folder.glob(f"{key}-*.so"))):
+        if not (shipped := sorted(folder.glob(f"{key}-*.so"))):
             raise
-        log.info("%s came along and is taken: %s", came_along[0], error)
-        return came_along[0]
+        log.info("%s came along and is taken: %s", shipped[0], error)
+        return shipped[0]
 
 
 def _by_compiler(folder: Path, key: str, flags: tuple[str, ...]) -> Path:
@@ -128,7 +130,7 @@ def _by_compiler(folder: Path, key: str, flags: tuple[str, ...]) -> Path:
 
 
 def libraries(root: Path) -> Sequence[Path]:
-    """The files for all `INSTRUCTIONS`, compiled beside each other, for whichever CPU reads the folder.
+    """Return the files for all `INSTRUCTIONS`, compiled in parallel, for any CPU that reads the folder.
 
     Raises:
         OSError, RuntimeError, subprocess.SubprocessError: as `library`.
@@ -139,10 +141,10 @@ def libraries(root: Path) -> Sequence[Path]:
 
 @cache
 def compiler_identity(compiler: str) -> str:
-    """A digest of where a compiler lies, links followed, and of what it says that it is.
+    """Return a digest of a compiler's resolved path and its version output.
 
     Raises:
-        OSError, RuntimeError, subprocess.SubprocessError: it cannot be asked.
+        OSError, RuntimeError, subprocess.SubprocessError: it cannot be run.
     """
     where = shutil.which(compiler)
     if where is None:
@@ -150,12 +152,12 @@ def compiler_identity(compiler: str) -> str:
     done = subprocess.run([where, "--version"], capture_output=True, timeout=_SECONDS, check=False)
     if done.returncode or not done.stdout.strip():
         raise RuntimeError(f"{compiler} --version failed: {done.stderr.decode(errors='replace')[-400:]}")
-    told = os.path.realpath(where).encode() + b"\0" + done.stdout
-    return hashlib.sha256(told).hexdigest()[:16]
+    identity = os.path.realpath(where).encode() + b"\0" + done.stdout
+    return hashlib.sha256(identity).hexdigest()[:16]
 
 
 def _compile(compiler: str, folder: Path, target: Path, flags: tuple[str, ...]) -> None:
-    """Written aside and renamed, so that another process never loads half a library."""
+    """Compile to a temporary file and rename it, so that another process never loads a partial library."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         part = Path(scratch) / target.name
         command = [compiler, *flags, "-o", str(part), str(SOURCE)]

@@ -1,4 +1,4 @@
-"""Weights of 4, 8 or 16 bits as the native loops take them: blocks of 16 outputs, read front to back."""
+"""Weights of 4, 8 or 16 bits in the native loops' layout: blocks of 16 outputs, read sequentially."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from kernels import native
 
 SHIFT: Final = 8
-"""Subtracted from codes of 4 bits: the loops look nibbles up as -8 to 7, and zeros count from there."""
+"""Subtracted from 4-bit codes: the loops decode nibbles as -8 to 7, and zeros are relative to that."""
 
 
 class MatrixView(ctypes.Structure):
@@ -28,10 +28,10 @@ class NativeMatrix:
     """One layer's weights.
 
     Attributes:
-        codes: of 16 bits what `native.pack` made; of 4 bits int32 [blocks, in / 8, 16]; of 8 bits int8
+        codes: for 16 bits the result of `native.pack`; for 4 bits int32 [blocks, in / 8, 16]; for 8 bits int8
             [blocks, in / 2, 2, 16].
-        scales: bf16 or fp16 [blocks, groups, 16]; None of 16 bits.
-        zeros: int8 [blocks, groups, 16], None where all are nought (of 4 bits: where all codes' are 8).
+        scales: bf16 or fp16 [blocks, groups, 16]; None for 16 bits.
+        zeros: int8 [blocks, groups, 16], None where all are zero (for 4 bits: where all codes' zeros are 8).
         columns, inner: the layer's outputs and inputs.
     """
 
@@ -51,7 +51,7 @@ class NativeMatrix:
         return sum(part.nbytes for part in (self.codes, self.scales, self.zeros) if part is not None)
 
     def view(self) -> MatrixView:
-        """Addresses, valid while this object lives."""
+        """Return the C view with addresses that are valid while this object lives."""
         scales, zeros = self.scales, self.zeros
         return MatrixView(
             self.codes.data_ptr(), None if scales is None else scales.data_ptr(),
@@ -60,7 +60,7 @@ class NativeMatrix:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raises ValueError for parts that do not fit each other: the native code checks nothing."""
+        """Raise ValueError for inconsistent parts, because the native code checks nothing."""
         blocks = -(-self.columns // native.LANES)
         lines = (blocks, self.inner // self.group if self.group else 0, native.LANES)
         dtype, shape = {
@@ -81,7 +81,7 @@ class NativeMatrix:
 
 
 def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """uint8 0 to 15 [out, in] or int8 [out, in] -> `NativeMatrix.codes`, the last block filled up."""
+    """Pack uint8 0 to 15 [out, in] or int8 [out, in] to `NativeMatrix.codes`, padding the last block."""
     codes = _filled(codes, SHIFT if bits == 4 else 0)
     blocks, inner = codes.shape[0] // native.LANES, codes.shape[1]
     if bits == 8:
@@ -95,7 +95,7 @@ def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unpack_codes(packed: torch.Tensor, bits: int, out: int) -> torch.Tensor:
-    """What `pack_codes` was given."""
+    """Return the codes [out, in] that `pack_codes` packed."""
     if bits == 8:
         return packed.permute(0, 3, 1, 2).flatten(0, 1).flatten(1)[:out].contiguous()
     shifts = torch.tensor([[4 * pair + 16 * half for half in range(2)] for pair in range(4)])
@@ -104,23 +104,24 @@ def unpack_codes(packed: torch.Tensor, bits: int, out: int) -> torch.Tensor:
 
 
 def pack_lines(lines: torch.Tensor) -> torch.Tensor:
-    """[out, groups] -> [blocks, groups, 16], noughts behind the last."""
+    """Pack [out, groups] to [blocks, groups, 16], zero-padded."""
     lines = _filled(lines, 0)
     return lines.view(-1, native.LANES, lines.shape[1]).transpose(1, 2).contiguous()
 
 
 def unpack_lines(packed: torch.Tensor, out: int) -> torch.Tensor:
-    """What `pack_lines` was given."""
+    """Return the values [out, groups] that `pack_lines` packed."""
     return packed.transpose(1, 2).flatten(0, 1)[:out].contiguous()
 
 
 def multiply(
     x: torch.Tensor, matrix: NativeMatrix, bias: torch.Tensor | None, residual: torch.Tensor | None
 ) -> torch.Tensor:
-    """bf16 x [rows, in], last dimension contiguous -> [rows, columns], plus bias and residual, rounded once.
+    """Map bf16 x [rows, in], last dimension contiguous, to [rows, columns], plus bias and residual, rounded
+    once.
 
     Raises:
-        ValueError: x or residual that would be read past its end.
+        ValueError: x or residual that would be read out of bounds.
     """
     rows, inner = x.shape
     if inner != matrix.inner or x.stride(1) != 1 or x.dtype != torch.bfloat16:

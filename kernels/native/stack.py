@@ -1,8 +1,8 @@
-"""All decoder layers of a step in one native call, adapters among them.
+"""All decoder layers of a step in one native call, including adapters.
 
-A decode step of a small model calls eight loops a layer, twelve with adapters, and between two of them Python
-takes some microseconds in which the other threads of the team only wait. The sums are those of the single
-calls, bit for bit: `graft_layers` makes the same ones.
+A decode step of a small model calls eight loops per layer, twelve with adapters. Between two calls Python
+takes some microseconds, in which the other threads only wait. The results equal those of the single calls,
+bit for bit: `graft_layers` makes the same calls.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Layer(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class StackLayer:
-    """What one layer reads and writes.
+    """The tensors that one layer reads and writes.
 
     Attributes:
         input_norm, mlp_norm: float32 [hidden].
         head_norm: float32 [heads + kv_heads, head_dim], or None.
-        qkv, o, gate_up, down: weights of any number of bits; with a bias, bf16 [out], or None.
+        qkv, o, gate_up, down: weights of any number of bits; each has a bias, bf16 [out], or None.
         kv: bf16 [2 (keys, then values), kv_heads, pages, page_size, head_dim], contiguous.
-        kind: which of a call's attention steps it takes.
+        kind: index of its attention step in a call.
     """
 
     input_norm: torch.Tensor
@@ -57,10 +57,10 @@ class StackLayer:
 
 
 class Adapters(NamedTuple):
-    """What a batch's adapters add, as `kernels.lora.native_stack` has it; the caller keeps it alive.
+    """A batch's LoRA weights, from `kernels.lora.native_stack`; the caller keeps them alive.
 
     Attributes:
-        rows, layers: of the batch and of the stack that it is for.
+        rows, layers: of the batch, and of the stack.
         table: address of `layers` LayerLora of kernels/native/lora.h.
         products: by layout.
     """
@@ -72,10 +72,10 @@ class Adapters(NamedTuple):
 
 
 class Stack:
-    """Layers of one shape as the native code takes them; holds their tensors."""
+    """Layers of one shape in the native code's form; keeps their tensors alive."""
 
     def __init__(self, layers: Sequence[StackLayer], *, heads: int, eps: float) -> None:
-        """Raises ValueError for tensors that do not fit each other: the native code checks nothing."""
+        """Raises ValueError for inconsistent tensors, because the native code checks nothing."""
         self._layers = tuple(layers)
         self._eps, self._heads = eps, heads
         first = layers[0]
@@ -120,19 +120,20 @@ class Stack:
     def shapes(self) -> tuple[tuple[int, int], ...]:
         """(out, in) of qkv, o, gate_up and down."""
         kv = self._layers[0].kv
-        attended, turned = self._heads * kv.shape[4], 2 * kv.shape[1] * kv.shape[4]
+        attended, kv_rows = self._heads * kv.shape[4], 2 * kv.shape[1] * kv.shape[4]
         hidden, inter = self._hidden, self._inter
-        return (attended + turned, hidden), (hidden, attended), (2 * inter, hidden), (hidden, inter)
+        return (attended + kv_rows, hidden), (hidden, attended), (2 * inter, hidden), (hidden, inter)
 
     def run_(self, x: torch.Tensor, steps: Sequence[int], adapters: Adapters | None = None) -> None:
-        """x bf16 [rows, hidden], contiguous, through all layers, in place.
+        """Run x bf16 [rows, hidden], contiguous, through all layers, in place.
 
         Args:
             steps: by kind, addresses of attention steps of x's rows and this stack's heads and pages.
             adapters: of x's rows, in linear layers of `shapes`.
 
         Raises:
-            ValueError: x that would be read past its end, too few steps, or adapters of other rows or layers.
+            ValueError: x that would be read out of bounds, too few steps, or adapters of other rows or
+                layers.
         """
         if x.dim() != 2 or x.shape[1] != self._hidden or x.dtype != torch.bfloat16 or not x.is_contiguous():
             raise ValueError(

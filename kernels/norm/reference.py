@@ -1,4 +1,4 @@
-"""What root-mean-square normalisation means: the specification of every implementation."""
+"""Reference implementation of root-mean-square normalization: the specification of every other one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0) -> torch.Tensor:
-    """Each row x of the last dimension becomes x / sqrt(mean(x^2) + eps) * (offset + weight).
+    """Return x / sqrt(mean(x^2) + eps) * (offset + weight) for each row x of the last dimension.
 
     Args:
         x: [rows, hidden] or [rows, heads, head_dim].
@@ -19,6 +19,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(the new residual, its normalisation); the sum is rounded to the dtype before it is normalised."""
+    """Return (new residual, its normalization); the sum is rounded to the dtype before it is normalized."""
     total = residual + x
     return total, rms_norm(total, weight, eps, offset)

@@ -1,7 +1,7 @@
-"""Products with weights of 4 or 8 bits, which are dequantized where they are multiplied.
+"""Products with 4-bit or 8-bit weights, which are dequantized inside the kernels.
 
-`reference.py` says what they mean, `formats.py` how checkpoints pack them. Weights are laid out once for the
-device (`prepare`); README.md tells what was measured.
+`reference.py` specifies them, `formats.py` has the packing formats of checkpoints. `prepare` lays weights out
+once for the device. README.md has the measurements.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = [
 ]  # fmt: skip
 
 Matrix = NativeMatrix | DeviceMatrix | Fp8Matrix
-"""Weights that are laid out for what multiplies them."""
+"""Weights in the layout of the kernels that multiply them."""
 CPU: Final = torch.device("cpu")
 
 
 def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether any quantized weights are multiplied as they are with x of `dtype` on this device."""
+    """Return True if any quantized weights are multiplied directly with x of `dtype` on this device."""
     return selection.runs_on("quantization", device) or (device.type == "cpu" and cpu.multiplies(dtype))
 
 
 def prepare(weight: QuantizedWeight, dtype: torch.dtype, device: torch.device = CPU) -> Matrix | None:
-    """Laid out for products with x of `dtype` there; None where only whole weights are multiplied."""
+    """Lay a weight out for products with x of `dtype`; None if it must be dequantized instead."""
     if selection.runs_on("quantization", device):
         if Fp8Matrix.serves(weight, device):
             return Fp8Matrix.of(weight, device)
@@ -47,7 +47,7 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`x W^T + bias + residual`, rounded once; x itself is rounded to 8 bits beforehand for an `Fp8Matrix`.
+    """Return `x W^T + bias + residual`, rounded once; for an `Fp8Matrix`, x is first rounded to 8 bits.
 
     Args:
         x: [rows, in], last dimension contiguous; bf16 for a `NativeMatrix`.
@@ -57,7 +57,7 @@ def linear(
         [rows, out], dtype of x.
 
     Raises:
-        ValueError: arguments that do not fit each other.
+        ValueError: mismatching arguments.
     """
     if isinstance(weight, NativeMatrix):
         return cpu.multiply(x, weight, bias, residual)

@@ -1,4 +1,4 @@
-"""Products with quantized weights on CPUs: the native loops in bf16, and what they take."""
+"""Products with quantized weights on CPUs by the native loops in bf16, and the weights that they support."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["multiplies", "multiply", "of_native", "serves", "to_native"]
 
 
 def multiplies(dtype: torch.dtype) -> bool:
-    """Whether the native loops multiply x of `dtype` with any quantized weight."""
+    """Return True if the native loops multiply x of `dtype` with any quantized weight."""
     return native.LIBRARY is not None and dtype == torch.bfloat16
 
 
 def serves(weight: QuantizedWeight, dtype: torch.dtype) -> bool:
-    """Whether the native loops multiply x of `dtype` with this weight as it is."""
+    """Return True if the native loops multiply x of `dtype` with this weight without dequantizing it."""
     if not multiplies(dtype) or weight.coding != "whole":
         return False
     whole = 8 if weight.bits == 4 else 2
@@ -33,10 +33,10 @@ def serves(weight: QuantizedWeight, dtype: torch.dtype) -> bool:
 
 
 def to_native(weight: QuantizedWeight) -> NativeMatrix:
-    """Laid out for the loops; scales of 32 bits are rounded to bf16.
+    """Lay a weight out for the loops; 32-bit scales are rounded to bf16.
 
     Raises:
-        ValueError: `serves` is false of it.
+        ValueError: `serves` is False for it.
     """
     if not serves(weight, torch.bfloat16):
         raise ValueError(f"weights of {weight.bits} bits in groups of {weight.group}: ask `serves` first")
@@ -49,7 +49,7 @@ def to_native(weight: QuantizedWeight) -> NativeMatrix:
 
 
 def of_native(matrix: NativeMatrix) -> QuantizedWeight:
-    """What `to_native` was given, scales as they were rounded. Raises ValueError for 16 bits."""
+    """Return the weight that `to_native` laid out, with rounded scales. Raises ValueError for 16 bits."""
     if matrix.scales is None:
         raise ValueError("weights of 16 bits are not quantized")
     zeros = None

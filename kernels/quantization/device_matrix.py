@@ -1,4 +1,4 @@
-"""4-bit weights as the Triton kernels read them: words of eight inputs, neighbouring outputs side by side."""
+"""4-bit weights in the Triton kernels' layout: words of eight inputs, with adjacent outputs contiguous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from kernels.quantization.weight import Coding, QuantizedWeight
 
 GROUPS: Final = (32, 64, 128)
-"""Inputs that share a scale, of 4 bits; of 8 bits all of a channel's do."""
+"""Inputs that share a scale, for 4 bits; for 8 bits a whole channel does."""
 _NIBBLES: Final = 8
 
 
@@ -19,9 +19,10 @@ class DeviceMatrix:
     """One layer's weights.
 
     Attributes:
-        codes: int32 [in / 8, out], the n-th nibble from below of input 8 i + n. scales: [groups, out].
-        zeros: uint8 [groups, out], or None where each is 8, and of floats.
-        floats: whether codes are E2M1's.
+        codes: int32 [in / 8, out]; the n-th lowest nibble belongs to input 8 i + n.
+        scales: [groups, out].
+        zeros: uint8 [groups, out]; None where each is 8, and for floats.
+        floats: True if codes are E2M1's.
     """
 
     codes: torch.Tensor
@@ -31,12 +32,12 @@ class DeviceMatrix:
 
     @staticmethod
     def serves(weight: QuantizedWeight) -> bool:
-        """Whether the kernels multiply this weight as it is."""
+        """Return True if the kernels multiply this weight without dequantizing it."""
         return weight.bits == 4 and weight.group in GROUPS
 
     @classmethod
     def of(cls, weight: QuantizedWeight, device: torch.device) -> DeviceMatrix:
-        """Moved, and laid out there. Raises ValueError where `serves` is false of it."""
+        """Copy a weight to the device and lay it out. Raises ValueError where `serves` is False for it."""
         if not cls.serves(weight):
             raise ValueError(
                 f"weights of {weight.bits} bits in groups of {weight.group}: the kernel takes 4 bits in "
@@ -67,7 +68,7 @@ class DeviceMatrix:
         return sum(part.nbytes for part in (self.codes, self.scales, self.zeros) if part is not None)
 
     def weight(self) -> QuantizedWeight:
-        """What `of` was given, where this lies."""
+        """Return the weight that `of` laid out, on this matrix's device."""
         shifts = torch.arange(0, 4 * _NIBBLES, 4, dtype=torch.int32, device=self.codes.device)
         nibbles = (self.codes[:, None, :] >> shifts[None, :, None]) & 15
         codes = nibbles.to(torch.uint8).flatten(0, 1).T.contiguous()

@@ -1,7 +1,7 @@
-"""Codes as published checkpoints pack them: compressed-tensors' and AutoAWQ's forms.
+"""Packing formats of published checkpoints: compressed-tensors' and AutoAWQ's.
 
 compressed-tensors (`pack-quantized`): int32 along a row, the first number in the lowest bits, each shifted by
-half its range so that none is negative; zeros of 4 bits are packed along the outputs. AutoAWQ (`gemm`): int32
+half its range so that none is negative; 4-bit zeros are packed along the outputs. AutoAWQ (`gemm`): int32
 along the *outputs* of the transposed matrix, eight of them in the order 0, 2, 4, 6, 1, 3, 5, 7.
 
 MXFP4 (OCP Microscaling; gpt-oss' `blocks` and `scales`, compressed-tensors' `mxfp4-pack-quantized`): uint8
@@ -16,18 +16,18 @@ from typing import Final
 import torch
 
 AWQ_ORDER: Final = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Column of eight that the n-th nibble from below holds."""
+"""Of eight columns, the one in the n-th lowest nibble."""
 
 
 def unpack_rows(packed: torch.Tensor, bits: int, width: int) -> torch.Tensor:
-    """int32 [rows, ceil(width * bits / 32)] -> uint8 [rows, width], numbers as they were shifted."""
+    """Unpack int32 [rows, ceil(width * bits / 32)] to uint8 [rows, width]; numbers keep their shift."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     spread: torch.Tensor = (packed[..., None] >> shifts) & (2**bits - 1)
     return spread.flatten(1)[:, :width].to(torch.uint8)
 
 
 def pack_rows(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """What `unpack_rows` takes apart, of numbers 0 to 2**bits - 1; a row is filled up with noughts."""
+    """Pack numbers 0 to 2**bits - 1 as `unpack_rows` reads them; rows are zero-padded."""
     each = 32 // bits
     missing = -codes.shape[1] % each
     if missing:
@@ -40,17 +40,17 @@ def pack_rows(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unpack_columns(packed: torch.Tensor, bits: int, height: int) -> torch.Tensor:
-    """int32 [ceil(height * bits / 32), columns] -> uint8 [height, columns]: zeros of compressed-tensors."""
+    """Unpack int32 [ceil(height * bits / 32), columns] to uint8 [height, columns] (compressed-tensors)."""
     return unpack_rows(packed.T.contiguous(), bits, height).T.contiguous()
 
 
 def pack_columns(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """What `unpack_columns` takes apart."""
+    """Pack numbers as `unpack_columns` reads them."""
     return pack_rows(codes.T.contiguous(), bits).T.contiguous()
 
 
 def unpack_awq(packed: torch.Tensor) -> torch.Tensor:
-    """int32 [in or groups, out / 8] -> uint8 [out, in or groups]."""
+    """Unpack int32 [in or groups, out / 8] to uint8 [out, in or groups]."""
     nibbles = unpack_rows(packed, 4, 8 * packed.shape[1]).view(packed.shape[0], -1, 8)
     codes = torch.empty_like(nibbles)
     codes[..., list(AWQ_ORDER)] = nibbles
@@ -58,31 +58,31 @@ def unpack_awq(packed: torch.Tensor) -> torch.Tensor:
 
 
 def pack_awq(codes: torch.Tensor) -> torch.Tensor:
-    """What `unpack_awq` takes apart; the outputs are a multiple of 8."""
+    """Pack codes as `unpack_awq` reads them; the outputs must be a multiple of 8."""
     rows = codes.T.contiguous()
     return pack_rows(rows.view(rows.shape[0], -1, 8)[..., list(AWQ_ORDER)].flatten(1), 4)
 
 
 def unpack_mxfp4(packed: torch.Tensor) -> torch.Tensor:
-    """uint8 [..., n] -> codes uint8 0 to 15 [..., 2 n]; of gpt-oss' blocks [..., groups, 16], too."""
+    """Unpack uint8 [..., n] to codes uint8 0 to 15 [..., 2 n]; also gpt-oss' blocks [..., groups, 16]."""
     return torch.stack((packed & 15, packed >> 4), -1).flatten(-2)
 
 
 def pack_mxfp4(codes: torch.Tensor) -> torch.Tensor:
-    """What `unpack_mxfp4` takes apart; an even number of codes."""
+    """Pack an even number of codes as `unpack_mxfp4` reads them."""
     pairs = codes.view(*codes.shape[:-1], -1, 2)
     packed: torch.Tensor = pairs[..., 0] | (pairs[..., 1] << 4)
     return packed
 
 
 def unpack_e8m0(exponents: torch.Tensor) -> torch.Tensor:
-    """uint8 -> bf16 2^(n - 127), exactly: bf16's exponent is that byte. 0 is subnormal, 255 is NaN."""
+    """Convert uint8 to bf16 2^(n - 127) exactly: bf16's exponent is that byte. 0 is subnormal, 255 is NaN."""
     bits = exponents.to(torch.int16) << 7
     bits = bits.masked_fill_(exponents == 0, 0x40).masked_fill_(exponents == 255, 0x7FC0)
     return bits.view(torch.bfloat16)
 
 
 def pack_e8m0(scales: torch.Tensor) -> torch.Tensor:
-    """What `unpack_e8m0` takes apart: bf16 powers of two from 2^-127 to 2^127, and NaN."""
+    """Convert scales as `unpack_e8m0` reads them: bf16 powers of two from 2^-127 to 2^127, and NaN."""
     exponents = (scales.view(torch.int16) >> 7) & 255
     return exponents.to(torch.uint8)

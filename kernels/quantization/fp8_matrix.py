@@ -1,4 +1,4 @@
-"""Weights in E4M3 with a scale a channel, as the FP8 kernels read them."""
+"""E4M3 weights with one scale per channel, in the FP8 kernels' layout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from kernels.quantization.weight import QuantizedWeight
 
 CAPABILITY: Final = (8, 9)
-"""Whose tensor cores multiply E4M3, and later ones."""
+"""Lowest compute capability whose tensor cores multiply E4M3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Fp8Matrix:
     """One layer's weights.
 
     Attributes:
-        codes: float8_e4m3fn [out, in]. scales: float32 [out].
+        codes: float8_e4m3fn [out, in].
+        scales: float32 [out].
     """
 
     codes: torch.Tensor
@@ -26,14 +27,16 @@ class Fp8Matrix:
 
     @staticmethod
     def serves(weight: QuantizedWeight, device: torch.device) -> bool:
-        """Whether the kernels multiply this weight on this device."""
+        """Return True if the kernels multiply this weight on this device."""
         if weight.coding != "e4m3" or weight.scales.shape[1] != 1:
             return False
         return device.type != "cuda" or torch.cuda.get_device_capability(device) >= CAPABILITY
 
     @classmethod
     def of(cls, weight: QuantizedWeight, device: torch.device) -> Fp8Matrix:
-        """Moved. Raises ValueError for another coding, or scales that are not by channel."""
+        """Copy a weight to the device. Raises ValueError for another coding, or scales that are not per
+        channel.
+        """
         if weight.coding != "e4m3" or weight.scales.shape[1] != 1:
             raise ValueError(f"weights of coding {weight.coding!r}: expected 'e4m3' with a scale a channel")
         return cls(weight.codes.to(device).contiguous(), weight.scales[:, 0].float().to(device).contiguous())
@@ -51,5 +54,5 @@ class Fp8Matrix:
         return self.codes.nbytes + self.scales.nbytes
 
     def weight(self) -> QuantizedWeight:
-        """What `of` was given, where this lies."""
+        """Return the weight that `of` copied, on this matrix's device."""
         return QuantizedWeight(self.codes, self.scales[:, None], None, 8, "e4m3")

@@ -1,4 +1,4 @@
-"""What products with quantized weights mean: the specification of every implementation."""
+"""Reference implementation of products with quantized weights: the specification of every other one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """x [rows, in] -> `x W^T + bias + residual` [rows, out] in x's dtype, W = (codes - zeros) * scales."""
+    """Return `x W^T + bias + residual` [rows, out] in x's dtype, W = (codes - zeros) * scales; x is [rows,
+    in].
+    """
     y = x @ weight.dequantize().to(x.dtype).T
     if bias is not None:
         y = y + bias.to(x.dtype)
@@ -25,7 +27,9 @@ def linear(
 
 
 def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [rows, in] -> codes float8_e4m3fn [rows, in], scales float32 [rows]: its largest becomes 448."""
+    """Quantize x [rows, in] to float8_e4m3fn [rows, in] and scales float32 [rows]; a row's largest becomes
+    448.
+    """
     wide = x.float()
     most = wide.abs().amax(1)
     scales = torch.where(most > 0, most / LARGEST_E4M3, torch.ones_like(most))
@@ -38,7 +42,7 @@ def fp8_linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As `linear` of weights in E4M3, each row of x rounded to E4M3 beforehand by `quantize_rows`."""
+    """`linear` for E4M3 weights: each row of x is first rounded to E4M3 by `quantize_rows`."""
     codes, scales = quantize_rows(x)
     rounded = codes.to(x.dtype) * scales[:, None].to(x.dtype)
     return linear(rounded, weight, bias, residual)

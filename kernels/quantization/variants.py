@@ -1,4 +1,4 @@
-"""Specializations of the kernels for quantized weights over layers of SmolLM2-135M and Llama-3.1-8B."""
+"""Specializations of the kernels for quantized weights, for layers of SmolLM2-135M and Llama-3.1-8B."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ FP8_FROM = 89
 
 
 def variants() -> Iterator[Variant]:
-    """Every group size with zeros and without, of one row, few and many; inputs dealt out; odd columns."""
+    """Yield every group size with and without zeros, for one, few, many rows; split inputs; odd columns."""
     for group in (32, 64, 128):
         for zeros in (False, True):
             for block in (1, *BLOCKS_M):
-                yield _of(4096, 6144, group, block, zeros=zeros)
+                yield _w4a16(4096, 6144, group, block, zeros=zeros)
     for block in (1, *BLOCKS_M):
-        yield _of(4096, 6144, 32, block, floats=True)
+        yield _w4a16(4096, 6144, 32, block, floats=True)
     for block in (1, BLOCKS_M[0]):
-        yield _of(4096, 4096, 128, block, zeros=True, parts=8)
-        yield _of(576, 960, 64, block, zeros=True, dtype="fp16")
-        yield _of(1536, 577, 128, block, zeros=False)
+        yield _w4a16(4096, 4096, 128, block, zeros=True, parts=8)
+        yield _w4a16(576, 960, 64, block, zeros=True, dtype="fp16")
+        yield _w4a16(1536, 577, 128, block, zeros=False)
     constants: dict[str, object] = {
         "COLUMNS": 4096,
         "PARTS": 8,
@@ -52,7 +52,7 @@ def variants() -> Iterator[Variant]:
             yield _fp8(4096, 6144, block, parts)
 
 
-def _of(
+def _w4a16(
     inner: int,
     columns: int,
     group: int,
@@ -65,7 +65,7 @@ def _of(
 ) -> Variant:
     kind = "e2m1" if floats else "zeros" if zeros else "symmetric"
     split = f".{parts}parts" if parts > 1 else ""
-    split += ".uneven" if block == 1 and columns % 4 else ""  # whose words are not loaded four at a time
+    split += ".uneven" if block == 1 and columns % 4 else ""  # its words are not loaded four at a time
     constants: dict[str, object] = {
         "INNER": inner, "COLUMNS": columns, "GROUP": group, "ZEROS": zeros, "FLOATS": floats,
         "BIAS": parts == 1,

@@ -1,4 +1,4 @@
-"""Specializations of the rotary kernels over the heads of the models that are served."""
+"""Specializations of the rotary kernels for the heads of the supported models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from kernels.rotary.triton_kernels import rotate_and_store_kernel, rotate_kernel
 from kernels.variant import Variant
 
 SHAPES = ((64, 9, 3, 32), (128, 32, 8, 64), (256, 8, 4, 128), (128, 32, 2, 32))
-"""(head_dim, heads, kv heads, pairs turned): SmolLM2-135M, Llama-3.1-8B, Gemma 3, half turned as in GLM-4."""
+"""(head_dim, heads, kv heads, rotated pairs): SmolLM2-135M, Llama-3.1-8B, Gemma 3, half rotated as in GLM-4.
+"""
 
 TYPES = {
     "x": "*{}",
@@ -37,14 +38,14 @@ STORE_TYPES = {
 
 
 def variants() -> Iterator[Variant]:
-    """Both kernels for every shape in bf16, one in fp32, and one of uneven heads."""
+    """Yield both kernels for every shape in bf16, for one in fp32, and for odd head sizes."""
     for shape in SHAPES:
-        yield from _of(*shape, "bf16")
-    yield from _of(128, 32, 8, 64, "fp32")
-    yield from _of(42, 3, 1, 21, "bf16")
+        yield from _variants(*shape, "bf16")
+    yield from _variants(128, 32, 8, 64, "fp32")
+    yield from _variants(42, 3, 1, 21, "bf16")
 
 
-def _of(head_dim: int, heads: int, kv_heads: int, half: int, dtype: str) -> Iterator[Variant]:
+def _variants(head_dim: int, heads: int, kv_heads: int, half: int, dtype: str) -> Iterator[Variant]:
     block_heads, block_half = block(half)
     even = half % 8 == 0
     suffix = f"{heads}x{head_dim}.{2 * half}.{dtype}" + ("" if even else ".uneven")

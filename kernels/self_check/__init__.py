@@ -1,7 +1,7 @@
-"""Whether each op's Triton kernels compile and agree with their specification at a model's shapes.
+"""Checks that each op's Triton kernels compile and match their specification at a model's shapes.
 
-In a process of its own: a kernel that reads what it must not breaks a CUDA context for good, and one that
-waits for ever could not be left.
+The checks run in a separate process, because an invalid read breaks a CUDA context for good, and a kernel
+that hangs could not be stopped.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ CHECKS: Final[Mapping[str, str]] = {
     "lora_graph": "kernels.self_check.lora:lora_graph",
     "attention_graph": "kernels.self_check.attention:attention_graph",
 }
-"""By op of `kernels.selection`: module and function, which raises where its kernels are not to be used."""
+"""By op of `kernels.selection`: module and function, which raises if its kernels must not be used."""
 LIMIT_S: Final = 300.0
-"""Seconds for a process; compiling everything takes most of it where nothing is in Triton's cache yet."""
+"""Time limit of a process in seconds; with an empty Triton cache, compilation takes most of it."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -44,25 +44,25 @@ def verify(
     *,
     limit_s: float = LIMIT_S,
 ) -> dict[str, str]:
-    """Runs the checks; what breaks its process is the fault of the check that ran, and the rest go on.
+    """Run the checks. A crash counts against the check that was running, and the others continue.
 
     Returns:
-        By op: "" where it passed, else what was wrong.
+        By op: "" if it passed, else the problem.
     """
     found: dict[str, str] = {}
     while pending := {op: place for op, place in checks.items() if op not in found}:
-        told, problem = _run(shapes, device, pending, limit_s)
-        found |= told
-        left = [op for op in pending if op not in told]
-        if left and not any(told.values()):  # a process that told of a failure ended by itself
-            found[left[0]] = problem
+        reported, problem = _run(shapes, device, pending, limit_s)
+        found |= reported
+        missing = [op for op in pending if op not in reported]
+        if missing and not any(reported.values()):  # a process that reported a failure ended by itself
+            found[missing[0]] = problem
     return found
 
 
 def _run(
     shapes: ModelShapes, device: torch.device, checks: Mapping[str, str], limit_s: float
 ) -> tuple[dict[str, str], str]:
-    """What a process told, op by op, and how it ended."""
+    """Run the checks in a process; return their results by op, and how the process ended."""
     task = json.dumps({"shapes": asdict(shapes), "device": str(device), "checks": checks})
     paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -72,12 +72,12 @@ def _run(
         output, problem = done.stdout, f"its process ended with {done.returncode}: {_last(done.stderr)}"
     except subprocess.TimeoutExpired as expired:
         output, problem = expired.stdout or b"", f"it did not end within {limit_s:g} s"
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for line in output.decode(errors="replace").splitlines():
         if line.startswith('{"op"'):
             report = json.loads(line)
-            told[report["op"]] = report["problem"]
-    return told, problem
+            reported[report["op"]] = report["problem"]
+    return reported, problem
 
 
 def _last(stderr: bytes) -> str:

@@ -15,7 +15,7 @@ from kernels.self_check.shapes import ModelShapes, demand
 
 RANKS = (16, 8, 64)
 MIXED = [0, -1, 2, 2, 2] + [1] * 18
-"""One row, few and many: each takes kernels of its own."""
+"""Segments of one, few and many rows, which use different kernels."""
 DECODE = [2, -1, 0, 1]
 
 
@@ -56,7 +56,7 @@ class _Layer:
         row_adapter: Sequence[int],
         gain: torch.Tensor | None = None,
     ) -> None:
-        """`out` is the base output that the adapters were added to."""
+        """Compare `ours` with the reference. `out` is the base output before the adapters were added."""
 
         def specified(dtype: torch.dtype, power: int = 1) -> torch.Tensor:
             pairs = [
@@ -67,13 +67,13 @@ class _Layer:
             own = None if gain is None else gain.to(dtype) ** power
             return reference.apply_lora(*arguments, gain=own)
 
-        # What sums of the same terms are without luck in cancellation: the root of their squares' sum.
+        # The scale of rounding errors without cancellation: the root of the sum of the terms' squares.
         floor = float(specified(torch.float64, 2).max().sqrt())
         demand(name, ours, specified(ours.dtype), specified(torch.float64), floor)
 
 
 def lora(shapes: ModelShapes, device: torch.device) -> None:
-    """Both launches, DoRA's gain, and the look-up of embeddings."""
+    """Check both launches, DoRA's gain, and the look-up of embeddings."""
     from kernels.lora import gpu
 
     dtype = shapes.torch_dtype
@@ -98,7 +98,7 @@ def lora(shapes: ModelShapes, device: torch.device) -> None:
 
 
 def lora_graph(shapes: ModelShapes, device: torch.device) -> None:
-    """Captured over an empty batch, replayed over two others."""
+    """Check launches captured with an empty batch and replayed with others."""
     from kernels.lora import gpu
     from kernels.lora.plan import Capacity, GraphPlan
 

@@ -1,4 +1,4 @@
-"""Checks of products with quantized weights: every linear layer's shape, one row, few and many."""
+"""Checks of products with quantized weights: every linear layer's shape; one row, few and many."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kernels.quantization.quantize import MXFP4_GROUP, to_e4m3, to_mxfp4
 from kernels.self_check.shapes import ModelShapes, demand
 
 ROWS = (1, 6, 40)
-"""Each takes a kernel or a block of its own."""
+"""Each uses a different kernel or block size."""
 
 
 def quantization(shapes: ModelShapes, device: torch.device) -> None:
-    """With a bias and a residual; nothing where no weights are of a form that has a kernel."""
+    """Check products with a bias and a residual, for the model's formats that have kernels."""
     dtype = shapes.torch_dtype
     for inner, widths in shapes.linears:
         for group, zeros in shapes.groups:
@@ -47,7 +47,7 @@ def _check(
         ours = linear(x.to(device), matrix, bias.to(device), residual.to(device))
         exact = specified(x.double(), weight, bias, residual)
         theirs = specified(x, weight, bias, residual)
-        # What sums of the same terms are without luck in cancellation.
+        # The scale of rounding errors without cancellation.
         floor = float(((x.double() ** 2) @ (weight.dequantize().double() ** 2).T).max().sqrt())
         demand(f"linear {name}, {rows} rows", ours, theirs, exact, floor + float(exact.abs().max()))
 

@@ -1,4 +1,4 @@
-"""What a self-check must know of a model, and when a result agrees with the specification."""
+"""The model shapes that a self-check needs, and the tolerance against the specification."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import torch
 from kernels.activation import Kind
 
 ROUNDINGS: Final = {torch.float32: 20}
-"""Of the largest value, beyond twice PyTorch's own error; 1 for other dtypes. In float32 exponentials of
-attention differ by more than one, as torch's own kernels allow."""
+"""Roundings of the largest value allowed beyond twice PyTorch's own error; 1 for other dtypes. In float32,
+attention's exponentials differ by more than one, as torch's own kernels allow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShapes:
-    """Sizes that the kernels are specialized on.
+    """Sizes on which the kernels are specialized.
 
     Attributes:
         linears: (columns of the input, columns of each slice) of a decoder layer's packed linear layers.
         windows: of attention, 0 for all tokens.
         dtype: as in `str(torch.dtype)`.
-        fp8, mxfp4: whether weights are in E4M3, a scale a channel; in E2M1 in groups of 32.
-        groups: (inputs that share a scale, whether they have a zero) of the weights that have 4 bits.
+        fp8, mxfp4: True if weights are in E4M3 with a scale per channel; in E2M1 in groups of 32.
+        groups: (inputs that share a scale, True with zeros) of the 4-bit weights.
     """
 
     hidden: int
@@ -47,14 +48,14 @@ class ModelShapes:
 
 
 class WrongResult(Exception):
-    """A kernel's result is not the specification's."""
+    """A kernel's result differs from the specification."""
 
 
 def demand(name: str, ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, floor: float) -> None:
-    """The rule of the kernels' tests: twice PyTorch's error in the same dtype, and roundings of `floor`.
+    """Apply the kernel tests' tolerance: twice PyTorch's error in the same dtype, plus roundings of `floor`.
 
     Args:
-        theirs: the specification in the dtype of `ours`, `exact` in float64.
+        theirs: the specification in the dtype of `ours`; `exact` is in float64.
 
     Raises:
         WrongResult: naming `name`; also for NaN.

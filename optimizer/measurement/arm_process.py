@@ -1,4 +1,4 @@
-"""One arm: a worker process that computes only while it is asked, and ends with whoever started it."""
+"""One arm: a worker process that runs only while it is measured, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes: `peak` resident at most, `shared_fairly` as Linux divides shared pages (PSS); None if not
-    told."""
+    """Memory in bytes; None if unknown.
+
+    Attributes:
+        peak: highest resident size.
+        shared_fairly: proportional set size (PSS), in which Linux divides shared pages.
+    """
 
     peak: int | None
     shared_fairly: int | None
 
 
 class ArmProcess:
-    """`python -m worker_engine` on a port of its own. Between `awake` and `asleep` it runs, else it is
-    stopped.
+    """`python -m worker_engine` on its own port. It runs between `awake` and `asleep`, else it is stopped.
 
     Attributes:
-        started: what the worker says of its start (`/health`).
+        started: the worker's report of its start (`/health`).
     """
 
     def __init__(self, arm: Arm, scratch: Path) -> None:
@@ -52,7 +55,7 @@ class ArmProcess:
         self.started: Mapping[str, Any] = {}
 
     def start(self) -> None:
-        """Returns when it answers, asleep.
+        """Start the worker, wait until it answers, and stop it (asleep).
 
         Raises:
             JobError: worker_failed, with the end of its log.
@@ -80,7 +83,7 @@ class ArmProcess:
         self.asleep()
 
     def awake(self) -> None:
-        """Raises JobError when the process is gone."""
+        """Resume the process. Raises JobError when it has ended."""
         if self._process is None or self._process.poll() is not None:
             raise JobError(Code.WORKER_FAILED, f"arm {self.arm.name} ended: {self.log_tail()}")
         self._signal(signal.SIGCONT)
@@ -89,7 +92,7 @@ class ArmProcess:
         self._signal(signal.SIGSTOP)
 
     def stop(self) -> None:
-        """Ends the process, whatever it does."""
+        """Kill the process."""
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._process.wait()
@@ -105,10 +108,10 @@ class ArmProcess:
         return "it left no log"
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """A whole answer.
+        """Send a request and return the complete answer.
 
         Raises:
-            JobError: worker_failed, with what it said.
+            JobError: worker_failed, with its error.
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         try:
@@ -149,12 +152,12 @@ class ArmProcess:
 
 
 def sizes(folder: Path) -> int:
-    """Bytes of a checkpoint's weights."""
+    """Return the bytes of a checkpoint's weights."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def _end_with_parent() -> None:
-    """Linux kills the worker, stopped or not, when the job is killed: nobody else would wake it."""
+    """Make Linux kill the worker when the job is killed; a stopped worker would otherwise stay forever."""
     if _LIBC is not None:
         _LIBC.prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""`compare`: starts the arms, measures them, judges, and writes one result file."""
+"""`compare`: starts the arms, measures and compares them, and writes one result file."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from worker_engine.machine import facts
 
 PHASES: Final = (Phase("data", 2), Phase("start", 8), Phase("rounds", 60), Phase("quality", 30))
 SCHEMA: Final = "graftwork.optimization.comparison/1"
-"""docs/optimization.md states it field by field."""
+"""docs/optimization.md documents it field by field."""
 _SPARE_ROUNDS: Final = 2
-"""Beyond `least_rounds`, so that one round may go the other way."""
+"""Rounds beyond `least_rounds`, so that one round may contradict the others."""
 
 
 def compare(order: ComparisonOrder, output: Path, reporter: Reporter) -> Mapping[str, Any]:
-    """Writes the result file and returns the result's fields.
+    """Write the result file and return the result's fields.
 
     Raises:
-        JobError, SpecError: before a worker is started where the data or the order is wrong.
-        Cancelled: from the reporter, or by a signal; no worker is left.
+        JobError, SpecError: malformed data or order, before a worker is started.
+        Cancelled: from the reporter, or by a signal; all workers have ended.
     """
     reporter.phase("data")
     if output.exists():
@@ -62,7 +62,7 @@ def compare(order: ComparisonOrder, output: Path, reporter: Reporter) -> Mapping
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="graftwork-compare-")))
         reporter.phase("start")
         arms = _start(order.arms, scratch, stack, reporter)
-        # Before the quality part, whose prompts would stand in every prefix cache.
+        # Before the quality part, whose prompts would fill every prefix cache.
         reporter.phase("rounds")
         measured = measure(
             arms, workload, levels=order.load.levels, rounds=rounds, warm_up=order.load.warm_up,
@@ -96,24 +96,24 @@ def _rounds_of(order: ComparisonOrder) -> int:
 
 
 def _level_of(order: ComparisonOrder) -> float:
-    """Arms share the level: each is a family of its own beside the original."""
+    """Return the significance level of one arm: arms share it, each being a family of its own."""
     return FAMILY_LEVEL / (len(order.arms) - 1)
 
 
 def _model_digests(arms: Sequence[Arm], reporter: Reporter) -> dict[str, str]:
     known: dict[Path, str] = {}
-    for at, arm in enumerate(arms):
+    for index, arm in enumerate(arms):
         if arm.model not in known:
             ModelFacts.read(arm.model)
             known[arm.model] = files_digest(
                 {path.name: sha256_of(path) for path in checkpoint_files(arm.model)}
             )
-        reporter.progress((at + 1) / len(arms), f"read {arm.name}")
+        reporter.progress((index + 1) / len(arms), f"read {arm.name}")
     return {arm.name: known[arm.model] for arm in arms}
 
 
 def _ref(adapter: Adapter) -> AdapterRef:
-    """Raises JobError where the folder is no adapter that we serve."""
+    """Return a reference to the adapter. Raises JobError where the folder is not a supported adapter."""
     try:
         rank = LoraConfig.from_bytes((adapter.folder / ADAPTER_FILES[0]).read_bytes()).max_rank
         digest = adapter_digest(
@@ -127,14 +127,14 @@ def _ref(adapter: Adapter) -> AdapterRef:
 
 def _start(arms: Sequence[Arm], scratch: Path, stack: ExitStack, reporter: Reporter) -> list[ArmProcess]:
     started = []
-    for at, arm in enumerate(arms):
-        folder = scratch / str(at)
+    for index, arm in enumerate(arms):
+        folder = scratch / str(index)
         folder.mkdir()
         process = ArmProcess(arm, folder)
         stack.callback(process.stop)
         process.start()
         started.append(process)
-        reporter.progress((at + 1) / len(arms), f"{arm.name} serves")
+        reporter.progress((index + 1) / len(arms), f"{arm.name} serves")
     return started
 
 
@@ -158,14 +158,14 @@ def _level(order: ComparisonOrder, measured: Rounds, level: Level) -> dict[str, 
 
 
 def _figures(order: ComparisonOrder, arm: Arm, turns: Sequence[Turn], level: Level) -> dict[str, Any]:
-    """All streams of all rounds; times in milliseconds."""
+    """Return the figures over all streams of all rounds; times in milliseconds."""
     streams = [stream for turn in turns for stream in turn.streams]
     gaps = [gap for stream in streams for gap in stream.itl]
     answers = [stream.ended - stream.sent for stream in streams]
     seconds = sum(turn.seconds for turn in turns)
     prompt, middle = sum(stream.prompt_tokens for stream in streams), percentile(gaps, 50)
     price = arm.price or order.price
-    # The formulas know streams that are always busy: of a replay, whose are not, they tell nothing.
+    # The formula assumes streams that are always busy, which those of a replay are not.
     formula = level.streams / middle if level.streams and middle else None
     return {
         "requests": len(streams),
@@ -203,5 +203,5 @@ def verdict_fields(verdict: Verdict) -> dict[str, Any]:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Paths by their names: a result is carried to other machines."""
+    """Return the fields with paths replaced by names, since results are moved to other machines."""
     return {name: item.name if isinstance(item, Path) else item for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""What `compare` is asked for, as JSON."""
+"""The JSON order of `compare`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ VERSION: Final = 1
 MOST_ARMS: Final = 8
 MOST_SPEED: Final = 1000.0
 REPLAYED: Final = 16
-"""Requests of a round that replays a trace, unless the order says."""
+"""Requests per round that replays a trace, by default."""
 _TAKEN: Final = ("base", "texts", "changes")
-"""What a result's quality calls other things beside the adapters."""
+"""Names used in a result's quality section, which no adapter may have."""
 _OURS: Final = ("--model", "--served-model-name", "--port", "--host", "--adapter-cache-dir")
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Attributes:
-    flags: of `python -m worker_engine`, beside those that the comparison sets.
-    price: of the machine that the arm would run on; None takes the order's.
+    """One worker configuration to compare.
+
+    Attributes:
+        flags: of `python -m worker_engine`, in addition to those that the comparison sets.
+        price: of the machine that the arm would run on; None takes the order's.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter that is asked for on every arm. `prompts`: its own for quality; None takes the order's."""
+    """An adapter requested on every arm. `prompts`: its own for quality; None takes the order's."""
 
     name: str
     folder: Path
@@ -83,10 +85,12 @@ class Scoring(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Attributes:
-    texts: held-out texts for perplexity.
-    prompts: as many are answered, for agreement, scores and the KL divergence on answers.
-    samples: shown side by side.
+    """The quality part of the comparison.
+
+    Attributes:
+        texts: held-out texts for perplexity.
+        prompts: number of prompts answered, for agreement, scores and the KL divergence on answers.
+        samples: number of answers shown side by side.
     """
 
     texts: Path
@@ -123,16 +127,16 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Where requests come from and how many.
+    """The source and number of requests.
 
     Attributes:
         prompts: JSON lines; None where lengths come from `trace`.
         trace: CSV of lengths, and of arrivals where `speeds` replays them.
-        concurrency: streams that take turns; empty where arrivals are replayed.
-        speeds: times as fast as the trace; empty where streams take turns.
-        rounds: measured; 0 takes as many as the family of figures needs, and two.
-        requests: of a round at each concurrency, for each stream; at each speed, in all.
-        adapters: requests take the order's adapters in turn; else the base answers all.
+        concurrency: numbers of concurrent streams; empty where arrivals are replayed.
+        speeds: replay speeds relative to the trace; empty with `concurrency`.
+        rounds: measured rounds; 0 takes the least that the family of figures needs, plus two.
+        requests: per stream of a round at each concurrency; at each speed, in total.
+        adapters: requests rotate through the order's adapters; else the base model answers all.
     """
 
     prompts: Path | None
@@ -183,7 +187,7 @@ class Load:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """What each round goes through."""
+        """The load levels of each round."""
         if self.speeds:
             return tuple(Level(speed=speed) for speed in self.speeds)
         return tuple(Level(streams=streams) for streams in self.concurrency)
@@ -191,7 +195,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOrder:
-    """The first arm is the original, beside which the others are judged."""
+    """A comparison of arms; the first one is the original, with which the others are compared."""
 
     arms: tuple[Arm, ...]
     adapters: tuple[Adapter, ...]

@@ -1,9 +1,9 @@
-"""What arms think of the same tokens: perplexity, and the KL divergence of an arm to the original.
+"""Perplexity of arms on equal tokens, and the KL divergence of an arm from the original.
 
-Both come from the API's `prompt_logprobs`, so from what is served: the arm's kernels, batches and adapters.
-The API tells the 20 likeliest tokens of a position and the one that stands there. Tokens that both arms tell
-keep their probability; those that only the original tells count as one, and so do all others. Merging
-outcomes can only lessen a divergence, so this is a lower bound of the full vocabulary's, in nats a token.
+Both use the API's `prompt_logprobs`, so they measure what is served: the arm's kernels, batches and adapters.
+The API returns the 20 likeliest tokens of a position and the actual one. Tokens that both arms return keep
+their probability. Those that only the original returns count as one outcome, and so do all others. Merging
+outcomes can only reduce a divergence, so this is a lower bound of the full vocabulary's, in nats per token.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from optimizer.measurement.at_once import ask_all
 
 TOP: Final = 20
 _LEAST: Final = 1e-12
-"""Of a probability: what float32 leaves of 1 less the likeliest."""
+"""Lowest probability used: the float32 resolution of 1 minus the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Token ids, of which those from `start` on count (1 or more: the first has no probability)."""
+    """Token ids; those from `start` on count (1 or more: the first has no probability)."""
 
     token_ids: tuple[int, ...]
     start: int = 1
@@ -31,20 +31,24 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A passage as an arm reads it: by counted position, the log probability of its token and of the told
-    ones."""
+    """An arm's log probabilities of a passage, by counted position.
+
+    Attributes:
+        own: of the actual token.
+        positions: of the returned tokens, by token id, at each position.
+    """
 
     own: Sequence[float]
-    told: Sequence[Mapping[int, float]]
+    positions: Sequence[Mapping[int, float]]
 
     @property
     def mean_nll(self) -> float:
-        """Nats a token."""
+        """Mean negative log likelihood, in nats per token."""
         return -math.fsum(self.own) / len(self.own)
 
 
 def read_all(arm: ArmProcess, passages: Sequence[Passage], who: Mapping[str, Any]) -> list[Reading]:
-    """Every passage on one arm, `who` naming model and adapter. Raises JobError when the arm refuses."""
+    """Read every passage on one arm; `who` names model and adapter. Raises JobError when the arm refuses."""
     return ask_all(lambda passage: _read(arm, passage, who), passages)
 
 
@@ -52,15 +56,17 @@ def _read(arm: ArmProcess, passage: Passage, who: Mapping[str, Any]) -> Reading:
     body = {
         **who, "prompt": list(passage.token_ids), "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": TOP,
     }  # fmt: skip
-    told = arm.call("/v1/completions", body)["choices"][0]["prompt_logprobs"][passage.start :]
-    tables = [{int(token): float(entry["logprob"]) for token, entry in position.items()} for position in told]
+    positions = arm.call("/v1/completions", body)["choices"][0]["prompt_logprobs"][passage.start :]
+    tables = [
+        {int(token): float(entry["logprob"]) for token, entry in position.items()} for position in positions
+    ]
     own = [table[token] for table, token in zip(tables, passage.token_ids[passage.start :], strict=True)]
     return Reading(own, tables)
 
 
 def kl(original: Reading, other: Reading) -> list[float]:
-    """By position, the least that KL(original || other) can be; nats."""
-    return [_kl(mine, theirs) for mine, theirs in zip(original.told, other.told, strict=True)]
+    """Return, by position, the lower bound of KL(original || other) in nats."""
+    return [_kl(mine, theirs) for mine, theirs in zip(original.positions, other.positions, strict=True)]
 
 
 def _kl(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
@@ -70,8 +76,8 @@ def _kl(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
     only = math.fsum(math.exp(logprob) for token, logprob in mine.items() if token not in theirs)
     rest = max(1.0 - math.fsum(p for p, _ in both) - only, _LEAST)
     other = max(1.0 - math.fsum(q for _, q in both), _LEAST)
-    # What the other arm gives tokens that it does not tell: each at most what the last of its likeliest has.
+    # The other arm's mass on tokens that it did not return: each at most the last of its likeliest.
     most = (len(mine) - len(both)) * math.exp(sorted(theirs.values(), reverse=True)[:TOP][-1])
-    given = min(other * only / (only + rest), most)
-    pairs = [*both, (only, given), (rest, other - given)]
+    shared = min(other * only / (only + rest), most)
+    pairs = [*both, (only, shared), (rest, other - shared)]
     return max(math.fsum(p * math.log(p / max(q, _LEAST)) for p, q in pairs if p > 0), 0.0)

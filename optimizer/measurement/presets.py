@@ -1,6 +1,6 @@
-"""`presets`: every preset for a kind of machine carried out on one checkpoint and measured beside it at once.
+"""`presets`: applies every preset for a kind of machine to one checkpoint and compares the results.
 
-The file that comes out is all that presets may claim: recipes, digests of what came of them, the comparison.
+The resulting file backs every claim about presets: recipes, digests of the outputs, the comparison.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORIGINAL: Final = "original"
 
 
 class PresetsOrder:
-    """`source`, `target` (local); `adapters`, `load`, `quality`, `price` and `seed` as `compare` has them."""
+    """`source`, `target` (local); `adapters`, `load`, `quality`, `price` and `seed` as in `compare`."""
 
     def __init__(self, fields: SpecFields) -> None:
         """Raises SpecError naming the field that is unknown, missing or malformed."""
@@ -37,7 +37,7 @@ class PresetsOrder:
         shared = ("adapters", "load", "quality", "price", "seed")
         self._comparison = {name: value for name in shared if (value := fields.get(name)) is not None}
         fields.end()
-        # Refused before hours of work rather than behind them.
+        # Refuse invalid orders before hours of work rather than after them.
         self.comparison({name: {"model": ".", "flags": [], "environment": {}} for name in Preset})
         for name in Preset:
             self.run(name)
@@ -47,14 +47,14 @@ class PresetsOrder:
         return RunOrder.read(SpecFields("", order))
 
     def comparison(self, served: Mapping[Preset, Mapping[str, Any]]) -> ComparisonOrder:
-        """The original and what came of each preset."""
+        """Return the order that compares the original with each preset's output."""
         arms = [{"name": ORIGINAL, "model": str(self.source)}]
         arms += [{"name": name.value, **how} for name, how in served.items()]
         return ComparisonOrder.read(SpecFields("", {"version": 1, "arms": arms, **self._comparison}))
 
 
 def measure_presets(order: PresetsOrder, output: Path, reporter: Reporter) -> Mapping[str, Any]:
-    """Writes `output`, and beside it, under `OUTPUT.work`, what the presets made: kept for the next try.
+    """Write `output`. The presets' outputs go to `OUTPUT.work` and are kept for the next try.
 
     Raises:
         JobError, SpecError, Cancelled: as `run` and `compare` do.
@@ -90,6 +90,6 @@ def measure_presets(order: PresetsOrder, output: Path, reporter: Reporter) -> Ma
 
 
 def _served(folder: Path, serve: Mapping[str, Any]) -> dict[str, Any]:
-    """An arm's fields: paths in `serve` are relative to the output."""
+    """Return an arm's fields; paths in `serve` are relative to the output."""
     environment = {name: str((folder / value).resolve()) for name, value in serve["environment"].items()}
     return {"model": str(folder / serve["model"]), "flags": serve["flags"], "environment": environment}

@@ -1,4 +1,4 @@
-"""What a million tokens cost, by both formulas that are called blended (3 parts of input, 1 of output)."""
+"""The blended price of a million tokens (3 parts input, 1 part output), by two formulas."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ BY_LIST_PRICE = "(3 x price of input + price of output) / 4"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Attributes:
-    hour: of the machine, in `currency`.
-    discount: a part of 1.
-    input, output: of a million tokens, by list; None where there is no list.
+    """Prices of a machine, and list prices of an API.
+
+    Attributes:
+        hour: of the machine, in `currency`.
+        discount: fraction below 1.
+        input, output: list price of a million tokens; None without a list.
     """
 
     hour: float
@@ -27,7 +29,7 @@ class Price:
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
-        """Raises SpecError naming the field."""
+        """Parse the section. Raises SpecError naming the field."""
         listed = [fields.number(name) if name in fields else None for name in ("input", "output")]
         read = cls(
             fields.number("hour"), fields.text("currency", "USD"), fields.number("discount", 0.0), *listed
@@ -40,11 +42,15 @@ class Price:
         return read
 
     def blended(self, *, throughput: float | None) -> list[dict[str, Any]]:
-        """Each with its formula. `throughput` is concurrency / p50 ITL; None where it is not known."""
-        told: list[dict[str, Any]] = []
+        """Return the blended prices, each with its formula.
+
+        Args:
+            throughput: concurrency / p50 ITL; None if unknown.
+        """
+        prices: list[dict[str, Any]] = []
         if throughput:
             an_hour = throughput * 3600 / 1e6
-            told.append(
+            prices.append(
                 {
                     "by": "throughput",
                     "formula": BY_THROUGHPUT,
@@ -53,7 +59,7 @@ class Price:
                 }
             )
         if self.input is not None and self.output is not None:
-            told.append(
+            prices.append(
                 {
                     "by": "list_price",
                     "formula": BY_LIST_PRICE,
@@ -61,4 +67,4 @@ class Price:
                     "per_million": (3 * self.input + self.output) / 4,
                 }
             )
-        return told
+        return prices

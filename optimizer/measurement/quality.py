@@ -1,8 +1,7 @@
-"""What optimization cost in quality: on held-out texts, on the original's own answers, by the order's scorer.
+"""Quality of each arm: on held-out texts, on the original's answers, and by the order's scorer.
 
-The original answers the order's prompts greedily, with each adapter too; every arm then reads these answers,
-so that all are asked for the same tokens. `identical` counts answers that an arm gives letter by letter as
-the original does.
+The original answers the order's prompts greedily, also with each adapter. Every arm then reads these answers,
+so that all are measured on the same tokens. `identical` counts answers that equal the original's exactly.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from optimizer.prompt_lines import BUNDLED_PROMPTS, PromptLine, read_lines
 from worker_engine.text.tokenizer import ChatTokenizer
 
 LEAST_PAIRS: Final = 8
-"""Texts or prompts under which nothing is judged; more where the family is so large that they could show
-nothing."""
+"""Fewest texts or prompts for a verdict; more where the family is so large that fewer could show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """Who is asked: the base (`ref` None) or an adapter, with the prompts that it is asked for."""
+    """A model variant to query: the base (`ref` None) or an adapter, with its prompts."""
 
     name: str
     ref: AdapterRef | None
@@ -51,7 +49,7 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One arm's: answers by voice, and readings by corpus ("texts", or a voice's answers)."""
+    """One arm's answers by voice, and readings by corpus ("texts", or a voice's answers)."""
 
     answers: Mapping[str, Sequence[str]]
     readings: Mapping[str, Sequence[Reading]]
@@ -64,14 +62,14 @@ class QualityRun:
         self, quality: Quality, prompts: Path | None, adapters: Sequence[tuple[Adapter, AdapterRef]], model:
         Path,
     ) -> None:  # fmt: skip
-        """Reads all data, before a worker is started.
+        """Read all data, before a worker is started.
 
         Args:
             prompts: the load's; None takes the bundled ones.
 
         Raises:
             JobError: bad_data.
-            SpecError: a scorer that is none.
+            SpecError: a malformed scorer.
         """
         self._quality, self._score = quality, scorer(quality)
         self._tokenizer = ChatTokenizer(model)
@@ -87,10 +85,10 @@ class QualityRun:
         self._texts = [passage for line in texts if (passage := self._text(line.plain))]
 
     def run(self, arms: Sequence[ArmProcess], told: Callable[[float, str], None]) -> dict[str, Any]:
-        """The result's `quality`, and under `samples` the first answers side by side."""
+        """Return the result's `quality`, with the first answers side by side under `samples`."""
         found: dict[str, Found] = {}
         corpora: dict[str, Sequence[Passage]] = {"texts": self._texts}
-        for at, arm in enumerate(arms):
+        for index, arm in enumerate(arms):
             arm.awake()
             try:
                 answers = {voice.name: self._answers(arm, voice) for voice in self.voices}
@@ -102,7 +100,7 @@ class QualityRun:
             finally:
                 arm.asleep()
             found[arm.arm.name] = Found(answers, readings)
-            told((at + 1) / len(arms), f"read and answered by {arm.arm.name}")
+            told((index + 1) / len(arms), f"read and answered by {arm.arm.name}")
         return self._result(found)
 
     def _text(self, text: str) -> Passage | None:
@@ -110,7 +108,7 @@ class QualityRun:
         return Passage(tuple(ids)) if len(ids) > 1 else None
 
     def _passages(self, voice: Voice, answers: Sequence[str]) -> list[Passage]:
-        """Prompts with the original's answers, of which the answers count."""
+        """Return the prompts followed by the original's answers; only the answers count."""
         made = []
         for line, answer in zip(voice.lines, answers, strict=True):
             prompt = self._prompt_ids(line)
@@ -191,7 +189,7 @@ class QualityRun:
 
 
 def _few(path: Path, most: int) -> list[PromptLine]:
-    """The first `most` lines; at least as many as can be judged by, or none."""
+    """Return the first `most` lines. Raises JobError if a verdict needs more than the file has."""
     return read_lines(path, least=min(LEAST_PAIRS, most))[:most] if most else []
 
 
@@ -202,14 +200,16 @@ def _scored(score: Scorer, voice: Voice, answers: Sequence[str]) -> list[float]:
 def _corpus(original: Sequence[Reading], readings: Sequence[Reading]) -> dict[str, Any]:
     tokens = sum(len(reading.own) for reading in readings)
     nll = -math.fsum(value for reading in readings for value in reading.own) / tokens
-    apart = [value for mine, theirs in zip(original, readings, strict=True) for value in kl(mine, theirs)]
+    divergences = [
+        value for mine, theirs in zip(original, readings, strict=True) for value in kl(mine, theirs)
+    ]
     before = -math.fsum(value for reading in original for value in reading.own) / tokens
     return {
         "tokens": tokens,
         "perplexity": math.exp(nll),
         "perplexity_ratio": math.exp(nll - before),
-        "kl_mean": math.fsum(apart) / len(apart),
-        "kl_p99": percentile(apart, 99),
+        "kl_mean": math.fsum(divergences) / len(divergences),
+        "kl_p99": percentile(divergences, 99),
     }
 
 

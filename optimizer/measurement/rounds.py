@@ -1,4 +1,4 @@
-"""Rounds in which all arms do the same work, each in its turn; the turns' order is drawn for each round."""
+"""Rounds in which all arms do the same work one after another, in a random order per round."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from optimizer.measurement.streams import Stream, exchange
 from optimizer.measurement.workload import Workload
 
 JUDGED: Final = ("ttft_p50", "itl_p50", "tokens_per_s")
-"""Figures of a round that are compared; document 004's throughput is concurrency / p50 ITL, so ITL's
-verdict is its."""
+"""Figures of a round that are compared. Document 004's throughput is concurrency / p50 ITL, so it shares
+ITL's verdict.
+"""
 PERCENTILES: Final = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One arm's part of a round at one level; seconds."""
+    """One arm's part of a round at one level; in seconds."""
 
     streams: Sequence[Stream]
     seconds: float
 
     @property
     def figures(self) -> dict[str, float]:
-        """`JUDGED`, each above 0."""
+        """The `JUDGED` figures, each above 0 unless it could not be measured."""
         return {
             "ttft_p50": percentile([stream.ttft for stream in self.streams], 50),
             "itl_p50": percentile([gap for stream in self.streams for gap in stream.itl], 50),
@@ -39,15 +40,15 @@ class Turn:
 
 @dataclass(slots=True)
 class Rounds:
-    """What was measured: by (arm, level) a turn for each round, in the same order."""
+    """The measurements: one turn per round by (arm, level), rounds in the same order."""
 
     arms: Sequence[str]
     turns: dict[tuple[str, Level], list[Turn]] = field(default_factory=dict)
 
     def log_ratios(self, arm: str, levels: Sequence[Level]) -> dict[str, list[float]]:
-        """log(arm / original) of each round, by figure and level.
+        """Return log(arm / original) of each round, by figure and level.
 
-        A figure that a round of either arm lacks (no second token, so no ITL) is left out as a whole.
+        A figure that any round of either arm lacks (no second token, so no ITL) is omitted.
         """
         found: dict[str, list[float]] = {}
         for level in levels:
@@ -65,7 +66,7 @@ def figure_name(figure: str, level: Level) -> str:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """0.0 without values."""
+    """Return the interpolated percentile; 0.0 without values."""
     if len(values) < 2:
         return values[0] if values else 0.0
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
@@ -79,10 +80,10 @@ def measure(
     arms: Sequence[ArmProcess], workload: Workload, *, levels: Sequence[Level], rounds: int, warm_up: int,
     seed: int, told: Callable[[float, str], None],
 ) -> Rounds:  # fmt: skip
-    """Runs `warm_up` rounds that are dropped and `rounds` that count.
+    """Run `warm_up` rounds, which are dropped, and `rounds` that count.
 
     Args:
-        told: the fraction that is done, and what was.
+        told: called with the completed fraction, and a description.
 
     Raises:
         JobError: an arm ended or refused.
@@ -100,8 +101,9 @@ def measure(
 def _round(
     arms: Sequence[ArmProcess], workload: Workload, number: int, levels: Sequence[Level], seed: int
 ) -> Iterator[tuple[Level, ArmProcess, Turn]]:
-    """One order for all levels of the round: its labels can then be swapped as a whole, which the test
-    rests on."""
+    """Run one round. All levels share the order of arms, so that the test can swap a round's labels as a
+    whole.
+    """
     order = list(arms)
     random.Random(f"order {seed} {number}").shuffle(order)  # noqa: S311
     for level in levels:

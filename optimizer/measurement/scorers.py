@@ -1,4 +1,4 @@
-"""Whether an answer is right, by what the order says is right."""
+"""Scores an answer by the order's criterion."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from optimizer.measurement.comparison_order import Quality, Scoring
 from optimizer.prompt_lines import PromptLine
 
 Scorer = Callable[[PromptLine, str], float]
-"""1.0 for a right answer, 0.0 for another."""
+"""Returns 1.0 for a correct answer, else 0.0."""
 
 
 def scorer(quality: Quality) -> Scorer | None:
-    """None where the order asks for none.
+    """Return the order's scorer; None if it has none.
 
     Raises:
-        SpecError: a pattern or schema that is none.
+        SpecError: a malformed pattern or schema.
     """
     if quality.scoring is Scoring.EXACT:
         return _exact
@@ -34,7 +34,7 @@ def scorer(quality: Quality) -> Scorer | None:
 
 
 def demand_expected(lines: Sequence[PromptLine]) -> None:
-    """Raises JobError, bad_data, with the number of a line that the scorer exact could not judge."""
+    """Raise JobError, bad_data, naming a line without `expected`, which the scorer `exact` needs."""
     for line in lines:
         if line.expected is None:
             raise JobError(
@@ -58,7 +58,7 @@ def _by_schema(schema: Any) -> Scorer:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise SpecError(f"quality.scorer.schema is no JSON schema: {error.message}") from error
-    # A registry of its own, with nothing to fetch: by default a reference may name any address or file.
+    # An empty registry: by default a reference could fetch any address or file.
     resource = Resource.from_contents(schema, default_specification=DRAFT202012)
     registry: Registry[Any] = Registry().with_resource("", resource)
     resolver = registry.resolver()
@@ -81,7 +81,7 @@ def _by_schema(schema: Any) -> Scorer:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Every `$ref` and `$dynamicRef` in a schema, wherever it stands."""
+    """Yield every `$ref` and `$dynamicRef` anywhere in a schema."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for item in inside:
         yield from _references(item)

@@ -1,12 +1,13 @@
-"""Whether a difference between paired measurements is one, and how large: no shape of noise is assumed.
+"""Tests whether paired measurements differ, and by how much, without assuming a noise distribution.
 
-Arms run in an order that is drawn for each round, on the same prompts. Where they do not differ, their labels
-in a round are therefore as good as swapped: every assignment of signs to the rounds' log ratios was equally
-likely, whatever drift, neighbours or heavy tails did to the machine. That is an exact test (Fisher, 1935).
-Its statistic is Wilcoxon's signed rank, which one wild round cannot decide. Several figures of one
-comparison are a family: the largest statistic over the family is compared with its own distribution under
-the same signs, step by step downwards (Westfall and Young, 1993), so that the chance of even one false
-difference stays below the level, however the figures hang together.
+Arms run in a random order per round, on the same prompts. If they do not differ, their labels within a round
+are exchangeable: every assignment of signs to the rounds' log ratios was equally likely, whatever drift,
+neighbors or heavy tails did to the machine. That gives an exact test (Fisher, 1935). Its statistic is
+Wilcoxon's signed rank, which one outlier round cannot decide.
+
+The figures of one comparison are a family. The largest statistic over the family is compared with its own
+distribution under the same signs, stepping down (Westfall and Young, 1993). So the chance of even one false
+difference stays below the level, however the figures are correlated.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ import numpy as np
 import numpy.typing as npt
 
 FAMILY_LEVEL: Final = 0.02
-"""Chance of any false difference in speed, and as much for quality: 4% together, under the 5% that are
-promised. At 2% a hundred A/A runs show six or more in 1.5% of cases; at 5% in 38%."""
+"""Chance of any false difference in speed, and the same for quality: 4% together, below the promised 5%. At
+2% a hundred A/A runs show six or more in 1.5% of cases; at 5% in 38%.
+"""
 INTERVAL: Final = 0.95
 _EXACT_ROUNDS: Final = 14
-"""Up to here all 2^n signs are gone through; beyond, `_DRAWS` of them."""
+"""Up to this many rounds all 2^n signs are enumerated; beyond, `_DRAWS` are sampled."""
 _DRAWS: Final = 20_000
 _RESAMPLES: Final = 2_000
 _AT_ONCE: Final = 4 << 20
-"""Numbers in memory at once, 32 MiB."""
+"""Numbers in memory at once: 32 MiB."""
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One figure of an arm over the original's.
+    """One figure of an arm relative to the original's.
 
     Attributes:
-        ratio: the middle of the paired ratios (Hodges and Lehmann, 1963).
-        low, high: 95% bootstrap interval of it, of this figure alone.
+        ratio: the Hodges-Lehmann estimate of the paired ratios (1963).
+        low, high: its 95% bootstrap interval, for this figure alone.
         p: adjusted for the family.
-        shown: whether there is a difference at the family's level.
+        shown: True if there is a difference at the family's level.
     """
 
     ratio: float
@@ -57,14 +59,17 @@ class Verdict:
 
 
 def least_rounds(figures: int, level: float = FAMILY_LEVEL) -> int:
-    """Rounds from which on a difference that every round shows can be told, among so many figures."""
+    """Return the fewest rounds in which a difference in every round is significant among `figures`."""
     return max(math.ceil(1 + math.log2(figures / level)), 5)
 
 
 def judged(
     log_ratios: Mapping[str, Sequence[float]], *, level: float = FAMILY_LEVEL, seed: int = 0
 ) -> dict[str, Verdict]:
-    """A family of figures: by name, log(arm / original) of each round, rounds in the same order for all.
+    """Return the verdicts for a family of figures.
+
+    Args:
+        log_ratios: by name, log(arm / original) of each round, rounds in the same order for all.
 
     Raises:
         ValueError: figures of different numbers of rounds, or none.
@@ -74,17 +79,17 @@ def judged(
     table = np.array(list(log_ratios.values()), dtype=np.float64)
     draw = np.random.default_rng(seed)
     adjusted = _step_down(table, draw)
-    told = {}
+    verdicts = {}
     for name, values, p in zip(log_ratios, table, adjusted, strict=True):
         low, high = _interval(values, draw)
-        told[name] = Verdict(
+        verdicts[name] = Verdict(
             float(np.exp(middle(values))), float(np.exp(low)), float(np.exp(high)), float(p), bool(p <= level)
         )
-    return told
+    return verdicts
 
 
 def middle(values: Floats) -> Floats:
-    """Hodges-Lehmann: the median of all pairs' means, over the last dimension."""
+    """Return the Hodges-Lehmann estimate: the median of all pairs' means, over the last dimension."""
     first, second = np.triu_indices(values.shape[-1])
     means = (values[..., first] + values[..., second]) / 2
     result: Floats = np.asarray(np.median(means, axis=-1)).astype(np.float64)
@@ -92,24 +97,24 @@ def middle(values: Floats) -> Floats:
 
 
 def _step_down(table: Floats, draw: np.random.Generator) -> Floats:
-    """Adjusted p by figure, [figures, rounds] -> [figures]."""
+    """Return the adjusted p by figure: [figures, rounds] -> [figures]."""
     ranks = _signed_ranks(table)
     norm = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
     unit = np.divide(ranks, norm, out=np.zeros_like(ranks), where=norm > 0)
-    seen = np.abs(unit.sum(axis=1))
+    observed = np.abs(unit.sum(axis=1))
     chance = np.abs(_signs(table.shape[1], draw) @ unit.T)
-    order = np.argsort(-seen, kind="stable")
-    # Of the figures that are not told yet, the largest by chance.
+    order = np.argsort(-observed, kind="stable")
+    # Of the figures not decided yet, the largest by chance.
     largest = np.maximum.accumulate(chance[:, order[::-1]], axis=1)[:, ::-1]
-    # Equal sums come out a last bit apart, according to the order in which they are added.
-    p = (largest >= seen[order] - 1e-9).mean(axis=0)
+    # Tolerate rounding: equal sums differ in the last bit by order of addition.
+    p = (largest >= observed[order] - 1e-9).mean(axis=0)
     adjusted = np.empty(len(table))
     adjusted[order] = np.maximum.accumulate(p)
     return adjusted
 
 
 def _signed_ranks(table: Floats) -> Floats:
-    """Ranks of magnitudes, equal ones sharing theirs, with the sign; no difference has rank 0."""
+    """Return signed ranks of magnitudes; ties share a rank, and a zero difference has rank 0."""
     size = np.abs(table)
     below = (size[:, None, :] < size[:, :, None]).sum(axis=2)
     equal = (size[:, None, :] == size[:, :, None]).sum(axis=2)
@@ -118,7 +123,7 @@ def _signed_ranks(table: Floats) -> Floats:
 
 
 def _signs(rounds: int, draw: np.random.Generator) -> Floats:
-    """[assignments, rounds] of 1 and -1, the one that was seen among them."""
+    """Return [assignments, rounds] of 1 and -1, including the observed assignment."""
     if rounds <= _EXACT_ROUNDS:
         every = (np.arange(2**rounds)[:, None] >> np.arange(rounds)) & 1
         return np.where(every, -1.0, 1.0)
@@ -128,15 +133,19 @@ def _signs(rounds: int, draw: np.random.Generator) -> Floats:
 
 
 def _interval(values: Floats, draw: np.random.Generator) -> tuple[float, float]:
-    """Percentile bootstrap of `middle`, made wider as a t interval is for so few rounds (Hesterberg,
-    2015)."""
+    """Return the percentile bootstrap interval of `middle`, widened for few rounds like a t interval.
+
+    See Hesterberg (2015).
+    """
     n = len(values)
     if n < 2:
         return -math.inf, math.inf
-    # Of a thousand rounds half a million pairs: all resamples at once would be gigabytes.
+    # A thousand rounds have half a million pairs: all resamples at once would take gigabytes.
     some = max(1, _AT_ONCE // (n * (n + 1) // 2))
     drawn = draw.integers(0, n, size=(_RESAMPLES, n))
-    middles = np.concatenate([middle(values[drawn[at : at + some]]) for at in range(0, _RESAMPLES, some)])
+    middles = np.concatenate(
+        [middle(values[drawn[start : start + some]]) for start in range(0, _RESAMPLES, some)]
+    )
     tail = NormalDist().cdf(-math.sqrt(n / (n - 1)) * _t_quantile(1 - (1 - INTERVAL) / 2, n - 1))
     low, high = np.quantile(middles, (tail, 1 - tail))
     return float(low), float(high)
@@ -144,16 +153,16 @@ def _interval(values: Floats, draw: np.random.Generator) -> tuple[float, float]:
 
 @functools.cache
 def _t_quantile(p: float, degrees: int) -> float:
-    """Of Student's t, by its density's sum: four digits, which a bootstrap does not use up."""
-    at = np.linspace(0.0, 200.0, 400_001)
-    density = (1 + at**2 / degrees) ** (-(degrees + 1) / 2)
+    """Return Student's t quantile by numerical integration: four digits, more than a bootstrap needs."""
+    t = np.linspace(0.0, 200.0, 400_001)
+    density = (1 + t**2 / degrees) ** (-(degrees + 1) / 2)
     part = np.cumsum(density) / density.sum()
-    return float(at[np.searchsorted(part, 2 * p - 1)])
+    return float(t[np.searchsorted(part, 2 * p - 1)])
 
 
 @dataclass(frozen=True, slots=True)
 class MeanVerdict:
-    """A mean of paired differences, over texts or prompts: `low` and `high` as in `Verdict`."""
+    """A mean of paired differences, over texts or prompts; `low` and `high` as in `Verdict`."""
 
     mean: float
     low: float
@@ -165,10 +174,10 @@ class MeanVerdict:
 def judged_means(
     differences: Mapping[str, Sequence[float]], *, level: float = FAMILY_LEVEL, seed: int = 0
 ) -> dict[str, MeanVerdict]:
-    """A family of means that need not have the same pairs, by sign flips and Holm's procedure (1979)."""
+    """Return verdicts for means that need not share pairs, by sign flips and Holm's procedure (1979)."""
     draw = np.random.default_rng(seed)
     raw = {name: _mean_p(np.array(values, dtype=np.float64), draw) for name, values in differences.items()}
-    told: dict[str, MeanVerdict] = {}
+    verdicts: dict[str, MeanVerdict] = {}
     reached = 0.0
     for place, name in enumerate(sorted(raw, key=lambda item: raw[item])):
         reached = max(reached, min(1.0, raw[name] * (len(raw) - place)))
@@ -178,8 +187,8 @@ def judged_means(
             for count in _portions(_RESAMPLES, len(values))
         ])  # fmt: skip
         low, high = np.quantile(means, ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
-        told[name] = MeanVerdict(float(values.mean()), float(low), float(high), reached, reached <= level)
-    return {name: told[name] for name in differences}
+        verdicts[name] = MeanVerdict(float(values.mean()), float(low), float(high), reached, reached <= level)
+    return {name: verdicts[name] for name in differences}
 
 
 def _mean_p(values: Floats, draw: np.random.Generator) -> float:
@@ -195,7 +204,7 @@ def _mean_p(values: Floats, draw: np.random.Generator) -> float:
 
 
 def _portions(rows: int, width: int) -> Iterator[int]:
-    """Parts of `rows` that are held at once."""
+    """Yield parts of `rows` that fit in memory."""
     most = max(1, _AT_ONCE // max(width, 1))
-    for at in range(0, rows, most):
-        yield min(most, rows - at)
+    for start in range(0, rows, most):
+        yield min(most, rows - start)

@@ -1,4 +1,4 @@
-"""What every arm is asked in a round: the same requests, in the same order."""
+"""The requests of each round: the same for every arm, in the same order."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from optimizer.prompt_lines import PromptLine, read_lines
 from worker_engine.text.tokenizer import ChatTokenizer
 
 LONGEST_ROUND: Final = 900.0
-"""Seconds over which a round's arrivals may come, for one arm."""
+"""Longest time span in seconds of a round's arrivals, for one arm."""
 
 
 class Workload:
-    """Requests by round and level, drawn from the order's prompts or made to its trace's lengths."""
+    """Requests by round and level, drawn from the order's prompts or generated with its trace's lengths."""
 
     def __init__(self, load: Load, model: Path, adapters: Sequence[AdapterRef], seed: int) -> None:
-        """`model` is the original's folder, whose tokenizer makes prompts to a trace's lengths.
+        """`model` is the original's folder, whose tokenizer generates prompts of a trace's lengths.
 
         Raises:
             JobError: bad_data: lines that do not parse, or fewer than a round needs.
-            SpecError: arrivals that would be replayed for hours.
+            SpecError: arrivals whose replay would take hours.
         """
         self._load, self._adapters, self._seed = load, tuple(adapters), seed
         self._lines: list[PromptLine] = []
@@ -51,7 +51,7 @@ class Workload:
             self._demand_bounded_rounds(min(load.speeds))
 
     def asks(self, number: int, level: Level) -> list[Ask]:
-        """Those of round `number`; no line twice in it."""
+        """Return the requests of round `number`; no line occurs twice in it."""
         draw = random.Random(f"{self._seed} {number} {level.name}")  # noqa: S311
         if level.speed:
             return self._arrivals(draw, level.speed)
@@ -63,7 +63,7 @@ class Workload:
         return [self._ask(index, *body) for index, body in enumerate(bodies)]
 
     def _arrivals(self, draw: random.Random, speed: float) -> list[Ask]:
-        """Requests that came one after another, from anywhere in the trace, `speed` times as fast."""
+        """Return consecutive requests from a random position of the trace, `speed` times as fast."""
         start = draw.randrange(len(self._requests) - self._load.requests + 1)
         window = self._requests[start : start + self._load.requests]
         return [
@@ -101,7 +101,7 @@ class Workload:
 
 
 def _between(first: TracedRequest, later: TracedRequest) -> float:
-    """Seconds, of a trace that tells arrivals."""
+    """Return the seconds between requests of a trace with arrivals."""
     assert first.arrival is not None
     assert later.arrival is not None
     return later.arrival - first.arrival

@@ -1,4 +1,4 @@
-"""A checkpoint quantized layer by layer: what is finished stays, and nothing half done looks whole."""
+"""Quantizes a checkpoint layer by layer; finished layers are kept, and incomplete output is never visible."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from worker_engine.models.decoder import LayerWeights
 from worker_engine.text.tokenizer import ChatTokenizer
 
 Progress = Callable[[str, float], None]
-"""Told what is being done, and the fraction that is done; what it raises ends the run."""
+"""Called with the current task and the completed fraction; an exception ends the run."""
 
 FORMAT: Final = 2
-"""Changes when the same order would come out otherwise."""
+"""Incremented when the same order would give a different result."""
 _WEIGHT_FILES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".index.json")
 
 
@@ -46,16 +46,17 @@ def quantize(
     *,
     int8_head: bool = False,
 ) -> None:
-    """Writes the checkpoint `source` to the folder `output`, its decoder layers' linear modules quantized.
+    """Write the checkpoint `source` to the folder `output`, with its decoder layers' linear modules
+    quantized.
 
-    What is finished lies beside `output` until all is, and is taken up by the next call with the same
-    arguments; then `output` appears by being renamed.
+    Finished layers are kept in a work folder, and a later call with the same arguments resumes. `output`
+    appears by a rename once all is finished.
 
     Args:
-        source: an unquantized checkpoint of a family that the worker serves.
-        calibration: texts of the kind that the model will be asked; read by AWQ only.
-        int8_head: the output's config.json tells the worker to hold the head in 8 bits. It is stored as it
-            was: to others a tied head can be nothing but the embedding.
+        source: an unquantized checkpoint of a supported family.
+        calibration: texts like the model's future inputs; read by AWQ only.
+        int8_head: the output's config.json tells the worker to hold the head in 8 bits. It is stored
+            unquantized, because other engines require a tied head to equal the embedding.
 
     Raises:
         OptimizationError: with its code: unsupported_model, bad_data, output_exists, out_of_disk.
@@ -147,7 +148,9 @@ class _Job:
         return {prefix + name: tensor for name, tensor in made.items()}
 
     def _made(self, folder: Path, index: int) -> Any:
-        """The layer as the worker will serve it: the next ones are told what it really gives."""
+        """Return the layer as the worker will serve it, so that later layers are calibrated on its real
+        output.
+        """
         quantization = read_quantization(Fields("config.json", self._fields))
         checkpoint = self._compute(folder, quantization)
         weights = LayerWeights(self._config, checkpoint, self._prefix(index), self._family.prefix)
@@ -164,7 +167,9 @@ class _Job:
         return name.startswith(f"{self._family.prefix}model.layers.")
 
     def _others(self) -> list[Path]:
-        """Tokenizer, template, generation's defaults: every file that is neither weights nor config.json."""
+        """Return every file that is neither weights nor config.json: tokenizer, template, generation
+        defaults.
+        """
         return [
             path
             for path in sorted(self._source.iterdir())
@@ -175,7 +180,7 @@ class _Job:
         ]
 
     def _size(self) -> int:
-        """Bytes of the output, scales and zeros of the smallest groups included."""
+        """Return the bytes of the output, including scales and zeros of the smallest groups."""
         total = sum(path.stat().st_size for path in self._others())
         for name, shape in self._shapes.items():
             numbers = 1
@@ -198,7 +203,7 @@ class _Job:
 
 
 def _form(scheme: Scheme, config: ModelConfig) -> dict[str, Any]:
-    """config.json's quantization_config: a group of modules for each size of groups."""
+    """Return config.json's quantization_config: one group of modules per group size."""
     sizes: dict[int, list[str]] = {}
     for module, (_, inner) in config.linear_shapes.items():
         sizes.setdefault(scheme.group(inner), []).append(module)
@@ -222,7 +227,7 @@ def _group(scheme: Scheme, size: int, modules: Sequence[str]) -> dict[str, Any]:
         "format": _format(scheme),
         "input_activations": _numbers(scheme, "token", dynamic=True) if scheme is Scheme.FP8 else None,
         "output_activations": None,
-        # Not the class: a model that also sees images has linear modules that stay as they are.
+        # Expressions instead of the class: a multimodal model also has linear modules that stay unquantized.
         "targets": [rf"re:.*model\.layers\.\d+\.({paths})$"],
         "weights": _numbers(scheme, "group" if size else "channel", size=size),
     }
@@ -233,7 +238,7 @@ def _format(scheme: Scheme) -> str:
 
 
 def _numbers(scheme: Scheme, strategy: str, *, size: int = 0, dynamic: bool = False) -> dict[str, Any]:
-    """How weights or inputs are rounded."""
+    """Return how weights or inputs are rounded."""
     return {
         "actorder": None,
         "block_structure": None,

@@ -1,4 +1,4 @@
-"""What a linear layer is given, as far as a search for scales must know: enough to tell any error exactly."""
+"""Input statistics of a linear layer, from which the search for scales computes errors exactly."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from worker_engine.layers.linear import LinearLora, LoraLinear
 class Moments:
     """Sums over all rows x of a layer's input.
 
-    The squared error of its output is, of weights that differ by D, the trace of D H D^T with H the mean of
-    x x^T: no row need be kept.
+    For weights that differ by D, the squared error of the output is the trace of D H D^T, with H the mean of
+    x x^T. So no row is stored.
     """
 
     def __init__(self, inner: int) -> None:
@@ -20,7 +20,7 @@ class Moments:
         self._squares, self._sizes = torch.zeros(inner, inner), torch.zeros(inner)
 
     def add(self, x: torch.Tensor) -> None:
-        """x: [rows, in]."""
+        """Add rows x [rows, in]."""
         wide = x.float()
         self._squares.addmm_(wide.T, wide)
         self._sizes += wide.abs().sum(0)
@@ -38,7 +38,7 @@ class Moments:
 
 
 class ObservedLinear(LoraLinear):
-    """A linear layer that notes what it is given."""
+    """A linear layer that records its input's moments."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         super().__init__(weight, bias)

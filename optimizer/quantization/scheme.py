@@ -1,4 +1,4 @@
-"""Which forms of weights there are to choose from."""
+"""The available weight formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GROUPS: Final = (128, 64, 32)
 
 
 class Scheme(enum.StrEnum):
-    """How linear layers' weights are stored; embeddings, head and norms stay as they are."""
+    """Storage format of linear layers' weights; embeddings, head and norms are unchanged."""
 
     INT8 = "int8"
     AWQ_INT4_G128 = "awq_int4_g128"
@@ -23,13 +23,13 @@ class Scheme(enum.StrEnum):
 
     @property
     def calibrates(self) -> bool:
-        """Whether it looks at what the layers are given."""
+        """True if it needs the layers' inputs on calibration texts."""
         return self in (Scheme.AWQ_INT4_G128, Scheme.AWQ_INT4_G64)
 
     def group(self, inner: int) -> int:
-        """Inputs that share a scale in a layer of `inner`; 0 for all of a channel's, -1 where none fits.
+        """Return the inputs that share a scale in a layer of `inner`; 0 for one per channel, -1 if none fits.
 
-        Where the scheme's own does not divide them it is the next smaller one that does.
+        If the scheme's own group size does not divide `inner`, the next smaller one that does is used.
         """
         if self.bits == 8:
             return 0

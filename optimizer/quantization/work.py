@@ -1,9 +1,9 @@
-"""Where a checkpoint grows: a folder beside the output that becomes it by being renamed, once it is whole.
+"""The work folder of a checkpoint in progress, renamed to the output once it is complete.
 
 .OUTPUT.quantizing/
-    state.json                  what it is the work of
-    layers/00000/model.safetensors
-    rest.safetensors
+  state.json                  identity of the work
+  layers/00000/model.safetensors
+  rest.safetensors
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SPARE: Final = 64 << 20
 
 
 class WorkFolder:
-    """Finished layers, each a file that is whole or not there."""
+    """Finished layers, each in a file that is complete or absent."""
 
     def __init__(self, output: Path, identity: Mapping[str, Any]) -> None:
-        """Takes up what a run with the same `identity` left, and clears what another one did.
+        """Resume the work of a run with the same `identity`, and delete that of another.
 
         Raises:
             OptimizationError: output_exists; out_of_disk.
@@ -46,7 +46,9 @@ class WorkFolder:
         self._write(state, text.encode())
 
     def demand_room(self, size: int) -> None:
-        """`size`: bytes that the output has in all. Raises OptimizationError: out_of_disk."""
+        """Check the free disk space. `size`: total bytes of the output. Raises OptimizationError:
+        out_of_disk.
+        """
         there = sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
         free, needed = shutil.disk_usage(self.path).free, size + _SPARE - there
         if free < needed:
@@ -57,25 +59,25 @@ class WorkFolder:
             )
 
     def layer(self, index: int) -> Path:
-        """The folder of one layer's tensors."""
+        """Return the folder of one layer's tensors."""
         return self.path / "layers" / f"{index:05}"
 
     def has_layer(self, index: int) -> bool:
         return (self.layer(index) / "model.safetensors").is_file()
 
     def write_layer(self, index: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Raises OptimizationError: out_of_disk."""
+        """Store one layer. Raises OptimizationError: out_of_disk."""
         self._write(self.layer(index) / "model.safetensors", _bytes(tensors))
 
     def write_rest(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """What is in no layer. Raises OptimizationError: out_of_disk."""
+        """Store the tensors outside of layers. Raises OptimizationError: out_of_disk."""
         self._write(self.path / "rest.safetensors", _bytes(tensors))
 
     def finish(self, config: Mapping[str, Any], layers: int, others: Sequence[Path]) -> None:
-        """Puts the files where a checkpoint has them, beside copies of `others`, and renames the folder.
+        """Arrange the files as a checkpoint, with copies of `others`, and rename the folder.
 
         Raises:
-            OptimizationError: output_exists, by another process meanwhile; out_of_disk.
+            OptimizationError: output_exists, created by another process; out_of_disk.
         """
         names = [f"model-{number:05}-of-{layers + 1:05}.safetensors" for number in range(1, layers + 2)]
         sources = [self.path / "rest.safetensors"]
@@ -102,7 +104,7 @@ class WorkFolder:
         os.rename(self.path, self._output)
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Aside, to the disk, and renamed."""
+        """Write a file atomically and durably."""
         part = path.with_name(f".{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +135,7 @@ def _bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def _head(path: Path) -> dict[str, Any]:
-    """A safetensors file's tensors and where they lie."""
+    """Return the tensors and data offsets of a safetensors file."""
     with path.open("rb") as file:
         head: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     head.pop("__metadata__", None)

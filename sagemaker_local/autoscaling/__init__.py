@@ -1,1 +1,1 @@
-"""Application Auto Scaling over inference components and variants, with alarms that stand in CloudWatch."""
+"""Application Auto Scaling of inference components and variants, with alarms in CloudWatch."""

@@ -1,4 +1,4 @@
-"""How much a policy scales by: the arithmetic of Application Auto Scaling."""
+"""The arithmetic of scaling policies, as in Application Auto Scaling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sagemaker_local.aws_errors import ValidationException
 
 
 def check(config: dict[str, Any]) -> None:
-    """A step policy's steps. Raises ValidationException for none, or for intervals that overlap."""
+    """Check a step policy. Raises ValidationException without steps, or if their intervals overlap."""
     steps = config.get("StepAdjustments", [])
     if not steps or "AdjustmentType" not in config:
         raise ValidationException("A step scaling policy needs AdjustmentType and StepAdjustments.")
@@ -20,10 +20,10 @@ def check(config: dict[str, Any]) -> None:
 
 
 def step(config: dict[str, Any], now: int, breach: float) -> int:
-    """The capacity that the step for `breach`, the metric less the alarm's threshold, leads to."""
+    """Return the new capacity for `breach`, the metric minus the alarm's threshold."""
     for item in config["StepAdjustments"]:
         low, high = _bounds(item)
-        # A lower bound belongs to its interval above the threshold, an upper one below it.
+        # Above the threshold the lower bound belongs to the interval, below it the upper bound.
         inside = low <= breach < high if breach >= 0 else low < breach <= high
         if inside:
             return _adjusted(config, now, item["ScalingAdjustment"])
@@ -31,7 +31,7 @@ def step(config: dict[str, Any], now: int, breach: float) -> int:
 
 
 def track(target: float, now: int, value: float) -> int:
-    """The capacity that brings a metric per copy from `value` to `target`."""
+    """Return the capacity that brings a metric per copy from `value` to `target`."""
     return math.ceil(now * value / target) if target > 0 else now
 
 

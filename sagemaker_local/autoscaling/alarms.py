@@ -1,6 +1,6 @@
-"""Evaluates CloudWatch's metric alarms by the clock, and has policies carried out for those in ALARM.
+"""Evaluates CloudWatch's metric alarms by the clock, and runs the policies of those in ALARM.
 
-moto keeps alarms and metrics but evaluates nothing.
+moto stores alarms and metrics but evaluates nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "LessThanOrEqualToThreshold": operator.le,
 }
 _MOST_POINTS: Final = 1400
-"""GetMetricStatistics answers 1,440 at most."""
+"""Most data points of a request; GetMetricStatistics returns 1,440 at most."""
 
 
 class Alarms:
-    """Of metrics with a statistic; composite alarms, expressions and percentiles are left as they are."""
+    """Evaluates alarms with a statistic; composite alarms, expressions and percentiles are ignored."""
 
     def __init__(self, clock: Clock, cloudwatch: Call, action: Action) -> None:
         self._clock, self._cloudwatch, self._action = clock, cloudwatch, action
@@ -48,7 +48,7 @@ class Alarms:
     async def _evaluate(self, alarm: dict[str, Any]) -> None:
         values = await self._values(alarm)
         state, reason = alarm.get("StateValue", "INSUFFICIENT_DATA"), ""
-        # With no data at all a state stays: it may have been set by hand.
+        # Without any data the state stays, since it may have been set by hand.
         if any(value is not None for value in values):
             new = _state(alarm, values)
             reason = f"Threshold Crossed or not: {values} against {alarm['Threshold']}"
@@ -66,7 +66,7 @@ class Alarms:
                 log.exception("alarm %s: its action %s failed", alarm["AlarmName"], arn)
 
     async def _values(self, alarm: dict[str, Any]) -> list[float | None]:
-        """The statistic of each evaluation period, the latest first; None where there is no data."""
+        """Return the statistic of each evaluation period, the latest first; None if there is no data."""
         period, count, now = alarm["Period"], alarm["EvaluationPeriods"], self._clock.now()
         resolution = 1 if period * count <= _MOST_POINTS else period
         span = {
@@ -79,7 +79,7 @@ class Alarms:
         answer = await self._cloudwatch("GetMetricStatistics", {**metric, **span})
         periods: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         for point in answer.get("Datapoints", []):
-            # Half a second more: a point on the border belongs to the earlier period, whatever was rounded.
+            # The half second puts a point on the border into the earlier period, in spite of rounding.
             place = int((now - point["Timestamp"].timestamp() + 0.5) // period)
             if 0 <= place < count:
                 periods[place].append(point)
@@ -87,7 +87,7 @@ class Alarms:
 
 
 def _state(alarm: dict[str, Any], values: list[float | None]) -> str:
-    """CloudWatch's: ALARM when enough of the periods breach, missing ones counted as the alarm says."""
+    """Return CloudWatch's state: ALARM if enough periods breach; the alarm says how missing ones count."""
     breaches = _COMPARISONS[alarm["ComparisonOperator"]]
     missing = alarm.get("TreatMissingData", "missing")
     found = [

@@ -19,12 +19,12 @@ PREDEFINED: Final[Mapping[str, tuple[str, str, bool]]] = {
     "SageMakerInferenceComponentInvocationsPerCopy": (INVOCATIONS, "Sum", False),
     "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution": (CONCURRENCY, "Maximum", True),
 }
-"""Metric, statistic and whether it is of high resolution, by what target tracking calls it."""
+"""Metric, statistic and whether it is high-resolution, by its name in target tracking."""
 _BATCH: Final = 500
 
 
 class Metrics:
-    """Concurrency is what is in the copies at the step; counts are of the time since the last one."""
+    """Publishes the copies' current concurrency, and counts since the last step."""
 
     def __init__(self, clock: Clock, components: Components, traffic: Traffic, cloudwatch: Call) -> None:
         self._clock, self._components, self._traffic, self._cloudwatch = (

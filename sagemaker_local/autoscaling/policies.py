@@ -1,4 +1,4 @@
-"""Scaling policies: step scaling by an alarm of the customer's, target tracking by alarms of its own."""
+"""Scaling policies: step scaling by the customer's alarm, target tracking by alarms of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.store import Region
 
 COOLDOWN: Final = 300
-"""Seconds, where a target tracking policy says none."""
+"""Default cooldown of a target tracking policy, in seconds."""
 _CONFIGURATIONS: Final = {
     "StepScaling": "StepScalingPolicyConfiguration",
     "TargetTrackingScaling": "TargetTrackingScalingPolicyConfiguration",
@@ -25,7 +25,7 @@ _CONFIGURATIONS: Final = {
 
 
 class Policies:
-    """PutScalingPolicy and its kin; `alarm` carries a policy out."""
+    """PutScalingPolicy and related operations; `alarm` runs a policy."""
 
     def __init__(self, region: Region, targets: Targets, cloudwatch: Call) -> None:
         self._region, self._targets, self._cloudwatch = region, targets, cloudwatch
@@ -90,12 +90,12 @@ class Policies:
         await self._remove(key)
 
     async def remove_all(self, scalable: Scalable) -> None:
-        """Of a target that is no more."""
+        """Remove all policies of a deregistered target."""
         for key in [key for key in self.policies if key.startswith(scalable.key + "|")]:
             await self._remove(key)
 
     async def alarm(self, arn: str, name: str, value: float, threshold: float) -> None:
-        """Carries out the policy `arn`, if it is one, for an alarm in ALARM whose metric is at `value`."""
+        """Run the policy `arn`, if it exists, for an alarm in ALARM whose metric is at `value`."""
         for key, policy in self.policies.items():
             if policy["PolicyARN"] == arn:
                 await self._carry_out(key, policy, name, value, threshold)
@@ -128,7 +128,7 @@ class Policies:
     async def _tracking_alarms(
         self, policy: dict[str, Any], scalable: Scalable, config: dict[str, Any]
     ) -> list[dict[str, str]]:
-        """High: over the target for 3 periods. Low: under nine tenths of it for 15 minutes."""
+        """Put the alarms: high is over the target for 3 periods, low is under 90% of it for 15 minutes."""
         metric = _metric(config, scalable)
         period, lows = (10, 90) if metric.pop("high_resolution", False) else (60, 15)
         sides = [("AlarmHigh", "GreaterThanThreshold", 1.0, 3), ("AlarmLow", "LessThanThreshold", 0.9, lows)]
@@ -147,7 +147,7 @@ class Policies:
         return alarms
 
     async def _alarms_of(self, arn: str) -> list[dict[str, str]]:
-        """The customer's alarms that a step policy is an action of."""
+        """Return the customer's alarms that have a step policy as an action."""
         answer = await self._cloudwatch("DescribeAlarms", {})
         return [
             {"AlarmName": alarm["AlarmName"], "AlarmARN": alarm["AlarmArn"]}
@@ -168,7 +168,7 @@ def _key(scalable: Scalable, name: str) -> str:
 
 
 def _metric(config: dict[str, Any], scalable: Scalable) -> dict[str, Any]:
-    """Of the alarms. Raises ValidationException."""
+    """Return the metric of the policy's alarms. Raises ValidationException."""
     predefined, own = config.get("PredefinedMetricSpecification"), config.get("CustomizedMetricSpecification")
     if (predefined is None) == (own is None):
         raise ValidationException("Specify either a predefined or a customized metric, and not both.")

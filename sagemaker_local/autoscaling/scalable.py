@@ -1,4 +1,4 @@
-"""What can be scaled: copies of an inference component, instances of a variant."""
+"""Scalable resources: copies of an inference component, instances of a variant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTANCES: Final = "sagemaker:variant:DesiredInstanceCount"
 
 @dataclass(frozen=True, slots=True)
 class Scalable:
-    """A resource as a scalable target names it."""
+    """A resource by the id and dimension of a scalable target."""
 
     resource_id: str
     dimension: str
@@ -32,13 +32,13 @@ class Scalable:
 
 
 class Resources:
-    """Reads and sets capacities through the same operations that customers call."""
+    """Reads and sets capacities by the operations that customers call."""
 
     def __init__(self, region: Region, components: Components, endpoints: Endpoints) -> None:
         self._store, self._components, self._endpoints = region.store, components, endpoints
 
     def check(self, scalable: Scalable) -> None:
-        """Raises ValidationException for what cannot be scaled, or is not there."""
+        """Raise ValidationException if the resource does not exist or cannot be scaled."""
         parts = scalable.resource_id.split("/")
         of_component = scalable.dimension == COPIES and len(parts) == 2 and parts[0] == "inference-component"
         of_variant = scalable.dimension == INSTANCES and [*parts, "", "", ""][0:3:2] == [
@@ -54,7 +54,7 @@ class Resources:
             raise ValidationException(f"Resource {scalable.resource_id} was not found.")
 
     def desired(self, scalable: Scalable) -> int | None:
-        """None when there is no such resource, or it is an adapter."""
+        """Return the desired capacity; None if the resource does not exist, or is an adapter."""
         if name := scalable.component:
             component = self._store.components.get(name)
             return None if component is None or component.base else component.desired
@@ -64,7 +64,7 @@ class Resources:
         return None if values is None else int(values["count"])
 
     def fulfilled(self, scalable: Scalable) -> bool:
-        """Whether what runs is what is desired."""
+        """Return True if the running capacity is the desired one."""
         if name := scalable.component:
             component = self._store.components.get(name)
             return component is not None and (component.status, component.current) == (
@@ -75,7 +75,7 @@ class Resources:
         return record is not None and record.status == "InService"
 
     async def set(self, scalable: Scalable, capacity: int) -> str:
-        """ "" or why it cannot be set now."""
+        """Set the capacity; return "" or the reason why it cannot be set now."""
         try:
             if name := scalable.component:
                 config = {"CopyCount": capacity}

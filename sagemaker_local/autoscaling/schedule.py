@@ -22,7 +22,7 @@ _RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (1, 7), (1970, 2199))
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A moment, an interval from `start` on, or fields of local time in `zone`."""
+    """A schedule: a time, an interval from `start` on, or cron fields of local time in `zone`."""
 
     zone: zoneinfo.ZoneInfo
     start: float
@@ -32,7 +32,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, timezone: str, start: float) -> Schedule:
-        """Raises ValidationException."""
+        """Parse a schedule. Raises ValidationException."""
         try:
             zone = zoneinfo.ZoneInfo(timezone)
             if match := _AT.fullmatch(text):
@@ -50,7 +50,7 @@ class Schedule:
         )
 
     def due(self, after: float, until: float) -> bool:
-        """Whether it falls into (after, until]."""
+        """Return True if the schedule has a time in (after, until]."""
         if self.at is not None:
             return after < self.at <= until
         if self.every:
@@ -69,7 +69,7 @@ class Schedule:
 
 
 def _field(text: str, place: int) -> frozenset[int]:
-    """Numbers of `1,3-5,*/10,MON-FRI`, `*` or `?`. Raises ValueError."""
+    """Parse one cron field: `1,3-5,*/10,MON-FRI`, `*` or `?`. Raises ValueError."""
     low, high = _RANGES[place]
     found: set[int] = set()
     for part in text.upper().split(","):

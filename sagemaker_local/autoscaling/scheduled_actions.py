@@ -1,4 +1,4 @@
-"""Scheduled actions: they move a target's bounds, and scaling follows."""
+"""Scheduled actions: they change a target's bounds, and scaling follows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sagemaker_local.resources.store import Region
 
 
 class ScheduledActions:
-    """PutScheduledAction and its kin; `run` carries out what has come due."""
+    """PutScheduledAction and related operations; `run` runs due actions."""
 
     def __init__(self, region: Region, targets: Targets) -> None:
         self._region, self._targets = region, targets
@@ -70,12 +70,12 @@ class ScheduledActions:
         self._region.changed()
 
     def remove_all(self, scalable: Scalable) -> None:
-        """Of a target that is no more."""
+        """Remove all actions of a deregistered target."""
         for key in [key for key in self.actions if key.startswith(scalable.key + "|")]:
             del self.actions[key]
 
     async def run(self) -> None:
-        """Carries out what has come due since it last ran."""
+        """Run the actions that have become due since the last call."""
         after, self._until = self._until, self._region.clock.now()
         for action in list(self.actions.values()):
             begin, end = action.get("StartTime", 0.0), action.get("EndTime", float("inf"))

@@ -1,4 +1,4 @@
-"""Application Auto Scaling as a whole: its operations, and what it does at each step of the clock."""
+"""Application Auto Scaling as a whole: its operations, and its work at each step of the clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sagemaker_local.traffic import Traffic
 
 
 class AutoScaling:
-    """Targets, policies, alarms, schedules."""
+    """Combines targets, policies, alarms and schedules."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class AutoScaling:
         cloudwatch: Call,
         watched: Callable[[], bool],
     ) -> None:
-        """`watched` says whether CloudWatch runs: until somebody has called it, there is no alarm in it."""
+        """`watched` returns True if CloudWatch runs; before its first call there are no alarms."""
         self._watched = watched
         self._targets = Targets(region, Resources(region, components, endpoints))
         self._policies = Policies(region, self._targets, cloudwatch)
@@ -50,7 +50,7 @@ class AutoScaling:
         }
 
     async def deregister(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A target takes its policies, their alarms and its scheduled actions along."""
+        """Deregister a target with its policies, their alarms and its scheduled actions."""
         scalable = scalable_of(request)
         self._targets.get(scalable)
         await self._policies.remove_all(scalable)
@@ -60,7 +60,7 @@ class AutoScaling:
         return {}
 
     async def step(self) -> None:
-        """What has come due by the clock's new time: schedules, metrics, alarms and their policies."""
+        """Run everything due at the clock's time: schedules, metrics, alarms and their policies."""
         self._targets.settle()
         await self._scheduled.run()
         if self._watched():

@@ -1,4 +1,4 @@
-"""Scalable targets and what happened to them."""
+"""Scalable targets and their scaling activities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SWITCHES: Final = ("DynamicScalingInSuspended", "DynamicScalingOutSuspended", "
 
 
 class Targets:
-    """RegisterScalableTarget and its kin; scaling within a target's bounds goes through `scale`."""
+    """RegisterScalableTarget and related operations; `scale` changes a capacity within its bounds."""
 
     def __init__(self, region: Region, resources: Resources) -> None:
         self._region, self.resources = region, resources
@@ -86,7 +86,7 @@ class Targets:
         return {"ScalingActivities": shown, **more}
 
     def get(self, scalable: Scalable) -> dict[str, Any]:
-        """Raises ObjectNotFoundException."""
+        """Return the target. Raises ObjectNotFoundException."""
         if (target := self.targets.get(scalable.key)) is None:
             raise ObjectNotFoundException(
                 f"No scalable target registered for service namespace: {NAMESPACE}, resource ID: "
@@ -95,7 +95,7 @@ class Targets:
         return target
 
     async def scale(self, scalable: Scalable, wanted: int, cause: str) -> bool:
-        """Sets a capacity within the target's bounds; whether it had to change and could."""
+        """Set a capacity within the target's bounds; True if it was changed."""
         target, now = self.get(scalable), self.resources.desired(scalable)
         capacity = min(max(wanted, target["MinCapacity"]), target["MaxCapacity"])
         if now is None or capacity == now or await self.resources.set(scalable, capacity):
@@ -119,12 +119,12 @@ class Targets:
         return True
 
     async def into_bounds(self, scalable: Scalable, why: str) -> None:
-        """Scales what lies outside of its bounds to the nearer one."""
+        """Bring a capacity that is out of bounds to the nearer bound."""
         if (now := self.resources.desired(scalable)) is not None:
             await self.scale(scalable, now, f"minimum or maximum capacity was changed: {why}")
 
     def settle(self) -> None:
-        """Ends the activities whose change has come about."""
+        """Complete the activities whose capacity has been reached."""
         for activity in self._activities:
             scalable = Scalable(activity["ResourceId"], activity["ScalableDimension"])
             if activity["StatusCode"] == "InProgress" and self.resources.fulfilled(scalable):
@@ -138,18 +138,18 @@ class Targets:
 
 
 def scalable_of(request: dict[str, Any]) -> Scalable:
-    """Raises ValidationException for another namespace."""
+    """Return the scalable resource of a request. Raises ValidationException for another namespace."""
     demand_namespace(request)
     return Scalable(request["ResourceId"], request["ScalableDimension"])
 
 
 def demand_namespace(request: dict[str, Any]) -> None:
-    """Raises ValidationException."""
+    """Raise ValidationException for any namespace but SageMaker's."""
     if request["ServiceNamespace"] != NAMESPACE:
         raise ValidationException(f"The local SageMaker scales service namespace {NAMESPACE} alone.")
 
 
 def check_bounds(low: int, high: int) -> None:
-    """Raises ValidationException."""
+    """Raise ValidationException for invalid bounds."""
     if not 0 <= low <= high:
         raise ValidationException(f"Capacities must be 0 <= minimum <= maximum, got {low} and {high}.")

@@ -1,6 +1,6 @@
-"""CloudWatch, which clients call in CBOR (Smithy RPC v2) and moto knows in the query protocol alone.
+"""CloudWatch: clients use CBOR (Smithy RPC v2), moto only the query protocol.
 
-Both are botocore's own: its parsers read inputs as well as outputs, its serializers write both.
+botocore implements both: its parsers read inputs as well as outputs, its serializers write both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORM: Final = "application/x-www-form-urlencoded; charset=utf-8"
 
 
 class CloudWatch:
-    """Translates between the two, and lets the rest of this server call it as well."""
+    """Translates between the two protocols, and calls CloudWatch for the rest of this server."""
 
     def __init__(self, elsewhere: Elsewhere, region: str) -> None:
         self._elsewhere, self._region = elsewhere, region
@@ -35,7 +35,7 @@ class CloudWatch:
         return request.headers.get("Smithy-Protocol") == _PROTOCOL
 
     async def __call__(self, request: web.Request, body: bytes) -> web.Response:
-        """`/service/{service}/operation/{operation}`. Raises ApiError."""
+        """Handle `/service/{service}/operation/{operation}`. Raises ApiError."""
         operation = request.path.rpartition("/")[2]
         if operation not in _model().operation_names:
             raise UnknownOperationException(f"CloudWatch has no operation {operation}")
@@ -54,7 +54,7 @@ class CloudWatch:
         return web.Response(body=bytes(written), headers=headers)
 
     async def call(self, operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """An operation's output, by botocore's names. Raises ApiError with CloudWatch's own code."""
+        """Return an operation's output, by botocore's names. Raises ApiError with CloudWatch's own code."""
         shape = _model().operation_model(operation)
         try:
             request = QuerySerializer().serialize_to_request(dict(given), shape)
@@ -72,7 +72,7 @@ class CloudWatch:
         return dict(answer)
 
     def _scope(self) -> str:
-        """moto reads service and region from it and checks no signature; the caller's has been checked."""
+        """Return a header from which moto reads service and region; it checks no signature."""
         scope = f"local/20000101/{self._region}/monitoring/aws4_request"
         return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 

@@ -1,4 +1,4 @@
-"""Every other service at the same address: moto's server, a process of this one's own."""
+"""All other AWS services at the same address, by a moto server in its own process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOP: Final = frozenset(
 
 
 class Elsewhere:
-    """moto, started when it is first needed; it dies with this process."""
+    """A moto server, started at its first request; it ends with this process."""
 
     def __init__(self, client: aiohttp.ClientSession, log: Path) -> None:
         self._client, self._log = client, log
@@ -33,7 +33,7 @@ class Elsewhere:
         self._port = 0
 
     async def forward(self, request: web.Request, body: bytes) -> web.Response:
-        """The same request, signature and host included, since moto reads region and bucket from them.
+        """Forward a request, with signature and host, from which moto reads region and bucket.
 
         Raises:
             InternalFailure: moto does not run.
@@ -44,9 +44,9 @@ class Elsewhere:
     async def ask(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of moto's answer."""
+        """Send a request to moto, and return its answer's status, headers and body."""
         await self.start()
-        # As the client wrote it: quoting it anew would change keys.
+        # The path stays as the client wrote it: quoting it again would change keys.
         url = URL(f"http://127.0.0.1:{self._port}{path}", encoded=True)
         async with self._client.request(
             method, url, headers=passed_on(headers), data=body, allow_redirects=False, auto_decompress=False
@@ -58,7 +58,7 @@ class Elsewhere:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Raises InternalFailure when it does not come up."""
+        """Start moto. Raises InternalFailure if it does not become ready."""
         async with self._starting:
             if self.is_running:
                 return
@@ -96,15 +96,15 @@ class Elsewhere:
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those that are not of a single connection."""
+    """Return the headers without those of a single connection."""
     return {name: value for name, value in headers.items() if name.lower() not in _HOP}
 
 
 def answer(request: web.Request, status: int, told: Mapping[str, str], content: bytes) -> web.Response:
-    """What another server told, as the answer to `request`."""
+    """Return another server's response as the answer to `request`."""
     headers = passed_on(told)
     if request.method == "HEAD":
-        # The size of what is not sent is what is asked for.
+        # A HEAD response has no body, and its Content-Length is the requested information.
         length = {"Content-Length": told["Content-Length"]} if "Content-Length" in told else {}
         return web.Response(status=status, headers=headers | length)
     return web.Response(status=status, headers=headers, body=content)

@@ -1,4 +1,4 @@
-"""Every request but the runtime's: who signed it for which service, and who answers."""
+"""Dispatches every request except the runtime's, by the service that it is signed for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORBIDDEN: Final = 403
 
 
 class FrontDoor:
-    """Checks signatures and hands on: to the JSON services here, S3 where it lies elsewhere, else to moto."""
+    """Checks signatures and dispatches: to JSON services, an external S3 if configured, else to moto."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class FrontDoor:
         faults: Faults,
         storage: Storage | None = None,
     ) -> None:
-        """`storage`: None where S3 is moto's, too."""
+        """`storage` is None if moto serves S3 too."""
         self._faults, self._storage = faults, storage
         self._account, self._elsewhere, self._cloudwatch = account, elsewhere, cloudwatch
         self._services: Mapping[str, JsonService] = {item.target_prefix: item for item in services}
@@ -68,7 +68,7 @@ class FrontDoor:
 
 
 def _refusal(error: ApiError, request: web.Request, url: str) -> web.Response:
-    """In the form of the protocol that the caller speaks."""
+    """Return the error in the caller's protocol."""
     if _TARGET in request.headers:
         kind, body, status = CONTENT_TYPE, errors.as_json(error), error.status
     elif "Smithy-Protocol" in request.headers:

@@ -1,4 +1,4 @@
-"""AWS JSON 1.1: an operation named by `X-Amz-Target`, its input and output held to botocore's shapes."""
+"""AWS JSON 1.1: `X-Amz-Target` names the operation; botocore's shapes validate input and output."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 Gate = Callable[[str], None]
-"""Is asked before each operation, by its name; raises ApiError to refuse it."""
+"""Called with the operation's name before each operation; raises ApiError to refuse it."""
 CONTENT_TYPE: Final = "application/x-amz-json-1.1"
 
 
 class JsonService:
-    """One service: `name` is botocore's, `operations` those that it has here."""
+    """One service: `name` is botocore's, `operations` are the implemented ones."""
 
     def __init__(self, name: str, operations: Mapping[str, Handler], gate: Gate) -> None:
         self._model = shapes.service(name)
@@ -35,7 +35,7 @@ class JsonService:
         self.target_prefix = str(self._model.metadata["targetPrefix"])
 
     async def call(self, operation: str, body: bytes) -> bytes:
-        """Raises ApiError."""
+        """Run an operation. Raises ApiError."""
         handler = self.operations.get(operation)
         if handler is None:
             known = operation in self._model.operation_names

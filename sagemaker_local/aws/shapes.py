@@ -1,4 +1,4 @@
-"""botocore's description of each service, and its constraints in Python's terms."""
+"""botocore's description of each service, with its constraints translated to Python."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _CLASSES: Final = {
     r"\p{Print}": r"[ -~]",
     r"\p{ASCII}": r"[\x00-\x7f]",
     r"\z": r"\Z",
-    # Java writes what lies beyond the basic plane as pairs of surrogates.
+    # Java writes characters beyond the basic plane as pairs of surrogates.
     r"\uD800\uDC00-\uDBFF\uDFFF": r"\U00010000-\U0010FFFF",
 }
-"""Java's classes that the services' patterns use, and what they are to `re`."""
+"""Java's character classes in the services' patterns, and their equivalents in `re`."""
 
 
 @cache
 def service(name: str) -> Any:
-    """botocore's ServiceModel."""
+    """Return botocore's ServiceModel."""
     return Session().get_service_model(name)
 
 
 @cache
 def pattern(text: str) -> re.Pattern[str]:
-    """A shape's pattern for `fullmatch`: the services match whole values."""
+    """Compile a shape's pattern, for `fullmatch`: the services match whole values."""
     for theirs, ours in _CLASSES.items():
         text = text.replace(theirs, ours)
     return re.compile(text)

@@ -1,4 +1,4 @@
-"""Checks who calls, by botocore's own signing code: nothing of the gateway's is used."""
+"""Verifies signatures by botocore's own signing code, independent of the gateway's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sagemaker_local.errors import AccessRefused
 KEY_PREFIX: Final = "sagemaker-api-key-"
 MAX_TOKEN_SECONDS: Final = 43_200
 CLOCK_SECONDS: Final = 300
-"""How far a caller's clock may be off."""
+"""Largest deviation of a caller's clock."""
 SAGEMAKER: Final = "sagemaker"
 S3: Final = "s3"
 _GLOBAL: Final = frozenset({"iam", "sts", "s3"})
@@ -44,7 +44,7 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """What a signature covers. `url` has the path and query as they were sent."""
+    """The signed parts of a request. `url` has the path and query as they were sent."""
 
     method: str
     url: str
@@ -53,14 +53,14 @@ class SignedRequest:
 
 
 class Account:
-    """Who may call, in which region."""
+    """The known access keys and the region."""
 
     def __init__(self, keys: Sequence[AccessKey], region: str) -> None:
         self._keys = {key.access_key: key for key in keys}
         self.region = region
 
     def check(self, request: SignedRequest, service: str = SAGEMAKER) -> None:
-        """Raises AccessRefused unless the request is signed, in its headers or its query, for `service`."""
+        """Raise AccessRefused unless the request is signed for `service`, in its headers or its query."""
         if "Authorization" not in request.headers and "X-Amz-Signature=" in request.url:
             return self._check_presigned(request, service)
         text = request.headers.get("Authorization")
@@ -107,7 +107,7 @@ class Account:
         _compare(auth, theirs, query["X-Amz-Signature"])
 
     def check_bearer(self, authorization: str) -> None:
-        """Raises AccessRefused unless `authorization` carries a presigned CallWithBearerToken."""
+        """Raise AccessRefused unless `authorization` carries a presigned CallWithBearerToken."""
         token = authorization.removeprefix("Bearer ").removeprefix(KEY_PREFIX)
         try:
             url = "https://" + base64.b64decode(token, validate=True).decode()
@@ -136,7 +136,7 @@ class Account:
         return key
 
     def _scope(self, region: str, scope: str, service: str) -> None:
-        """Global services are signed for us-east-1, wherever the caller is."""
+        """Check the credential scope; global services are always signed for us-east-1."""
         regions = {self.region, "us-east-1"} if service in _GLOBAL else {self.region}
         if region not in regions or scope != service:
             text = f"Credential should be scoped to {self.region}/{service}, not {region}/{scope}."
@@ -144,14 +144,14 @@ class Account:
 
 
 def signed_service(headers: Mapping[str, str], url: str) -> str:
-    """The service that a request says it is signed for; "" for an unsigned one."""
+    """Return the service that a request is signed for; "" for an unsigned request."""
     text = headers.get("Authorization") or parse_qs(urlsplit(url).query).get("X-Amz-Credential", [""])[0]
     scope = re.search(r"[^/ ]+/\d{8}/[a-z0-9-]+/([a-z0-9-]+)/aws4_request", text)
     return "" if scope is None else scope[1]
 
 
 def _check_body(request: SignedRequest) -> None:
-    """A body's digest in the headers is what the signature covers: it must be the body's own."""
+    """Check that the signed body digest is that of the body."""
     given = request.headers.get("X-Amz-Content-SHA256", "")
     if len(given) == 64 and given != hashlib.sha256(request.body).hexdigest():
         raise AccessRefused("XAmzContentSHA256Mismatch", "The body is not the one that was signed.")

@@ -1,4 +1,4 @@
-"""S3 where it lies elsewhere: requests at this address, signed anew for the one that has the files."""
+"""An external S3: requests at this address are signed again and forwarded to it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from sagemaker_local.aws_errors import InternalFailure, ServiceUnavailable
 _CALLERS: Final = frozenset(
     {"authorization", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"}
 )
-"""Headers of the signature that was checked here."""
+"""Headers of the signature that was verified here."""
 _PRESIGNED: Final = frozenset(
     {
         "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-security-token",
         "x-amz-signature", "x-amz-signedheaders",
     }
 )  # fmt: skip
-"""The same of a presigned URL's query."""
+"""Query parameters of a presigned URL's signature."""
 _CHUNKED: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 
 
 class Storage:
-    """One S3 for everybody: what a caller puts at this address is what copies are given, and the reverse."""
+    """Forwards requests to one S3, so that callers and copies see the same objects."""
 
     def __init__(self, client: aiohttp.ClientSession, endpoint_url: str, region: str) -> None:
-        """It is spoken to with the credentials of this process's environment."""
+        """Requests are signed with the credentials of this process's environment."""
         self._client, self._url, self._region = client, endpoint_url.rstrip("/"), region
         self._session = boto3.Session()
 
     async def forward(self, request: web.Request, body: bytes) -> web.Response:
-        """The same request; the bucket stands in its path, as boto3 has it at an address of one's own.
+        """Forward a request; its path contains the bucket, as boto3 sends it to a custom endpoint.
 
         Raises:
             InternalFailure: this process has no credentials.
@@ -75,7 +75,7 @@ class Storage:
 
 
 def _unsigned(raw_path: str) -> str:
-    """Without a presigned URL's signature; all else as the caller wrote it."""
+    """Remove a presigned URL's signature; the rest stays as the caller wrote it."""
     parts = urlsplit(raw_path)
     kept = [pair for pair in parts.query.split("&") if pair.partition("=")[0].lower() not in _PRESIGNED]
     query = "&".join(kept)

@@ -1,6 +1,6 @@
-"""Holds inputs and outputs to botocore's shapes: type, members, required, min, max, pattern, enum, union.
+"""Validates values by botocore's shapes: type, members, required, min, max, pattern, enum, union.
 
-botocore's client checks types, what is required, and minima; the services check the rest, and so does this.
+botocore's client checks only types, required members and minima; the services check the rest, as here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sagemaker_local.aws_errors import SerializationException, ValidationExcepti
 
 
 def check(shape: Any, value: Any) -> dict[str, Any]:
-    """The members of `value`, nulls left out and timestamps as seconds since 1970.
+    """Return the members of `value`, without nulls, and timestamps as seconds since 1970.
 
     Args:
         shape: botocore's structure; None for an operation without one.
 
     Raises:
         SerializationException: a value has another type, or a member is unknown.
-        ValidationException: in the services' own words, every broken constraint.
+        ValidationException: lists every violated constraint, in the services' own words.
     """
     if shape is None:
         if value:
@@ -42,7 +42,7 @@ def _parse(shape: Any, value: Any, path: str) -> Any:
 
 def _structure(shape: Any, value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _unlike("an object", path)
+        raise _wrong_type("an object", path)
     if unknown := set(value) - set(shape.members):
         where = f" in '{path}'" if path else ""
         raise SerializationException(f"Unknown members{where}: {', '.join(sorted(unknown))}")
@@ -55,13 +55,13 @@ def _structure(shape: Any, value: Any, path: str) -> dict[str, Any]:
 
 def _list(shape: Any, value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
-        raise _unlike("a list", path)
+        raise _wrong_type("a list", path)
     return [_parse(shape.member, item, f"{path}.{place}.member") for place, item in enumerate(value, 1)]
 
 
 def _map(shape: Any, value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _unlike("an object", path)
+        raise _wrong_type("an object", path)
     return {
         _parse(shape.key, name, path): _parse(shape.value, item, f"{path}.{name}.member")
         for name, item in value.items()
@@ -74,21 +74,21 @@ def _timestamp(_: Any, value: Any, path: str) -> float:
     try:
         return datetime.datetime.fromisoformat(value).timestamp()
     except (TypeError, ValueError):
-        raise _unlike("a timestamp", path) from None
+        raise _wrong_type("a timestamp", path) from None
 
 
 def _blob(_: Any, value: Any, path: str) -> str:
     try:
         base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise _unlike("a blob in base64", path) from None
+        raise _wrong_type("a blob in base64", path) from None
     return str(value)
 
 
 def _scalar(kinds: tuple[type, ...], name: str) -> Callable[[Any, Any, str], Any]:
     def parse(_: Any, value: Any, path: str) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise _unlike(name, path)
+            raise _wrong_type(name, path)
         return value
 
     return parse
@@ -110,7 +110,7 @@ _PARSERS: Final[Mapping[str, Callable[[Any, Any, str], Any]]] = {
 
 
 def _problems(shape: Any, value: Any, path: str) -> Iterator[str]:
-    """What breaks a constraint at `path` and below."""
+    """Yield the violated constraints at `path` and below."""
     shown = f"Value '{str(value)[:100]}' at '{path}' failed to satisfy constraint: Member must"
     yield from (f"{shown} {reason}" for reason in _broken(shape, value))
     if shape.type_name == "structure":
@@ -147,10 +147,10 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
 
 
 def _below(path: str, member: str) -> str:
-    """The services name members in lower camel case."""
+    """Return a member's path; the services write names in lower camel case."""
     name = member[0].lower() + member[1:]
     return f"{path}.{name}" if path else name
 
 
-def _unlike(kind: str, path: str) -> SerializationException:
+def _wrong_type(kind: str, path: str) -> SerializationException:
     return SerializationException(f"'{path}' must be {kind}" if path else f"The body must be {kind}")

@@ -1,1 +1,1 @@
-"""Containers as processes of this host, one for each copy, through SageMaker's container contract."""
+"""Containers as processes of this host, one per copy, with SageMaker's container contract."""

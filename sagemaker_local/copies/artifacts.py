@@ -1,4 +1,4 @@
-"""Brings a model's or an adapter's files to this host, as SageMaker does before it starts a container."""
+"""Fetches a model's or adapter's files to this host, as SageMaker does before it starts a container."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODEL_DIR: Final = "/opt/ml/model"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A folder of weights, one of adapters that came with them, and what was fetched for both."""
+    """A folder of weights, a folder of adapters that came with them, and the fetched folders."""
 
     folder: Path
     adapters: Path | None
@@ -31,15 +31,15 @@ class Model:
 
 
 class Artifacts:
-    """Each place is read anew when asked, and unpacked beside what is in use."""
+    """Fetches each artifact again on request, into a new folder."""
 
     def __init__(self, folder: Path, s3: Callable[[], Any]) -> None:
-        """`s3` makes a boto3 client; it is called in a thread."""
+        """`s3` creates a boto3 client; it is called in a thread."""
         self._folder, self._s3 = folder, s3
         self._count = 0
 
     async def model(self, spec: ContainerSpec) -> Model:
-        """Raises ArtifactError when there are no such files."""
+        """Fetch a container's files. Raises ArtifactError if they do not exist."""
         unpacked = await self.fetch(spec.artifact) if spec.artifact else None
         fetched = () if unpacked is None else (unpacked,)
         adapters = (
@@ -58,10 +58,10 @@ class Artifacts:
         return Model(unpacked / where.removeprefix(_MODEL_DIR).lstrip("/"), adapters, fetched)
 
     async def fetch(self, url: str) -> Path:
-        """A new folder with the files of an archive (`.tar.gz`), or under a prefix.
+        """Fetch an archive (`.tar.gz`) or a prefix into a new folder, and return that.
 
         Raises:
-            ArtifactError: nothing lies there, or it is no archive.
+            ArtifactError: there are no such files, or the archive is invalid.
         """
         self._count += 1
         folder = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}.{self._count}"
@@ -105,7 +105,7 @@ class Artifacts:
 
 
 def _unpack(packed: tarfile.TarFile, folder: Path) -> None:
-    """What stays in `folder`. Python has the filter from 3.11.4 on; before, links are refused as well."""
+    """Unpack only members inside `folder`. Python before 3.11.4 lacks the filter; then links are refused."""
     if hasattr(tarfile, "data_filter"):
         packed.extractall(folder, filter="data")
         return
@@ -118,17 +118,17 @@ def _unpack(packed: tarfile.TarFile, folder: Path) -> None:
 
 
 def copy_prefix(s3: Callable[[], Any], source: str, target: str) -> None:
-    """Copies the objects under one s3:// prefix below another.
+    """Copy the objects under one s3:// prefix to another.
 
     Raises:
-        ArtifactError: nothing lies there, or it is no prefix.
+        ArtifactError: there are no objects, or the URL is no prefix.
         ClientError, BotoCoreError: S3 refuses, or does not answer.
     """
     if not source.startswith("s3://") or source.endswith((".tar.gz", ".tgz")):
         raise ArtifactError("it is no s3:// prefix of uncompressed files")
     client = s3()
-    bucket, prefix = _place(source)
-    to_bucket, to_prefix = _place(target)
+    bucket, prefix = _split_url(source)
+    to_bucket, to_prefix = _split_url(target)
     found = False
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for item in page.get("Contents", []):
@@ -139,13 +139,13 @@ def copy_prefix(s3: Callable[[], Any], source: str, target: str) -> None:
         raise ArtifactError("nothing lies there")
 
 
-def _place(url: str) -> tuple[str, str]:
+def _split_url(url: str) -> tuple[str, str]:
     bucket, _, key = url.removeprefix("s3://").partition("/")
     return bucket, f"{key.rstrip('/')}/" if key.strip("/") else ""
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """The same files under another folder: by links where the file system has them."""
+    """Mirror the files into another folder, by links where the file system supports them."""
     shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
 

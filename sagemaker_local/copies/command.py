@@ -1,4 +1,4 @@
-"""How a container's image becomes a process of this host."""
+"""Translates a container's image to the command of a local process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ WORKER: Final = (
     "--host", "127.0.0.1", "--port", "{port}", "--adapters-dir", "{adapters}",
     "--adapter-cache-dir", "{cache}",
 )  # fmt: skip
-"""Every image that the configuration does not name runs the bundled worker. Its other settings stand in the
-container's environment, which it reads as it does at SageMaker."""
+"""Command of the bundled worker, which every unconfigured image runs. Its other settings are in the container's
+environment, as at SageMaker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """What a copy is started from.
+    """Specification of a copy's container.
 
     Attributes:
         artifact: `s3://` of an archive or a prefix, "" for none.
-        environment: as the model or the component gives it.
+        environment: from the model or the component.
     """
 
     image: str
@@ -32,7 +32,7 @@ class ContainerSpec:
 
     @property
     def model_id(self) -> str:
-        """A folder of this host or an `s3://` prefix that holds the weights; "" when the artifact does."""
+        """Folder of this host, or `s3://` prefix, with the weights; "" if the artifact has them."""
         return self.environment.get("OPTION_MODEL_ID") or self.environment.get("HF_MODEL_ID", "")
 
 
@@ -48,7 +48,7 @@ class Places:
 def command(
     spec: ContainerSpec, places: Places, *, name: str, port: int, images: Mapping[str, tuple[str, ...]]
 ) -> list[str]:
-    """The longest key of `images` that begins the image's name decides; else the bundled worker."""
+    """Return the command of the longest matching key of `images`, by default the bundled worker's."""
     fitting = sorted((key for key in images if spec.image.startswith(key)), key=len)
     template = images[fitting[-1]] if fitting else WORKER
     served = spec.environment.get("OPTION_SERVED_MODEL_NAME", name)

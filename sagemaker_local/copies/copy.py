@@ -24,7 +24,7 @@ from sagemaker_local.state import Load
 
 PING_SECONDS: Final = 0.1
 DRAIN_SECONDS: Final = 60.0
-"""As long as SageMaker lets one invocation take."""
+"""SageMaker's time limit of one invocation."""
 TERM_SECONDS: Final = 10.0
 _LOG_TAIL: Final = 600
 _numbers = itertools.count(1)
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True)
 class Copy:
-    """`load` counts the invocations that are in it."""
+    """A container's process. `load` counts its running invocations."""
 
     spec: ContainerSpec
     folder: Path
@@ -48,7 +48,7 @@ class Copy:
         return f"http://127.0.0.1:{self.port}"
 
     async def until_ready(self, client: aiohttp.ClientSession, seconds: float) -> None:
-        """Raises StartError when it ends, or answers no ping in time."""
+        """Wait until the container answers a ping. Raises StartError if it ends, or is too slow."""
         try:
             async with asyncio.timeout(seconds):
                 while not await self._answers(client):
@@ -61,12 +61,12 @@ class Copy:
             ) from None
 
     async def put_adapter(self, client: aiohttp.ClientSession, name: str, files: Path) -> None:
-        """Registers the files under `name`, or has them take the place of what it stands for.
+        """Register the files under `name`, or replace the adapter of that name.
 
-        They lie in a new folder each time: the container may read the old ones until it has the new.
+        Each version gets a new folder: the container may read the old one until it has the new.
 
         Raises:
-            AdapterRefused: in the container's words.
+            AdapterRefused: with the container's text.
         """
         self._sources += 1
         place = self.folder / "adapters" / f"{name}.{self._sources}"
@@ -79,14 +79,14 @@ class Copy:
                 shutil.rmtree(other, ignore_errors=True)
 
     async def drop_adapter(self, client: aiohttp.ClientSession, name: str) -> None:
-        """Unregisters it; one that is not there is gone already."""
+        """Unregister an adapter; an unknown one is ignored."""
         with contextlib.suppress(AdapterRefused):
             await self._demand(client, "DELETE", f"/adapters/{name}", {})
         for place in (self.folder / "adapters").glob(f"{name}.*"):
             shutil.rmtree(place, ignore_errors=True)
 
     async def stop(self, *, drain: bool = True) -> None:
-        """Ends the process, and with `drain` not before its invocations have; then removes its folder."""
+        """End the process, with `drain` after its invocations, and remove its folder."""
         self.ready = False
         if drain:
             with contextlib.suppress(TimeoutError):
@@ -103,7 +103,7 @@ class Copy:
         return await self._ask(client, "GET", "/ping", {}) == 200
 
     async def _ask(self, client: aiohttp.ClientSession, method: str, path: str, query: dict[str, str]) -> int:
-        """The status; 0 when nobody answers."""
+        """Return the status of a request; 0 without an answer."""
         try:
             async with client.request(method, self.url + path, params=query) as answer:
                 return answer.status
@@ -136,11 +136,11 @@ async def launch(
     environment: Mapping[str, str],
     images: Mapping[str, tuple[str, ...]],
 ) -> Copy:
-    """Starts the process in `folder`, which is made; it need not serve yet.
+    """Start the process in the new folder `folder`; it may not serve yet.
 
     Args:
         preloaded: a folder of adapters that came with the model; None for none.
-        environment: what every container gets beside its own.
+        environment: variables for every container, in addition to its own.
     """
     places = Places(model, folder / "adapters", folder / "cache")
     places.adapters.mkdir(parents=True)
@@ -152,7 +152,7 @@ async def launch(
     variables = ours | dict(environment) | dict(spec.environment) | {"SAGEMAKER_BIND_TO_PORT": str(port)}
     tether = [sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()), *words]
     with (folder / "log").open("wb") as log:
-        # A session of its own: a terminal's Ctrl-C reaches the server, which ends its copies in order.
+        # A new session, so that Ctrl-C reaches only the server, which ends its copies in order.
         process = await asyncio.create_subprocess_exec(
             *tether, stdout=log, stderr=log, env=variables, start_new_session=True
         )
@@ -160,7 +160,7 @@ async def launch(
 
 
 _NOT_PASSED_ON: Final = frozenset({"GRAFTWORK_FLEET_TOKEN", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"})
-"""SageMaker sends containers no token, and they find S3 by what they are given."""
+"""Variables that containers do not inherit: SageMaker sets no token, and S3 has its own variable."""
 
 
 def _free_port() -> int:

@@ -1,9 +1,9 @@
-"""Why a container does not serve.
+"""Reasons why a container does not serve.
 
 CopyError                the text becomes a FailureReason
-├── ArtifactError        its artifact cannot be had
+├── ArtifactError        its artifact cannot be fetched
 ├── StartError           it ended, or did not answer /ping in time
-└── AdapterRefused       it does not take an adapter
+└── AdapterRefused       it refused an adapter
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The copies of one component: how many there are, which adapters they hold, which takes the next request."""
+"""The copies of one component: their number, their adapters, and the choice of a copy for a request."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What all fleets share.
+    """The host's resources that all fleets share.
 
     Attributes:
-        client: calls containers.
-        environment: what each container gets beside its own.
-        fault: why the next copy of a component must not start; "" lets it.
+        client: HTTP client for containers.
+        environment: variables for every container, in addition to its own.
+        fault: returns the reason why a component's next copy must not start, or "".
     """
 
     folder: Path
@@ -41,12 +41,12 @@ class Host:
 
 @dataclass(slots=True)
 class Fleet:
-    """Copies of the component `name`.
+    """The copies of the component `name`.
 
     Attributes:
         lost: called with a copy whose process has ended by itself.
-        copies: in the order of their start; those that serve are `ready`.
-        adapters: files by the name under which the containers have them.
+        copies: in the order of their start; serving ones are `ready`.
+        adapters: files by adapter name in the containers.
     """
 
     host: Host
@@ -65,17 +65,17 @@ class Fleet:
         return [copy for copy in self.copies if copy.ready]
 
     def target(self, adapter: str = "") -> Target | None:
-        """The copy with the fewest outstanding requests; None when none serves."""
+        """Return the copy with the fewest outstanding requests; None if none serves."""
         if not self.serving:
             return None
         copy = min(self.serving, key=lambda item: item.load.outstanding)
         return Target.of(copy.url, copy.load, adapter)
 
     async def start(self, spec: ContainerSpec, seconds: float) -> Copy:
-        """One more copy, which serves once this returns.
+        """Start a copy, and wait until it serves.
 
         Raises:
-            CopyError: it does not come to serve; nothing of it is left.
+            CopyError: it does not start; its process and folder are removed.
         """
         if reason := self.host.fault(self.name):
             raise StartError(reason)
@@ -96,14 +96,14 @@ class Fleet:
                     try:
                         await copy.put_adapter(self.host.client, name, files)
                     except AdapterRefused as error:
-                        # One adapter that this copy does not take must not cost the base its copy.
+                        # An adapter that this copy refuses must not cost the base its copy.
                         log.warning(
                             "%s: adapter %s is not in copy %d: %s", self.name, name, copy.number, error
                         )
                 copy.ready = True
                 self.copies.append(copy)
         except BaseException:
-            # Also when the component is deleted meanwhile: the process is ours until it has ended.
+            # Shielded, so that the process ends even if the component is deleted meanwhile.
             await asyncio.shield(copy.stop(drain=False))
             raise
         watch = asyncio.create_task(self._watch(copy))
@@ -112,7 +112,7 @@ class Fleet:
         return copy
 
     async def stop(self, copies: list[Copy], *, drain: bool = True) -> None:
-        """Takes them out of service at once, and ends them when they are idle."""
+        """Take copies out of service at once, and end them when they are idle."""
         for copy in copies:
             copy.ready = False
             if copy in self.copies:
@@ -120,10 +120,10 @@ class Fleet:
         await asyncio.gather(*(copy.stop(drain=drain) for copy in copies))
 
     async def put_adapter(self, name: str, files: Path) -> None:
-        """In every copy; copies that start later get it too.
+        """Load an adapter in every copy, and in copies that start later.
 
         Raises:
-            AdapterRefused: by one of them; then none has it under this name that had it not.
+            AdapterRefused: a copy refused it; the adapter is then removed, or the old one restored.
         """
         async with self._adapting:
             old = self.adapters.get(name)
@@ -145,12 +145,12 @@ class Fleet:
             await self._restore(name)
 
     def read_anew(self) -> None:
-        """Copies that start from now on get what lies at the artifact's place now."""
+        """Have new copies fetch the artifact again."""
         self._old_models += self._models.values()
         self._models = {}
 
     async def close(self) -> None:
-        """Ends all copies, idle or not, and removes what was fetched for them."""
+        """End all copies, idle or not, and remove their fetched files."""
         await self.stop(list(self.copies), drain=False)
         self.read_anew()
         for model in self._old_models:
@@ -166,7 +166,7 @@ class Fleet:
                 await copy.put_adapter(self.host.client, name, files)
 
     async def _model(self, spec: ContainerSpec) -> Model:
-        """Fetched once for all copies of the same specification, also when they start together."""
+        """Fetch a specification's model once for all copies, even if they start together."""
         async with self._fetching:
             key = repr(spec)
             if key not in self._models:
@@ -183,4 +183,4 @@ class Fleet:
 
 
 _numbers = itertools.count(1)
-"""Of folders: two copies of a component never share one."""
+"""Numbers of folders: two copies of a component never share one."""

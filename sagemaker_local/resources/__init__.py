@@ -1,1 +1,1 @@
-"""What SageMaker's control plane keeps: models, endpoints, inference components, jobs, tags."""
+"""Resources of SageMaker's control plane: models, endpoints, inference components, jobs, tags."""

@@ -1,4 +1,4 @@
-"""The life of an adapter inference component: its files go to every copy of its base, by LMI's API."""
+"""The life cycle of an adapter inference component, whose files go to every copy of its base by LMI's API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sagemaker_local.resources.store import Region
 
 @dataclass(slots=True)
 class AdapterComponent:
-    """An adapter over `fleet`, which is its base's."""
+    """An adapter component; `fleet` is its base's."""
 
     region: Region
     record: ComponentRecord
@@ -32,7 +32,7 @@ class AdapterComponent:
             self.region.touch(self.record, "Failed" if reason else "InService", reason)
 
     async def replace(self, spec: dict[str, Any]) -> None:
-        """Updating -> InService with the new files; or with the old ones, and the reason."""
+        """Updating -> InService with the new files, or with the old ones and the reason."""
         async with self._turn:
             await self.region.clock.sleep(self.region.config.durations.component)
             reason = await self._load(spec)
@@ -42,14 +42,14 @@ class AdapterComponent:
             self.region.touch(self.record, "InService" if served else "Failed", reason)
 
     async def close(self, *, drain: bool) -> None:
-        """Unloads it. Requests that run keep it."""
+        """Unload the adapter. Running requests keep it."""
         if drain:
             await self.fleet.drop_adapter(self.record.name)
         if self._files is not None:
             await asyncio.to_thread(shutil.rmtree, self._files, True)
 
     async def _load(self, spec: dict[str, Any]) -> str:
-        """ "" or why it is not loaded."""
+        """Load the adapter; return "" or the reason why it is not loaded."""
         try:
             files = await self.fleet.host.artifacts.fetch(spec["Container"]["ArtifactUrl"])
             await self.fleet.put_adapter(self.record.name, files)

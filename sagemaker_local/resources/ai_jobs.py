@@ -1,7 +1,7 @@
 """AI workload configurations, benchmark jobs and recommendation jobs: states and records.
 
-Nothing is measured: a benchmark that completes writes what it was asked for below its output location, and a
-recommendation names the instance types that it was asked about.
+Nothing is measured: a completed benchmark writes its request to the output location, and a recommendation
+repeats the requested instance types.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sagemaker_local.resources.store import Region, is_taken, tags
 R = TypeVar("R", bound=Record)
 _ENDED: Final = frozenset({"Completed", "Failed", "Stopped"})
 _ANYWHERE: Final = "ml.g5.12xlarge"
-"""What a recommendation names where nobody says which instance types to look at."""
+"""The recommended instance type if the request names none."""
 
 
 class WorkloadConfigs:
-    """CreateAIWorkloadConfig and its kin."""
+    """CreateAIWorkloadConfig and related operations."""
 
     def __init__(self, region: Region) -> None:
         self._region, self._configs = region, region.store.workloads
@@ -52,7 +52,7 @@ class WorkloadConfigs:
         return {"AIWorkloadConfigArn": arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = _found(self._configs, request["AIWorkloadConfigName"], "AI workload config")
+        record = _require(self._configs, request["AIWorkloadConfigName"], "AI workload config")
         return {**record.spec, "AIWorkloadConfigArn": record.arn, "CreationTime": record.created}
 
     async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class WorkloadConfigs:
         return {"AIWorkloadConfigs": shown, **more}
 
     async def delete(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = _found(self._configs, request["AIWorkloadConfigName"], "AI workload config")
+        record = _require(self._configs, request["AIWorkloadConfigName"], "AI workload config")
         del self._configs[record.name]
         self._region.changed()
         return {"AIWorkloadConfigArn": record.arn}
@@ -76,7 +76,7 @@ class WorkloadConfigs:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Words of one kind of job: `noun` as in AIBenchmarkJobName, `path` as in its ARN."""
+    """Names of one kind of job: `noun` as in AIBenchmarkJobName, `path` as in its ARN."""
 
     noun: str
     path: str
@@ -88,10 +88,10 @@ RECOMMENDATION: Final = _Kind("AIRecommendationJob", "ai-recommendation-job", "A
 
 
 class AIJobs:
-    """One kind: InProgress, then Completed or Failed; Stopping, Stopped."""
+    """Jobs of one kind: InProgress, then Completed or Failed; Stopping, Stopped."""
 
     def __init__(self, region: Region, kind: _Kind, s3: Callable[[], Any]) -> None:
-        """`s3` makes a boto3 client; it is called in a thread."""
+        """`s3` creates a boto3 client; it is called in a thread."""
         self._region, self._kind, self._s3 = region, kind, s3
         store = region.store
         self._jobs = store.benchmarks if kind is BENCHMARK else store.recommendations
@@ -114,7 +114,7 @@ class AIJobs:
         if is_taken(self._jobs, arn):
             raise ResourceInUse(f"{self._kind.noun} {name} already exists.")
         workload = request["AIWorkloadConfigIdentifier"].rpartition("/")[2]
-        _found(self._region.store.workloads, workload, "AI workload config")
+        _require(self._region.store.workloads, workload, "AI workload config")
         target = request.get("BenchmarkTarget", {}).get("Endpoint", {}).get("Identifier", "")
         if target and target.rpartition("/")[2] not in self._region.store.endpoints:
             raise ResourceNotFound(f"Could not find endpoint {target}.")
@@ -170,13 +170,13 @@ class AIJobs:
         return {f"{self._kind.noun}Arn": job.arn}
 
     def revive(self) -> None:
-        """Goes on with jobs that were under way when the server ended."""
+        """Resume the jobs that were running when the server ended."""
         for job in self._jobs.values():
             if job.status not in _ENDED:
                 self._lives[job.name] = self._region.spawn(self._run(job))
 
     def _get(self, request: dict[str, Any]) -> JobRecord:
-        return _found(self._jobs, request[f"{self._kind.noun}Name"], self._kind.noun)
+        return _require(self._jobs, request[f"{self._kind.noun}Name"], self._kind.noun)
 
     async def _run(self, job: JobRecord) -> None:
         await self._region.clock.sleep(self._region.config.durations.job)
@@ -217,8 +217,8 @@ def _recommended(job: JobRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _found(records: Mapping[str, R], name: str, what: str) -> R:
-    """Raises ResourceNotFound."""
+def _require(records: Mapping[str, R], name: str, what: str) -> R:
+    """Return the record. Raises ResourceNotFound."""
     if (record := records.get(name)) is None:
         raise ResourceNotFound(f"Could not find {what} {name}.")
     return record

@@ -1,4 +1,4 @@
-"""CloudWatch alarms as deployments see them: one that goes off while an update bakes rolls it back."""
+"""CloudWatch alarms in deployments: an alarm during an update's bake time rolls the update back."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, Final
 from sagemaker_local.clock import Clock
 
 Call = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""CloudWatch's operations by name, inputs and outputs by botocore's names."""
+"""Calls a CloudWatch operation by name; inputs and outputs have botocore's names."""
 BAKE_STEP: Final = 5.0
-"""Seconds of the clock between two looks at the alarms."""
+"""Seconds of the clock between two checks of the alarms."""
 
 
 class AlarmStates:
-    """CloudWatch is asked only when a deployment names alarms."""
+    """Reads alarm states from CloudWatch, only when a deployment names alarms."""
 
     def __init__(self, clock: Clock, cloudwatch: Call) -> None:
         self._clock, self._cloudwatch = clock, cloudwatch
 
     async def watch(self, deployment: dict[str, Any] | None) -> str:
-        """Bakes an endpoint's blue/green or rolling deployment; "" or the reason to roll it back."""
+        """Bake an endpoint's blue/green or rolling deployment; return "" or the reason to roll it back."""
         policies = deployment or {}
         traffic = policies.get("BlueGreenUpdatePolicy", {}).get("TrafficRoutingConfiguration", {})
         seconds = policies.get("RollingUpdatePolicy", traffic).get("WaitIntervalInSeconds", 0)
         return await self.bake(policies, seconds)
 
     async def bake(self, deployment: dict[str, Any], seconds: float) -> str:
-        """Waits so long, unless an alarm of AutoRollbackConfiguration goes off: then why to roll back."""
+        """Wait for `seconds`; return "", or the reason to roll back if an AutoRollbackConfiguration alarm fires."""
         names = [
             item["AlarmName"] for item in deployment.get("AutoRollbackConfiguration", {}).get("Alarms", [])
         ]
@@ -42,5 +42,5 @@ class AlarmStates:
     async def _ringing(self, names: list[str]) -> list[str]:
         answer = await self._cloudwatch("DescribeAlarms", {"AlarmNames": names})
         found = answer.get("MetricAlarms", [])
-        # moto asked by name heeds no StateValue.
+        # moto ignores StateValue in a request by name.
         return sorted(alarm["AlarmName"] for alarm in found if alarm["StateValue"] == "ALARM")

@@ -1,4 +1,4 @@
-"""The life of a base inference component: its copies are placed, started, replaced, ended."""
+"""The life cycle of a base inference component: its copies are placed, started, replaced and ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRY_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class BaseComponent:
-    """`update` holds the whole life together: one change at a time."""
+    """A base component; a lock allows one change at a time."""
 
     region: Region
     hosting: Hosting
@@ -36,7 +36,7 @@ class BaseComponent:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.fleet = self.hosting.fleet(self.record.name, self._lost)
+        self.fleet = self.hosting.fleet(self.record.name, self._replace_lost)
 
     async def create(self) -> None:
         """Creating -> InService with all its copies, or Failed with the reason and none."""
@@ -48,7 +48,7 @@ class BaseComponent:
             self._settle("Failed" if reason else "InService", reason)
 
     async def scale(self) -> None:
-        """Updating -> InService with as many copies as there is room for; missing ones are tried again."""
+        """Updating -> InService with as many copies as fit; missing ones are retried."""
         async with self._turn:
             await self.region.clock.sleep(self.region.config.durations.component)
             await self._trim(self.record.desired)
@@ -58,7 +58,7 @@ class BaseComponent:
             self.region.spawn(self._retry())
 
     async def roll(self, spec: dict[str, Any], deployment: dict[str, Any] | None) -> None:
-        """Replaces the copies batch by batch; one that does not start, or an alarm, takes it all back."""
+        """Replace the copies batch by batch; a failed start or an alarm rolls the update back."""
         async with self._turn:
             await self.region.clock.sleep(self.region.config.durations.component)
             self.fleet.read_anew()
@@ -75,7 +75,7 @@ class BaseComponent:
             self._settle("InService", reason)
 
     async def close(self, *, drain: bool) -> None:
-        """Ends all copies and gives their room back."""
+        """End all copies and release their instances' capacity."""
         copies = list(self.fleet.copies)
         await self.fleet.stop(copies, drain=drain)
         self._release(copies)
@@ -89,7 +89,7 @@ class BaseComponent:
         policy: dict[str, Any],
         deployment: dict[str, Any],
     ) -> str:
-        """New copies before old ones go, `policy`'s batch at a time; "" or why it stopped."""
+        """Start new copies before old ones end, in the policy's batches; return "" or the reason it stopped."""
         size = _batch(policy.get("MaximumBatchSize", {}), max(desired, 1))
         limit = self.region.clock.now() + policy.get("MaximumExecutionTimeoutInSeconds", math.inf)
         while outgoing:
@@ -105,21 +105,23 @@ class BaseComponent:
         return ""
 
     async def _take_back(self, incoming: list[Copy], policy: dict[str, Any]) -> str:
-        """The old version fills up, the new one's copies go, RollbackMaximumBatchSize at a time; "" or why
-        some of the old are missing."""
+        """Roll back in batches of RollbackMaximumBatchSize: restore old copies while the new ones end.
+
+        Returns "" or the reason why old copies are missing.
+        """
         spec, desired = self.record.spec, self.record.desired
         size = _batch(policy.get("RollbackMaximumBatchSize", {}), max(desired, 1))
         while incoming:
             batch, incoming = incoming[:size], incoming[size:]
             missing = desired - (len(self.fleet.copies) - len(batch) - len(incoming))
-            # First what there is room for beside the new ones, then what takes their room.
+            # Start copies that fit beside the new ones first, then those that need the new ones' capacity.
             await self._add(spec, min(missing, size))
             await self.fleet.stop(batch)
             self._release(batch)
         return await self._fill(spec, desired)
 
     async def _fill(self, spec: dict[str, Any], desired: int) -> str:
-        """Starts what is missing; "" or why some are."""
+        """Start the missing copies; return "" or the reason why some are still missing."""
         return await self._add(spec, desired - len(self.fleet.copies))
 
     async def _add(self, spec: dict[str, Any], count: int) -> str:
@@ -150,7 +152,7 @@ class BaseComponent:
         return ""
 
     async def _trim(self, desired: int) -> None:
-        """The copies with the least to do go first."""
+        """End surplus copies, the least loaded first."""
         surplus = len(self.fleet.copies) - desired
         copies = sorted(self.fleet.copies, key=lambda copy: copy.load.outstanding)[: max(surplus, 0)]
         await self.fleet.stop(copies)
@@ -162,7 +164,7 @@ class BaseComponent:
                 self.hosting.capacity(self.record.endpoint, self.record.variant).release(placed)
         self.record.current = len(self.fleet.serving)
 
-    def _lost(self, copy: Copy) -> None:
+    def _replace_lost(self, copy: Copy) -> None:
         self._release([copy])
         if self.record.status in ("InService", "Updating"):
             self.region.spawn(self.scale())
@@ -177,7 +179,7 @@ class BaseComponent:
         self.region.touch(self.record, status, reason)
 
     def _container(self, spec: dict[str, Any]) -> ContainerSpec:
-        """A specification has a model, or is a container itself."""
+        """Return the container of a specification, from its model or its own container."""
         if (model := spec.get(MODEL)) is not None:
             return container_of(model)
         container = spec["Container"]
@@ -187,7 +189,7 @@ class BaseComponent:
 
 
 def _batch(size: dict[str, Any], copies: int) -> int:
-    """MaximumBatchSize in copies, one at least; without one all at a time."""
+    """Return MaximumBatchSize in copies, at least one; without a size all copies."""
     if not size:
         return copies
     value = int(size["Value"])

@@ -1,4 +1,4 @@
-"""The operations of inference components, bases and adapters."""
+"""The operations of inference components, both bases and adapters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUSY: Final = frozenset({"Creating", "Updating", "Deleting"})
 
 
 class Components:
-    """CreateInferenceComponent and its kin."""
+    """CreateInferenceComponent and related operations."""
 
     def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:
         self._region, self._hosting, self._alarms = region, hosting, alarms
@@ -86,7 +86,7 @@ class Components:
         return {"InferenceComponentArn": arn}
 
     def revive(self, record: ComponentRecord) -> None:
-        """Starts a component's life: a new one's, or again after the server was."""
+        """Start a component's life cycle, when it is created or the server restarts."""
         if record.base:
             adapter = AdapterComponent(self._region, record, self.bases[record.base].fleet)
             self.adapters[record.name] = adapter
@@ -193,7 +193,7 @@ class Components:
         self._region.spawn(self._remove(record, life))
 
     async def close(self) -> None:
-        """Ends all processes; records stay."""
+        """End all processes; records stay."""
         for life in self._lives.values():
             life.cancel()
         await asyncio.gather(*self._lives.values(), return_exceptions=True)
@@ -201,7 +201,7 @@ class Components:
 
     async def _remove(self, record: ComponentRecord, life: asyncio.Task[None] | None) -> None:
         if life is not None:
-            # It may be starting a copy, and ends it before it is over itself.
+            # The task may be starting a copy, and ends that copy before it ends itself.
             await asyncio.gather(life, return_exceptions=True)
         await self._region.clock.sleep(self._region.config.durations.deleting)
         owner = self.adapters.get(record.name) or self.bases[record.name]
@@ -212,7 +212,7 @@ class Components:
         self._region.changed()
 
     def _refuse_over_quota(self, endpoint: EndpointRecord) -> None:
-        """Raises ResourceLimitExceeded; what is being deleted still counts."""
+        """Raise ResourceLimitExceeded if the quota is reached; components being deleted still count."""
         quota = self._region.config.component_quota
         there = sum(item.endpoint == endpoint.name for item in self._components.values())
         if quota is not None and there >= quota:
@@ -233,7 +233,7 @@ class Components:
             try:
                 await life
             except Exception as error:
-                # Nothing may stay Creating or Updating for ever.
+                # A failure must not leave a component Creating or Updating.
                 self._region.touch(record, "Failed", f"The local SageMaker failed: {error!r}")
                 raise
 
@@ -272,7 +272,7 @@ class Components:
         return base
 
     def _fits(self, spec: dict[str, Any], variant: dict[str, Any]) -> None:
-        """Raises ValidationException for a copy that no instance of the type could hold."""
+        """Raise ValidationException for a copy that no instance of the type can hold."""
         kind = variant["InstanceType"]
         size = instances.size(kind, self._region.config.instance_types)
         if not instances.Instance(size).fits(instances.need(spec["ComputeResourceRequirements"])):

@@ -1,4 +1,4 @@
-"""Finds the copy that serves an invocation, and counts what finds none."""
+"""Resolves the copy that serves an invocation, and counts invocations without one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _SERVING = frozenset({"InService", "Updating", "SystemUpdating", "RollingBack"})
 
 
 class Directory:
-    """The control plane's endpoints as the runtime sees them (`state.Resolver`)."""
+    """The control plane's endpoints, for the runtime (`state.Resolver`)."""
 
     def __init__(self, region: Region, hosting: Hosting, components: Components, traffic: Traffic) -> None:
         self._region, self._hosting, self._components, self._traffic = region, hosting, components, traffic
 
     def resolve(self, endpoint: str, component: str | None, variant: str | None) -> Target | None:
-        """Raises ValidationError in SageMaker's words; None for no such endpoint."""
+        """Return the target; None for an unknown endpoint. Raises ValidationError in SageMaker's words."""
         record = self._region.store.endpoints.get(endpoint)
         if record is None or record.status not in _SERVING:
             return None

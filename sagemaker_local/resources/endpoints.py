@@ -1,4 +1,4 @@
-"""Endpoints: their operations and what becomes of them after each."""
+"""Endpoints: their operations and their state changes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BUSY: Final = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"
 
 
 class Endpoints:
-    """CreateEndpoint and its kin.
+    """CreateEndpoint and related operations.
 
-    Creating -> InService | Failed; Updating -> InService, by RollingBack when the new configuration does not
-    come to serve or an alarm of the deployment goes off; Deleting -> gone.
+    Creating -> InService | Failed. Updating -> InService, by RollingBack if the new configuration does not start
+    or an alarm of the deployment fires. Deleting -> removed.
     """
 
     def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:
@@ -74,7 +74,7 @@ class Endpoints:
         if record.pending:
             shown["PendingDeploymentSummary"] = {"EndpointConfigName": record.pending}
         if record.status == "Creating":
-            # Until then there is nothing in production.
+            # Until then nothing is in production.
             del shown["ProductionVariants"]
         return shown
 
@@ -148,7 +148,7 @@ class Endpoints:
         self._region.spawn(self._remove(record))
 
     async def bring_up(self, record: EndpointRecord) -> None:
-        """From Creating to InService, or to Failed with the reason."""
+        """Creating -> InService, or Failed with the reason."""
         await self._region.clock.sleep(self._region.config.durations.endpoint)
         reason = await self._hosting.open(record.name, record.config, record.models, record.desired)
         self._region.touch(record, "Failed" if reason else "InService", reason)
@@ -160,7 +160,7 @@ class Endpoints:
         models: dict[str, dict[str, Any]],
         desired: dict[str, dict[str, float]],
     ) -> None:
-        """The new fleet takes the traffic when all of it serves, and keeps it unless an alarm goes off."""
+        """Switch traffic to the new fleet once all of it serves, and keep it unless an alarm fires."""
         await self._region.clock.sleep(self._region.config.durations.endpoint)
         old = record.config, record.models, record.desired
         reason = await self._hosting.open(record.name, config, models, desired)
@@ -204,7 +204,7 @@ class Endpoints:
     def _refuse_over_quota(
         self, config: dict[str, Any], desired: dict[str, dict[str, float]], mine: EndpointRecord | None
     ) -> None:
-        """Raises ResourceLimitExceeded in SageMaker's words."""
+        """Raise ResourceLimitExceeded in SageMaker's words if a quota is exceeded."""
         quotas = self._region.config.quotas
         others = [item for item in self._endpoints.values() if item is not mine]
         for kind in {variant["InstanceType"] for variant in config["ProductionVariants"]}:

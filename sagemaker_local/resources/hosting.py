@@ -1,4 +1,4 @@
-"""What runs behind endpoints: the instances of each variant, and the fleets of models and components."""
+"""The capacity behind endpoints: instances of each variant, and fleets of models and components."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sagemaker_local.resources.store import Region
 from sagemaker_local.state import Target
 
 DEFAULT_START_SECONDS: Final = 480.0
-"""As long as SageMaker waits for a container that says nothing else."""
+"""SageMaker's default health check timeout of a container."""
 
 
 @dataclass(slots=True)
 class Variant:
-    """A running variant; `fleet` is of the model of a variant that names one."""
+    """A running variant; `fleet` is set if the variant names a model."""
 
     capacity: Capacity
     weight: float
@@ -48,7 +48,7 @@ class Hosting:
         return self._variants[endpoint][variant].capacity
 
     def instances(self, endpoint: str, variant: str) -> tuple[int, int]:
-        """As many as there are now, and as many as were asked for."""
+        """Return the numbers of running and requested instances."""
         running = self._variants.get(endpoint, {}).get(variant)
         return (0, 0) if running is None else (running.capacity.there, len(running.capacity.instances))
 
@@ -59,13 +59,13 @@ class Hosting:
         models: dict[str, dict[str, Any]],
         desired: dict[str, dict[str, float]],
     ) -> str:
-        """Brings an endpoint's variants to a configuration, new copies before old ones go.
+        """Bring an endpoint's variants to a configuration, starting new copies before old ones end.
 
         Args:
-            models: inputs of the models that the variants name.
+            models: inputs of the variants' models.
 
         Returns:
-            "" or why it cannot serve; then everything is as it was.
+            "" or the reason why it cannot serve; then nothing has changed.
         """
         old = self._variants.get(endpoint, {})
         new: dict[str, Variant] = {}
@@ -89,14 +89,14 @@ class Hosting:
         await asyncio.gather(*(self._close(item) for item in self._variants.pop(endpoint, {}).values()))
 
     async def close_all(self) -> None:
-        """Ends the copies of models; components end their own."""
+        """End the copies of models; components end their own."""
         fleets = [
             item.fleet for variants in self._variants.values() for item in variants.values() if item.fleet
         ]
         await asyncio.gather(*(fleet.close() for fleet in fleets))
 
     def model_target(self, endpoint: str, variant: str | None) -> Target | None:
-        """A copy of a variant with a model: the one that is named, or one by weight."""
+        """Return a copy of the named variant, or of one chosen by weight, among variants with a model."""
         variants = {
             name: item
             for name, item in self._variants.get(endpoint, {}).items()
@@ -160,7 +160,7 @@ class Hosting:
 
 
 async def _scale(fleet: Fleet, spec: ContainerSpec, count: int, seconds: float) -> None:
-    """Raises CopyError."""
+    """Start or stop copies to reach `count`. Raises CopyError."""
     missing = count - len(fleet.copies)
     await asyncio.gather(*(fleet.start(spec, seconds) for _ in range(missing)))
     if missing < 0:

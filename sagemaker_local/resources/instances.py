@@ -1,4 +1,4 @@
-"""Sizes of instance types, as AWS publishes them, and what a copy takes of one."""
+"""Sizes of instance types, as AWS publishes them, and the resources that copies take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sagemaker_local.aws_errors import ValidationException
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What an instance has. Memory in MiB, of the host."""
+    """Resources of an instance; memory is the host's, in MiB."""
 
     accelerators: float
     cpus: float
@@ -21,7 +21,7 @@ class Size:
 
 
 Need = Size
-"""What one copy takes: an inference component's ComputeResourceRequirements."""
+"""Resources of one copy: an inference component's ComputeResourceRequirements."""
 
 _GIB: Final = 1024
 _ACCELERATED: Final[Mapping[str, tuple[int, int, float]]] = {
@@ -84,7 +84,7 @@ _ACCELERATED: Final[Mapping[str, tuple[int, int, float]]] = {
     "ml.dl1.24xlarge": (8, 96, 768),
 }
 _ODD: Final[Mapping[str, tuple[int, int, float]]] = {
-    # Types without accelerators that do not follow the ratio of their family.
+    # Types without accelerators that differ from their family's ratio.
     "ml.t2.medium": (0, 2, 4),
     "ml.t2.large": (0, 2, 8),
     "ml.t2.xlarge": (0, 4, 16),
@@ -101,7 +101,7 @@ _REGULAR: Final = re.compile(r"ml\.([cmr])\d[a-z]*\.(?:(medium|large|xlarge)|(\d
 
 
 def size(name: str, further: Mapping[str, Mapping[str, float]]) -> Size:
-    """Raises ValidationException for a type whose size neither `further` nor AWS's tables tell."""
+    """Return a type's size. Raises ValidationException if neither `further` nor AWS's tables have it."""
     if name in further:
         return Size(**further[name])
     if (known := _ACCELERATED.get(name) or _ODD.get(name)) is not None:
@@ -118,7 +118,7 @@ def size(name: str, further: Mapping[str, Mapping[str, float]]) -> Size:
 
 
 def need(requirements: Mapping[str, Any]) -> Need:
-    """ComputeResourceRequirements; without a number of CPU cores a copy takes what is left."""
+    """Parse ComputeResourceRequirements; without a number of CPU cores a copy shares what is left."""
     return Need(
         requirements.get("NumberOfAcceleratorDevicesRequired", 0.0),
         requirements.get("NumberOfCpuCoresRequired", 0.0),
@@ -128,7 +128,7 @@ def need(requirements: Mapping[str, Any]) -> Need:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One machine of a variant, and what is placed on it; `coming` ends when it is there (None: it is)."""
+    """One instance of a variant with its placed copies; `coming` resolves once it runs (None: it runs)."""
 
     size: Size
     held: list[tuple[str, Need]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Optimization jobs: states and records, and a result: the source's files as they are, no weight changed."""
+"""Optimization jobs: states and records, and a result that is an unchanged copy of the source."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ _SPECIFIC: Final = ("DeploymentInstanceType", "MaxInstanceCount")
 
 
 class OptimizationJobs:
-    """CreateOptimizationJob and its kin: STARTING, INPROGRESS, COMPLETED or FAILED; STOPPING, STOPPED."""
+    """CreateOptimizationJob and related operations.
+
+    States: STARTING, INPROGRESS, COMPLETED or FAILED; STOPPING, STOPPED.
+    """
 
     def __init__(self, region: Region, s3: Callable[[], Any]) -> None:
-        """`s3` makes a boto3 client; it is called in a thread."""
+        """`s3` creates a boto3 client; it is called in a thread."""
         self._region, self._jobs, self._s3 = region, region.store.jobs, s3
         self._lives: dict[str, asyncio.Task[None]] = {}
 
@@ -111,7 +114,7 @@ class OptimizationJobs:
         self._region.changed()
 
     def revive(self) -> None:
-        """Goes on with jobs that were under way when the server ended."""
+        """Resume the jobs that were running when the server ended."""
         for job in self._jobs.values():
             if job.status not in _ENDED:
                 self._live(job)
@@ -149,7 +152,7 @@ class OptimizationJobs:
 
 
 def _source(spec: dict[str, Any], models: Mapping[str, Record]) -> str:
-    """Where the weights lie, "" where nothing says so."""
+    """Return the weights' location; "" if the specification has none."""
     named = spec["ModelSource"].get("SageMakerModel", {}).get("ModelName")
     if named is None:
         return str(spec["ModelSource"]["S3"].get("S3Uri", ""))
@@ -168,7 +171,7 @@ def _times(job: JobRecord) -> dict[str, float]:
 
 
 def _check(request: dict[str, Any]) -> None:
-    """Raises ValidationException for what the service refuses together."""
+    """Raise ValidationException for combinations that the service refuses."""
     configs = request["OptimizationConfigs"]
     kinds = [name for config in configs for name in config]
     if not kinds or len(set(kinds)) < len(kinds):

@@ -1,4 +1,4 @@
-"""The List operations: filters, order and pages, as all of SageMaker's have them."""
+"""Filters, order and pagination of SageMaker's List operations."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _KEYS: Final[Mapping[str, Callable[[Record], Any]]] = {
 def page(
     records: Iterable[Record], request: Mapping[str, Any], *, default_page: int = DEFAULT_PAGE
 ) -> tuple[list[Any], dict[str, str]]:
-    """The records that `request` asks for, and its NextToken if there are more.
+    """Return the matching records of a page, and NextToken if there are more.
 
     Raises:
-        ValidationException: the token is none of ours.
+        ValidationException: the token is invalid.
     """
     found = [item for item in records if _fits(item, request)]
     key = _KEYS[request.get("SortBy", "CreationTime")]
@@ -36,7 +36,7 @@ def page(
 def window(
     items: list[Any], request: Mapping[str, Any], default_page: int = DEFAULT_PAGE
 ) -> tuple[list[Any], dict[str, str]]:
-    """A page of `items`, and its NextToken if there are more. Raises ValidationException."""
+    """Return a page of `items`, and NextToken if there are more. Raises ValidationException."""
     first, size = _offset(request.get("NextToken")), request.get("MaxResults", default_page)
     more = {"NextToken": _token(first + size)} if first + size < len(items) else {}
     return items[first : first + size], more

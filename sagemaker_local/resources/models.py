@@ -1,4 +1,4 @@
-"""Models and endpoint configurations: what is only written down."""
+"""Models and endpoint configurations, which are records only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sagemaker_local.resources.store import Region, found, refuse_existing, tags
 
 
 class Models:
-    """CreateModel and its kin."""
+    """CreateModel and related operations."""
 
     def __init__(self, region: Region) -> None:
         self._region, self._models = region, region.store.models
@@ -58,7 +58,7 @@ class Models:
         return {"Models": shown, **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        """Deletes the entry alone: endpoints and components keep what they were created from."""
+        """Delete only the record: endpoints and components keep a copy of their model."""
         del self._models[self._get(request["ModelName"]).name]
         self._region.changed()
 
@@ -67,7 +67,7 @@ class Models:
 
 
 class EndpointConfigs:
-    """CreateEndpointConfig and its kin."""
+    """CreateEndpointConfig and related operations."""
 
     def __init__(self, region: Region) -> None:
         self._region, self._configs = region, region.store.configs
@@ -132,7 +132,7 @@ class EndpointConfigs:
 
 
 def refuse_repeated(variants: Sequence[str]) -> None:
-    """Raises ValidationException when a variant's name stands twice in a request."""
+    """Raise ValidationException if a variant's name occurs twice in a request."""
     for name in variants:
         if variants.count(name) > 1:
             raise ValidationException(f'The variant name "{name}" was non-unique within the request.')
@@ -145,7 +145,7 @@ def models_of(config: dict[str, Any], region: Region) -> dict[str, dict[str, Any
 
 
 def container_of(model: dict[str, Any]) -> ContainerSpec:
-    """Return what copies of a model are started from, by CreateModel's input.
+    """Return the container specification of a model, by CreateModel's input.
 
     Raises:
         ValidationException: the model is a pipeline of containers.

@@ -1,4 +1,4 @@
-"""Which instance of a variant a copy goes to, and how many instances there are."""
+"""Places copies on a variant's instances, and scales the number of instances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ROOM = (
 
 
 class NoRoom(Exception):
-    """No instance has room, and there may be no further one."""
+    """No instance has room, and no further one is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,40 +29,40 @@ class Placed:
 class Capacity:
     """The instances of one variant.
 
-    With managed instance scaling there are `low` to `high` of them: one more when a copy finds no room, one
-    fewer when none is on it. Without, there are `low`.
+    With managed instance scaling there are `low` to `high` of them: an instance is added when a copy finds no room,
+    and removed when it is empty. Without it, there are `low`.
     """
 
     def __init__(
         self, size: Size, low: int, high: int, grow: Callable[[], Coroutine[None, None, None]]
     ) -> None:
-        """`grow` ends when an instance that was asked for is there."""
+        """`grow` returns once a requested instance runs."""
         self._size, self._grow = size, grow
         self.low, self.high = low, high
         self.instances: list[Instance] = []
 
     def resize(self, low: int, high: int) -> None:
-        """Fills up to `low` at once; what is over `high` goes when nothing is on it any more."""
+        """Add instances up to `low` at once; those above `high` end when they are empty."""
         self.low, self.high = low, high
         while len(self.instances) < low:
             self.instances.append(Instance(self._size))
         self.release_idle()
 
     async def place(self, component: str, wanted: Need, strategy: str) -> Placed:
-        """Holds room for one copy. Raises NoRoom."""
+        """Reserve room for one copy, and wait for its instance. Raises NoRoom."""
         if not Instance(self._size).fits(wanted):
             raise NoRoom(NO_ROOM)
         if (instance := self._choose(component, wanted, strategy)) is None:
             if len(self.instances) >= self.high:
                 raise NoRoom(NO_ROOM)
-            # Asked for before it is there, so that two copies do not go over `high` together.
+            # The instance is counted before it runs, so that two copies do not exceed `high` together.
             instance = Instance(self._size, coming=asyncio.ensure_future(self._grow()))
             self.instances.append(instance)
         instance.held.append((component, wanted))
         placed = Placed(instance, component, wanted)
         if instance.coming is not None:
             try:
-                # Whoever gives up leaves it to the others that wait for it.
+                # Shielded: a cancelled copy must not cancel the instance for others that wait for it.
                 await asyncio.shield(instance.coming)
             except BaseException:
                 self.release(placed)
@@ -71,7 +71,7 @@ class Capacity:
 
     @property
     def there(self) -> int:
-        """How many instances serve: those that were asked for, and are not there yet, do not."""
+        """Number of running instances, without those that are still starting."""
         return sum(instance.is_there for instance in self.instances)
 
     def release(self, placed: Placed) -> None:

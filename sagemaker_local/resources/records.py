@@ -1,4 +1,4 @@
-"""What the control plane remembers of each resource; plain values, so that a file can hold them."""
+"""Records of the control plane's resources: plain values, so that a file can hold them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class Record:
-    """Any resource.
+    """The record of any resource.
 
     Attributes:
         spec: the input of the operation that created or last updated it, without its tags.
-        status: SageMaker's word.
+        status: SageMaker's status.
         failure: FailureReason; "" for none.
     """
 
@@ -28,7 +28,7 @@ class Record:
 
 @dataclass(slots=True)
 class EndpointRecord(Record):
-    """An endpoint. It keeps what it was created from: configuration and models may be deleted meanwhile.
+    """An endpoint, with copies of its configuration and models, which may be deleted meanwhile.
 
     Attributes:
         config: the endpoint configuration's input.
@@ -60,7 +60,7 @@ class ComponentRecord(Record):
 
 @dataclass(slots=True)
 class JobRecord(Record):
-    """A job; `source` is where an optimization job's weights lie, also once its model is deleted."""
+    """A job; `source` is the location of an optimization job's weights, kept if its model is deleted."""
 
     source: str = ""
     started: float | None = None

@@ -1,4 +1,4 @@
-"""InferenceComponentSpecification: what one must have, how an update changes it, how it is shown."""
+"""InferenceComponentSpecification: validation, updates and summaries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.store import Region, found
 
 MODEL: Final = "Model"
-"""Of a base's specification here: CreateModel's input, since the model may be deleted meanwhile."""
+"""Key of a base's specification with its model: CreateModel's input, since the model may be deleted."""
 _ADAPTER_MEMBERS: Final = frozenset({"BaseInferenceComponentName", "Container"})
 
 
 def chosen(request: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
-    """Specification, or of Specifications the one for the variant's instance type.
+    """Return Specification, or the member of Specifications for the variant's instance type.
 
     Raises:
         ValidationException: both or neither are given, or none is for that type.
@@ -30,10 +30,10 @@ def chosen(request: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
 
 
 def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
-    """Return the specification with its model's input beside the model's name.
+    """Return the specification with its model's input added.
 
     Raises:
-        ValidationException: it does not say what runs and what that needs, or there is no such model.
+        ValidationException: it lacks a container or resources, or the model does not exist.
     """
     container = spec.get("Container", {})
     if ("ModelName" in spec) == ("Image" in container):
@@ -53,7 +53,7 @@ def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
 
 
 def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises ValidationException unless it is a base's name and an artifact, and nothing else."""
+    """Raise ValidationException unless it has exactly a base's name and an artifact."""
     spec = dict(request["Specification"])
     if others := sorted(set(spec) - _ADAPTER_MEMBERS):
         raise ValidationException(f"An adapter inference component takes no {', '.join(others)}.")
@@ -68,7 +68,7 @@ def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """An update's specification: what it leaves out stays, but a model and an image exclude each other."""
+    """Apply an update to a specification; omitted members stay, but a model and an image exclude each other."""
     kept = dict(old)
     if "ModelName" in new:
         kept.pop("Container", None)
@@ -81,7 +81,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def specification_summary(record: ComponentRecord) -> dict[str, Any]:
-    """InferenceComponentSpecificationSummary."""
+    """Return the InferenceComponentSpecificationSummary."""
     spec = dict(record.spec)
     model = spec.pop(MODEL, None)
     if "Container" in spec:

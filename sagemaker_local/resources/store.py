@@ -1,4 +1,4 @@
-"""All records, in memory and, where there is a file, there too."""
+"""All records, in memory and, if configured, in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(slots=True)
 class Store:
-    """Records by name, one dictionary a kind."""
+    """Records by name, with one dictionary per kind."""
 
     models: dict[str, Record] = field(default_factory=dict)
     configs: dict[str, Record] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class Store:
     benchmarks: dict[str, JobRecord] = field(default_factory=dict)
     recommendations: dict[str, JobRecord] = field(default_factory=dict)
     scaling: dict[str, Any] = field(default_factory=dict)
-    """What Application Auto Scaling keeps, by kind."""
+    """Application Auto Scaling's records, by kind."""
 
     def all(self) -> Iterator[Record]:
         for name in _KINDS:
             yield from getattr(self, name).values()
 
     def save(self, path: Path) -> None:
-        """Replaces the file as a whole, so that a crash leaves the old or the new."""
+        """Replace the file atomically, so that a crash leaves the old or the new one."""
         text = json.dumps({name: getattr(self, name) for name in self.__slots__}, default=asdict)
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(path.name + ".new")
@@ -50,7 +50,7 @@ class Store:
 
     @classmethod
     def load(cls, path: Path) -> Store:
-        """Raises ValueError, KeyError, TypeError or OSError for a file that is not ours."""
+        """Load a file. Raises ValueError, KeyError, TypeError or OSError if it is invalid."""
         values = json.loads(path.read_text())
         kinds = {name: kind for name, kind in _KINDS.items() if name in values}
         records: dict[str, Any] = {
@@ -72,7 +72,7 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
 
 
 class Region:
-    """One account's region: what every operation of the control plane shares."""
+    """One account's region, which all control plane operations share."""
 
     def __init__(self, config: Config, clock: Clock, store: Store) -> None:
         self.config, self.clock, self.store = config, clock, store
@@ -82,24 +82,24 @@ class Region:
         return f"arn:aws:sagemaker:{self.config.region}:{ACCOUNT_ID}:{kind}/{name.lower()}"
 
     def changed(self) -> None:
-        """To be called once records differ from what the file has."""
+        """Save the records; call it after each change."""
         if self.config.state_file is not None:
             self.store.save(self.config.state_file)
 
     def touch(self, record: Record, status: str, failure: str = "") -> None:
-        """Moves a resource to another state."""
+        """Change a resource's status."""
         record.status, record.failure, record.modified = status, failure[:1024], self.clock.now()
         self.changed()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs on after the operation that began it has answered."""
+        """Run a coroutine that outlives the operation that started it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def close(self) -> None:
-        """Ends what still runs."""
+        """Cancel the running tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -112,7 +112,7 @@ class Region:
 
 
 def found(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
-    """Raises ValidationException, which is how SageMaker says that there is none."""
+    """Return a record. Raises ValidationException, SageMaker's error for a missing resource."""
     record = records.get(name)
     if record is None:
         raise ValidationException(f'Could not find {what} "{arn}".')
@@ -120,7 +120,7 @@ def found(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
 
 
 def found_job(records: Mapping[str, JobRecord], name: str) -> JobRecord:
-    """Raises ResourceNotFound."""
+    """Return a job's record. Raises ResourceNotFound."""
     if (record := records.get(name)) is None:
         raise ResourceNotFound(f"Could not find optimization job {name}.")
     return record
@@ -132,13 +132,13 @@ def is_taken(records: Mapping[str, Record], arn: str) -> bool:
 
 
 def refuse_existing(records: Mapping[str, Record], what: str, arn: str) -> None:
-    """Raises ValidationException."""
+    """Raise ValidationException if a resource has the ARN."""
     if is_taken(records, arn):
         raise ValidationException(f'Cannot create already existing {what} "{arn}".')
 
 
 def tags(request: dict[str, Any]) -> dict[str, str]:
-    """Takes the tags out of an input. Raises ValidationException when a key stands twice."""
+    """Remove and return an input's tags. Raises ValidationException if a key occurs twice."""
     given = request.pop("Tags", [])
     by_key = {tag["Key"]: tag["Value"] for tag in given}
     if len(by_key) < len(given):

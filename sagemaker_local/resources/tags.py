@@ -30,10 +30,10 @@ class Tags:
             raise ValidationException(f"A resource has at most {MAX_TAGS} tags.")
         record.tags = tags
         self._region.changed()
-        return {"Tags": _shown(tags)}
+        return {"Tags": _tag_list(tags)}
 
     async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
-        tags, more = window(_shown(self._get(request["ResourceArn"]).tags), request, MAX_TAGS)
+        tags, more = window(_tag_list(self._get(request["ResourceArn"]).tags), request, MAX_TAGS)
         return {"Tags": tags, **more}
 
     async def delete(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Tags:
         return {}
 
     def _get(self, arn: str) -> Record:
-        """Return the resource, also by an ARN that a script built from the name as it was given.
+        """Return the resource; its ARN may contain the name in its original case.
 
         Raises:
             ValidationException: no resource has the ARN.
@@ -55,5 +55,5 @@ class Tags:
         raise ValidationException(f'Could not find resource "{arn}".')
 
 
-def _shown(tags: dict[str, str]) -> list[dict[str, str]]:
+def _tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]

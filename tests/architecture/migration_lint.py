@@ -33,7 +33,7 @@ from django_migration_linter import MigrationLinter
 
 
 def faults(migration: Migration) -> Iterator[str]:
-    """What of a migration an older server would stumble over."""
+    """Yield each operation of a migration that would break servers of the previous release."""
     made = {operation.name_lower for operation in migration.operations if isinstance(operation, CreateModel)}
     for operation in migration.operations:
         match operation:
@@ -52,7 +52,7 @@ def faults(migration: Migration) -> Iterator[str]:
 
 
 def _is_needed(field: Any) -> bool:
-    """Whether a row without a value for the new column is refused."""
+    """Return True if the database refuses a row without a value for the new column."""
     return not (field.null or field.many_to_many or field.db_default is not NOT_PROVIDED)
 
 

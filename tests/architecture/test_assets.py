@@ -19,7 +19,7 @@ CONSOLE = ROOT / "static" / "console"
 
 
 def resolved(packages: dict[str, Any], place: str, name: str) -> bool:
-    """Whether `name`, as the package at `place` requires it, is in the lock file, as Node looks for it."""
+    """Return True if Node finds package `name`, required by the package at `place`, in the lock file."""
     while True:
         if f"{place}/node_modules/{name}".lstrip("/") in packages:
             return True

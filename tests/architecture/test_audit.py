@@ -1,4 +1,4 @@
-"""Whoever writes to the database records it in the audit log, or stands here with the reason why not."""
+"""Every function that writes to the database records it in the audit log, or is listed with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents name exists: files, functions, links."""
+"""Files, functions and links that the documents name exist."""
 
 from __future__ import annotations
 

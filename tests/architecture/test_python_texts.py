@@ -1,4 +1,4 @@
-"""Texts that views and forms hold for people can be translated: each stands in a call of gettext."""
+"""Every text for people in views and forms is translatable: it is an argument of gettext."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def routes(patterns: list[URLPattern | URLResolver]) -> Routes:
 
 
 def faults(name: str, view: Any) -> list[str]:
-    """What the view lacks."""
+    """List the conventions that a view breaks."""
     found = []
     if hasattr(view, "get") and name not in REPORTS:
         listed = issubclass(view, generics.ListAPIView) and issubclass(view.pagination_class, CursorPages)

@@ -41,8 +41,8 @@ _SPOKEN = re.compile(r'\b(?:aria-label|title|placeholder|alt)="([^"]*)"')
 
 
 def untranslated(text: str) -> list[str]:
-    """Texts outside of `{% translate %}` and `{% blocktranslate %}`: of attributes two words and more, for an
-    example of what to enter is one; of what is read each word."""
+    """Return texts outside of `{% translate %}` and `{% blocktranslate %}`. One word in an attribute is
+    allowed, since it may be an example value; in visible text every word counts."""
     text = _CODE.sub("\0", _SILENT.sub("", _TRANSLATED.sub("", text)))
     read = re.split(r"[\n\0]", html.unescape(re.sub(r"<[^>]*>", "\n", text)))
     texts = [said.strip() for said in [*_SPOKEN.findall(text), *read]]
@@ -82,7 +82,7 @@ def test_a_mail_is_ready_for_translation(path: Path) -> None:
 
 
 def unmarked_words(mail: str) -> list[str]:
-    """What a mail says outside of what `makemessages` finds, to the last word."""
+    """Return the words of a mail that `makemessages` does not extract."""
     return re.findall(r"\w{2,}", _CODE.sub(" ", _TRANSLATED.sub(" ", mail)))
 
 

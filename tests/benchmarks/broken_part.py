@@ -22,7 +22,7 @@ def _dies(bench: Bench) -> Row:
     os._exit(7)
 
 
-def _tells(bench: Bench) -> Row:
+def _reports(bench: Bench) -> Row:
     return {"passed": True, "variable": os.environ.get("SOME_VARIABLE"), "pid": os.getpid()}
 
 
@@ -31,9 +31,9 @@ def tasks(quick: bool, device: str) -> list[Task]:
         Task("raises", {"op": "none"}, _raises),
         Task("hangs", {"op": "none"}, _hangs, limit_s=1.0),
         Task("dies", {"op": "none"}, _dies),
-        Task("first", {"op": "none"}, _tells),
-        Task("second", {"op": "none"}, _tells),
-        Task("other", {"op": "none"}, _tells, environment={"SOME_VARIABLE": "set"}),
+        Task("first", {"op": "none"}, _reports),
+        Task("second", {"op": "none"}, _reports),
+        Task("other", {"op": "none"}, _reports, environment={"SOME_VARIABLE": "set"}),
     ]
 
 

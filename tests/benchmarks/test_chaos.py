@@ -30,7 +30,7 @@ def test_every_stream_that_was_seen_is_billed_once(tmp_path: Path) -> None:
     assert outcome.verdict.once == outcome.verdict.streams
 
 
-def seen(tokens: int, *, end: str = "whole", ended: float = 10.0, replayed: bool = False) -> Seen:
+def observed_stream(tokens: int, *, end: str = "whole", ended: float = 10.0, replayed: bool = False) -> Seen:
     """Tokens came every 0.1 s, the last at `ended`."""
     times = [ended - 0.1 * (tokens - 1 - index) for index in range(tokens)]
     return Seen("r", 0, 20, times[0] - 0.1, replayed, times, end, ended)
@@ -43,26 +43,26 @@ def row(tokens: int, *, status: str = "ok", attempt: int = 1, prompt: int = 11) 
 @pytest.mark.parametrize(
     ("item", "rows", "generated", "fault"),
     [
-        (seen(20), [row(20)], 20, ""),
-        (seen(20), [row(0, attempt=1, status="error"), row(20, attempt=2)], 20, ""),
-        (seen(20), [], 20, "never"),
-        (seen(20), [row(0)], 20, "never"),
-        (seen(20), [row(20), row(20, attempt=2)], 40, "twice"),
-        (seen(20), [row(20)], 19, "over"),
-        (seen(20), [row(19)], 20, "under"),
-        (seen(20), [row(20, status="error")], 20, "unlike"),
-        (seen(20), [row(20, prompt=12)], 20, "unlike"),
-        (seen(5, end="hang-up"), [row(7, status="cancelled")], 9, ""),
-        (seen(5, end="hang-up"), [row(4, status="cancelled")], 9, "under"),
-        (seen(5, end="hang-up", ended=9.8), [row(4, status="interrupted")], 9, ""),
-        (seen(5, end="error"), [row(5, status="error")], 5, ""),
-        (seen(15, end="cut"), [row(8, status="interrupted")], 15, ""),
-        (seen(15, end="cut"), [row(2, status="interrupted")], 15, "under"),
-        (seen(5, end="cut", ended=10.6), [row(1, status="interrupted")], 15, "under"),
-        (seen(9, end="cut", ended=10.6), [row(1, status="interrupted")], 15, ""),
-        (seen(15, end="cut", ended=3.0), [row(8, status="interrupted")], 15, "under"),
-        (seen(20, replayed=True), [row(20)], 20, "twice"),
-        (seen(20, replayed=True), [], 0, ""),
+        (observed_stream(20), [row(20)], 20, ""),
+        (observed_stream(20), [row(0, attempt=1, status="error"), row(20, attempt=2)], 20, ""),
+        (observed_stream(20), [], 20, "never"),
+        (observed_stream(20), [row(0)], 20, "never"),
+        (observed_stream(20), [row(20), row(20, attempt=2)], 40, "twice"),
+        (observed_stream(20), [row(20)], 19, "over"),
+        (observed_stream(20), [row(19)], 20, "under"),
+        (observed_stream(20), [row(20, status="error")], 20, "unlike"),
+        (observed_stream(20), [row(20, prompt=12)], 20, "unlike"),
+        (observed_stream(5, end="hang-up"), [row(7, status="cancelled")], 9, ""),
+        (observed_stream(5, end="hang-up"), [row(4, status="cancelled")], 9, "under"),
+        (observed_stream(5, end="hang-up", ended=9.8), [row(4, status="interrupted")], 9, ""),
+        (observed_stream(5, end="error"), [row(5, status="error")], 5, ""),
+        (observed_stream(15, end="cut"), [row(8, status="interrupted")], 15, ""),
+        (observed_stream(15, end="cut"), [row(2, status="interrupted")], 15, "under"),
+        (observed_stream(5, end="cut", ended=10.6), [row(1, status="interrupted")], 15, "under"),
+        (observed_stream(9, end="cut", ended=10.6), [row(1, status="interrupted")], 15, ""),
+        (observed_stream(15, end="cut", ended=3.0), [row(8, status="interrupted")], 15, "under"),
+        (observed_stream(20, replayed=True), [row(20)], 20, "twice"),
+        (observed_stream(20, replayed=True), [], 0, ""),
     ],
 )
 def test_the_judge_tells_right_from_wrong(item: Seen, rows: list[Row], generated: int, fault: str) -> None:
@@ -84,8 +84,8 @@ def test_the_judge_tells_right_from_wrong(item: Seen, rows: list[Row], generated
 def test_a_workers_answer_is_held_against_what_the_worker_told(
     told: Told, rows: list[Row], wrong: int
 ) -> None:
-    """It ended by itself, before it had the 20 tokens that were asked for."""
-    item = replace(seen(12), asked=20)
+    """The stream ended early, before the 20 tokens that the request asked for."""
+    item = replace(observed_stream(12), asked=20)
     verdict = reconcile([item], rows, {"r": 13}, [[]], {"r": told})
     assert len(verdict.wrong) == wrong
 

@@ -38,7 +38,7 @@ def test_every_start_is_told_by_phases(tiny_model: Path, monkeypatch: pytest.Mon
 
 
 def test_rounds_are_predicted_from_those_before_them_alone() -> None:
-    """Of phases that the worker tells, and of what is not of them, from the fourth round on."""
+    """Predict the worker's phases and the remaining time, from the fourth round on."""
     starts = [coldstart.Start(3.0 + number / 10, {"imports": 2.0, "weights": 0.5}) for number in range(5)]
     (figure,) = coldstart._predicted({"cold": starts})
     assert figure.value == pytest.approx((0.2 / 3.3 + 0.25 / 3.4) / 2, abs=1e-3)
@@ -47,7 +47,7 @@ def test_rounds_are_predicted_from_those_before_them_alone() -> None:
 
 
 def test_what_is_dropped_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By how often the process waited for a disk."""
+    """Measured by the process's waits for a disk."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(1 << 22))
     monkeypatch.setattr(coldstart, "MODEL", tmp_path)
@@ -65,6 +65,6 @@ def test_what_is_dropped_is_read_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def _read_bytes() -> int:
-    """What this process made the disks read."""
+    """Bytes that this process has read from disks."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))

@@ -1,4 +1,4 @@
-"""What fills the control plane's benchmark leaves rows and routes as the services would."""
+"""The control plane's benchmark fills the database with the rows and routes that the services would write."""
 
 from __future__ import annotations
 

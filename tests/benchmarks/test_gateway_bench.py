@@ -1,4 +1,4 @@
-"""The gateway's benchmark in small: every part runs and tells figures that can be true."""
+"""A small run of the gateway's benchmark: every part runs and reports plausible figures."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from benchmarks.gpu.shapes import BATCHES, MODELS, RANKS, grid
 from benchmarks.gpu.task import Bench, Ceilings, Row
 from kernels.quantization import linear as quantized_linear
 from tests.benchmarks import broken_part
-from tests.kernels.made_up_op import MadeUp, Turns
+from tests.kernels.made_up_op import LimitedClock, MadeUp
 from worker_engine.checkpoint.model_config import ModelConfig
 
 pytestmark = pytest.mark.slow
@@ -305,7 +305,7 @@ def test_a_shape_that_time_cut_off_keeps_its_best_and_is_resumed(
     made: list[MadeUp] = []
     for turns in (4, math.inf):
         made.append(MadeUp())
-        clock = Turns(bench.device, 1, 1, False, math.inf, made[-1], turns)
+        clock = LimitedClock(bench.device, 1, 1, False, math.inf, made[-1], turns)
         monkeypatch.setattr(tune, "_tuning", lambda _, op=made[-1]: op)
         monkeypatch.setattr(tune, "_clock", lambda _, clock=clock: clock)
         report.add({"key": "tune"} | tune.run(bench, "made_up", {"rows": 1}))

@@ -19,13 +19,13 @@ _HEAD: Final = re.compile(
 
 @dataclass(slots=True)
 class Relay:
-    """What went by: (path, key, monotonic time) of each request, in order."""
+    """Requests that passed the relay: (path, key, monotonic time) of each, in order."""
 
     url: str
     requests: list[tuple[str, str, float]] = field(default_factory=list)
 
     def times(self, key: str) -> list[float]:
-        """When requests with this key went by."""
+        """Return the times at which requests with this key passed."""
         return [at for _, given, at in self.requests if given == key]
 
     def note(self, block: bytes) -> None:
@@ -70,7 +70,7 @@ async def _pump(
             sink.write(block)
             await sink.drain()
     except OSError:
-        pass  # whoever went away, the other side is told by the close
+        pass  # the close below ends the other side's connection
     finally:
         sink.close()
 

@@ -56,7 +56,7 @@ def program(client: str, name: str = "python") -> Path:
 
 
 def python(client: str, module: str, relay: Relay) -> dict[str, Any]:
-    """What one of `outside` saw."""
+    """Run a program of `outside` and return its report."""
     told = run(program(client), "-m", f"tests.clients.outside.{module}", relay.url)
     seen: dict[str, Any] = json.loads(told.splitlines()[-1])
     return seen
@@ -69,7 +69,7 @@ def check_answers(seen: dict[str, Any]) -> None:
 
 
 def check_refusals(seen: dict[str, Any], relay: Relay) -> None:
-    """What is wrong with a request is said once; a limit's `retry-after` is waited for, where it helps."""
+    """A bad request is sent once. A rate-limited one waits for `retry-after` where a retry can help."""
     statuses = {"bad": 400, "unknown": 404, "stranger": 401, "refused": 429, "too_large": 429}
     assert {name: seen[name]["status"] for name in statuses if name in seen} == {
         name: status for name, status in statuses.items() if name in seen

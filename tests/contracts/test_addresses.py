@@ -1,4 +1,4 @@
-"""Which address a request comes from, and in which network it lies."""
+"""The client address of a request, and the networks that contain it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_malformed_network_says_what_it_takes(text: str, words: str) -> None:
         # Not from a proxy of ours: what the header says is the client's own invention.
         ("203.0.113.9", ["192.0.2.1"], "203.0.113.9"),
         ("10.0.0.1", ["192.0.2.1"], "192.0.2.1"),
-        # What the client wrote stands before what our proxy added.
+        # The client's own entries come before those that our proxy appended.
         ("10.0.0.1", ["192.0.2.1, 203.0.113.9"], "203.0.113.9"),
         ("10.0.0.1", ["192.0.2.1", "203.0.113.9"], "203.0.113.9"),
         ("10.0.0.1", ["192.0.2.1, 203.0.113.9, 10.9.9.9"], "203.0.113.9"),

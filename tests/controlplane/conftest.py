@@ -57,7 +57,7 @@ def safetensors(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def bf16(*shape: int, fill: int = 0x3F80) -> Tensor:
-    """A bfloat16 tensor of one bit pattern (1.0 unless told)."""
+    """A bfloat16 tensor filled with one bit pattern (1.0 by default)."""
     count = 1
     for size in shape:
         count *= size
@@ -133,7 +133,7 @@ def weasyprint() -> None:
 
 @pytest.fixture(autouse=True)
 def looks_at_rollouts_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine any of them may take long, and would be told again."""
+    """Turn off the cache of a rollout's totals: on a busy machine any query may be slow and be cached."""
     monkeypatch.setattr("controlplane.canaries.sides._CHEAP_S", float("inf"))
 
 
@@ -202,7 +202,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def _database_url() -> str:
-    """Where this test's own database is, for a process beside it."""
+    """URL of this test's own database, for other processes."""
     database = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"sqlite:///{database['NAME']}"

@@ -7,7 +7,7 @@ from controlplane.tenants.models import Tenant
 
 
 def known(*bases: str, tenants: tuple[str, ...] = ("acme",)) -> None:
-    """Makes those that there are not."""
+    """Create the tenants and base models that do not exist yet."""
     for slug in tenants:
         Tenant.objects.get_or_create(pk=slug, defaults={"name": slug.title()})
     for name in bases:

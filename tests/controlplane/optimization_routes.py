@@ -35,7 +35,7 @@ OPTIMIZATION_ROUTES: dict[str, dict[str, str]] = {
 
 
 def optimization_values(base_model: BaseModel) -> dict[str, str]:
-    """What the routes' paths name; made here."""
+    """Create the rows that the routes' paths name; return the path parameters."""
     prompts = PromptSet.objects.create(pk="0" * 64, name="p", lines=1, size=1)
     ended = timezone.now()
     job = OptimizationJob.objects.create(

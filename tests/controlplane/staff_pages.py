@@ -56,7 +56,7 @@ _THINGS = {
 
 
 def staff_thing(world: World, name: str) -> str:
-    """What a staff page's address names."""
+    """Return the id that a staff page's URL names."""
     if name.startswith("staff-invoice") and name != "staff-invoices":
         return world.values["invoice"]
     if name.startswith("staff-credit-note"):

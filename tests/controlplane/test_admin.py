@@ -1,4 +1,4 @@
-"""The staff pages: every one loads for staff, none for anybody else, and none shows a secret."""
+"""Staff pages: each loads for staff, is refused to others, and shows no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No request writes more to this server's disk than its path may."""
+"""No request writes more to the server's disk than its path allows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answer(app: Any, path: str, chunks: Sequence[bytes], *, declared: bytes | No
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-    """Reads all, as Django does, and says 200 unless the client is gone."""
+    """Read the whole body, as Django does, and answer 200 unless the client disconnected."""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":

@@ -1,4 +1,4 @@
-"""A Celery worker's health is seen by its heartbeat file, by a check that asks nobody."""
+"""A Celery worker's health check reads its heartbeat file and sends no request."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def page_path(world: World, name: str, tenant: str) -> str:
 
 
 def call(client: Client, method: str, path: str, key: str | None = None) -> int:
-    """The answer's status; whatever it changed is undone."""
+    """Return the answer's status; roll back any change."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if path.endswith(("limits", "quota")):
         headers["If-Match"] = "*"  # demanded; the object is looked for first
@@ -270,11 +270,11 @@ def test_every_route_and_method_states_the_permission_that_stands_here() -> None
         assert "permission_classes" in vars(view), f"{name} states no permission"
         (stated,) = view.permission_classes
         assert stated is not Nobody
-        found[name] = {method: _stated(stated, method) for method in METHODS if hasattr(view, method)}
+        found[name] = {method: _permission(stated, method) for method in METHODS if hasattr(view, method)}
     assert found == ROUTES
 
 
-def _stated(permission: type, method: str) -> str:
+def _permission(permission: type, method: str) -> str:
     if permission is Staff:
         return STAFF
     if permission is UsageReporter:

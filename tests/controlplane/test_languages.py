@@ -124,7 +124,7 @@ def test_a_label_follows_who_looks(german: None) -> None:
 
 
 def test_labels_that_pages_show_can_be_translated() -> None:
-    """Of choices that a template asks `get_<field>_display` for."""
+    """Labels of choices that a template shows by `get_<field>_display`."""
     templates = [path.read_text() for path in (ROOT / "templates").rglob("*.*")]
     shown = {field for text in templates for field in re.findall(r"get_(\w+)_display", text)}
     assert {"role", "status"} <= shown
@@ -138,6 +138,6 @@ def test_labels_that_pages_show_can_be_translated() -> None:
 
 
 def test_makemessages_finds_every_mail() -> None:
-    """By what it extracts from templates with."""
+    """Checked with the extraction that makemessages uses for templates."""
     for path in (ROOT / "templates").rglob("*.txt"):
         assert "gettext(" in extraction.templatize(path.read_text(), origin=str(path)), path

@@ -36,7 +36,7 @@ print(api_key_create(tenant=tenant_create(slug="acme", name="Acme"), name="k", s
 
 @pytest.fixture
 def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
-    """A client, with a key, of a web server beside a Celery worker."""
+    """A client, with a key, of a web server with a running Celery worker."""
     port = free_port()
     env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")} | {
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",

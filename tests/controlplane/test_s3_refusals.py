@@ -1,4 +1,4 @@
-"""What S3 refuses, or its silence, becomes a sentence that says what to do."""
+"""Refusals of S3, or its silence, become a message that says what to do."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_version_that_kills_its_process_is_refused_in_the_end(
             (child,) = psutil.Process(worker.pid).children()
             os.kill(child.pid, signal.SIGKILL)
             wait_for(lambda: log.read_text().count("WorkerLostError") >= attempt, log)  # noqa: B023
-            # The broker gives the message to nobody else; only time tells that nobody is at it any more.
+            # The broker redelivers the message to no other worker. Only time shows that the worker is dead.
             with redis.Redis.from_url(redis_url) as client:
                 wait_for(lambda: client.hlen("unacked") == 0, log)
                 assert client.llen("graftwork.long") == 0

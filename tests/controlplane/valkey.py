@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 
 class Valkey:
-    """Not running until `start`; what it held is gone after `stop`."""
+    """A server that runs after `start`; its data is lost after `stop`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._port = folder, free_port()

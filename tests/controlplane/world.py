@@ -59,7 +59,7 @@ NOW = dt.datetime(2026, 2, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class World:
-    """Who calls, and what routes name.
+    """Callers, and the values of routes' parameters.
 
     Attributes:
         values: what stands for each parameter of a route's path.
@@ -78,7 +78,7 @@ class World:
 
 
 def world_make(folder: Path) -> World:
-    """Fills the database; whoever calls rolls it back."""
+    """Fill the database; the caller rolls it back."""
     base_model = base_model_register(name="tiny-base", source=write_checkpoint(folder / "checkpoint"))
     own, other = (tenant_create(slug=slug, name=slug.title()) for slug in (OWN, OTHER))
     adapter = Adapter.objects.create(tenant=own, name="pirate", base_model=base_model)
@@ -179,7 +179,7 @@ def _sealed(tenant: Tenant, request_id: str) -> bytes:
 
 
 def _request() -> UsageEventRow:
-    """One that globex made yesterday, of its default project."""
+    """Return a request that globex made yesterday, of its default project."""
     yesterday = timezone.now() - dt.timedelta(days=1)
     partitions_ensure([yesterday.date()])
     return UsageEventRow.objects.create(

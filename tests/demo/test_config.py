@@ -1,4 +1,4 @@
-"""What the operator sets reaches the demo's processes, unless the demo decides it itself."""
+"""The operator's settings reach the demo's processes, except those that the demo sets itself."""
 
 from __future__ import annotations
 

@@ -134,6 +134,6 @@ def _runs(pid: int) -> bool:
 
 
 def _first_number(log: Path, word: str) -> int:
-    """The number on the log's first line, once `word` stands in it too."""
+    """Return the number on the log's first line, once the log contains `word`."""
     eventually(lambda: log.exists() and word in log.read_text(), message=f"{log} says {word}")
     return int(next(line for line in log.read_text().splitlines() if line.isdigit()))

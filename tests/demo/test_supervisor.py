@@ -70,7 +70,7 @@ def start(var: Path, base: int) -> Started:
 
 
 def rest_of(started: Started) -> str:
-    """What it prints from now to its end."""
+    """Return the rest of its output, up to its end."""
     text, _ = started.process.communicate(timeout=60)
     return text
 
@@ -299,7 +299,7 @@ def _running(var: Path, base: int) -> Any:
 
 
 def _curl_streams(text: str) -> None:
-    """Runs the printed command as it stands."""
+    """Run the printed command unchanged."""
     command = text[text.index("curl ") : text.index("\n\nFor scripts:")]
     answer = subprocess.run(
         command, shell=True, capture_output=True, text=True, timeout=60, check=True

@@ -38,7 +38,7 @@ SECRETS = (
 )
 @pytest.mark.costly("imports each program in a process")
 def test_an_image_holds_all_that_its_program_imports(file: str, stage: str, roots: tuple[str, ...]) -> None:
-    """By the files' text: an interpreter that has the project installed would find what is not there."""
+    """Reads the files' text: an interpreter with the project installed would find missing files too."""
     held = copied(DOCKER / f"{file}.Dockerfile", stage)
     waiting = [path for path in held if any(path.is_relative_to(root) for root in roots)]
     assert waiting
@@ -53,7 +53,7 @@ def test_an_image_holds_all_that_its_program_imports(file: str, stage: str, root
 
 
 def copied(dockerfile: Path, stage: str) -> set[Path]:
-    """Python files that a stage of the build has, those of the stages that it stands on included."""
+    """Return the Python files of a build stage, with those of its base stages."""
     stages: dict[str, tuple[str, set[Path]]] = {}
     files: set[Path] = set()
     for word, rest in re.findall(r"^(FROM|COPY) (.+)$", dockerfile.read_text(), re.MULTILINE):
@@ -106,7 +106,7 @@ def module_files(name: str) -> set[Path]:
 
 
 def test_the_web_image_has_the_presets_stored_run() -> None:
-    """Where the pages read it; of results, files alone are let into the build."""
+    """The file is where the pages read it; of the results only files enter the build."""
     assert 'PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"' in (
         ROOT / "controlplane" / "settings.py"
     ).read_text(encoding="utf-8")

@@ -93,7 +93,7 @@ class Reading:
 
 
 class HttpCases:
-    """Sends random bytes to one of the servers over a connection of its own."""
+    """Sends random bytes to one of the servers over a new connection."""
 
     def __init__(self, servers: Sequence[HttpServer]) -> None:
         self._servers = servers
@@ -128,7 +128,7 @@ class HttpCases:
 def _compare(
     answers: Sequence[tuple[int, dict[bytes, bytes], bytes]], reading: Reading, told: object
 ) -> None:
-    """Every request that was served is one that h11 reads, and nothing follows a refusal."""
+    """Check that h11 reads every request that was served, and that nothing follows a refusal."""
     for index, (status, _, body) in enumerate(answers):
         if status != 200:
             assert index == len(answers) - 1, told

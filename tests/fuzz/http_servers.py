@@ -1,4 +1,4 @@
-"""The processes that the HTTP fuzzer talks to, each on a port of its own."""
+"""Server processes for the HTTP fuzzer, each on its own port."""
 
 from __future__ import annotations
 

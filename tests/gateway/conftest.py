@@ -59,7 +59,7 @@ def route_table(*urls: str, kind: str = "worker", name: str = "copy") -> RouteTa
 
 @dataclass(slots=True)
 class ControlPlane:
-    """Stands where the control plane stands: publishes routes to, and reads usage from, Redis."""
+    """A control plane for tests: publishes routes to Redis and reads usage from it."""
 
     client: redis.Redis
     since: int = field(default_factory=lambda: time.time_ns() // 1_000_000)

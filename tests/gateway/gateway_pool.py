@@ -1,4 +1,4 @@
-"""Running gateways that tests share: one for each environment, each with a Redis database of its own."""
+"""Running gateways that tests share: one per environment, each with its own Redis database."""
 
 from __future__ import annotations
 

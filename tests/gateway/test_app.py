@@ -29,7 +29,7 @@ Message = ChatCompletionUserMessageParam
 
 
 def ask(**plan: Any) -> list[Message]:
-    """A message that tells the canned backend what to do."""
+    """A message that controls the canned backend."""
     return [{"role": "user", "content": json.dumps(plan)}]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a request when copies fail: real gateways before real servers that misbehave on demand."""
+"""Dispatch when copies fail: real gateways in front of real servers that misbehave on demand."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_copy_that_says_when_to_come_back_is_left_alone_so_long(
     for _ in range(40):
         assert post(pooled_gateway, body()).status_code == 200
     assert busy.calls() == 1
-    # When the other one must be left alone too, nobody is asked, and the client is told how long.
+    # When the other copy is cooling down too, none is called and the client gets a retry-after.
     free.behave(status=503, retry_after="50", code="unavailable")
     assert post(pooled_gateway, body()).status_code == 503
     refused = post(pooled_gateway, body())
@@ -183,7 +183,7 @@ def most_failures(seconds: float) -> float:
 def test_a_breaker_opens_and_a_probe_closes_it(
     own_gateway: GatewayProcess, control_plane: ControlPlane, own_pair: tuple[StandIn, StandIn]
 ) -> None:
-    """With every copy broken nobody waits: the answer is 503 with the time of the next probe."""
+    """With every breaker open a request is refused at once, with 503 and the time of the next probe."""
     for copy in own_pair:
         copy.behave(fault="reset")
     began = time.monotonic()
@@ -192,7 +192,7 @@ def test_a_breaker_opens_and_a_probe_closes_it(
     assert statuses[502] >= 5
     assert statuses[503] >= 20
     assert sum(copy.calls() for copy in own_pair) <= 2 * most_failures(seconds)
-    # Not the one that is the next probe.
+    # Skip the request that is sent as the next probe.
     refused = next(answer for _ in range(5) if (answer := post(own_gateway, body())).status_code == 503)
     assert refused.json()["error"]["code"] == "upstream_unreachable"
     assert 1 <= int(refused.headers["retry-after"]) <= LONGEST_WAIT
@@ -225,7 +225,7 @@ def test_a_dead_copy_costs_a_few_attempts_and_comes_back(
 def test_a_canary_of_dead_copies_fails_nobody(
     own_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
 ) -> None:
-    """More of them than a request has tries."""
+    """The canary has more dead copies than a request has attempts."""
     (alive,) = stand_ins(1)
     table = route_table(alive.url, *(f"http://127.0.0.1:{free_port()}" for _ in range(4)))
     canary = CanaryRoute("rollout-1", 99, ("copy-2", "copy-3", "copy-4", "copy-5"))
@@ -240,7 +240,7 @@ def test_a_canary_of_dead_copies_fails_nobody(
 
 
 def test_retries_end_with_their_budget(own_gateway: GatewayProcess, control_plane: ControlPlane) -> None:
-    """Many copies that nobody listens at: their breakers would let each request try three of them."""
+    """Many dead copies: their breakers alone would let each request try three of them."""
     control_plane.publish(route_table(*(f"http://127.0.0.1:{free_port()}" for _ in range(60))))
     own_gateway.start()
     started = time.monotonic()

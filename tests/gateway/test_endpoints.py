@@ -1,4 +1,4 @@
-"""What holds at every endpoint alike: who may call it, from where, and how much it takes."""
+"""Rules that hold at every endpoint: authentication, CORS and body size."""
 
 from __future__ import annotations
 

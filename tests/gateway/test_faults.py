@@ -1,4 +1,4 @@
-"""What is billed when something breaks: hang-ups, kills, and an absent Redis or backend."""
+"""Billing when something breaks: hang-ups, kills, and an absent Redis or backend."""
 
 from __future__ import annotations
 

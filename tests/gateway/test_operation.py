@@ -65,7 +65,7 @@ def test_a_full_disk_holds_back_ends_and_refuses_new_work(
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(post, own_gateway, plain)
         stream = pool.submit(post, own_gateway, {**plain, "stream": True})
-        # The backend's log tells of a stream when it begins, of the other when it ends.
+        # The backend logs a stream when it begins, the other request when it ends.
         eventually(lambda: any(call["sent"] >= 2 for call in calls(upstream)[before:]))
         with no_room(own_gateway):
             eventually(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 503)
@@ -221,7 +221,7 @@ def test_background_work_that_dies_makes_the_gateway_unready(
 ) -> None:
     control_plane.publish(route_table(upstream))
     own_gateway.start()
-    # What nobody foresaw: a version that is no number.
+    # An unforeseen error: a version that is not a number.
     control_plane.client.set(ROUTES_VERSION, "nonsense")
     url = own_gateway.url + "/readyz"
     eventually(lambda: httpx.get(url).status_code == 503)

@@ -1,4 +1,4 @@
-"""What other gateways and servers got wrong, one rule each, and the tests that hold it here."""
+"""Known mistakes of other gateways and servers: one rule each, with the tests that hold it here."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_logs_hold_no_secret_and_no_prompt(gateway: GatewayProcess, upstream: st
     assert "error" in post(gateway, broken).text
     failed = post(gateway, {"model": "bot", "messages": ask(fail=500, **prompt)})
     assert failed.status_code == 502
-    # What failed is logged by its request id: so the log is being written, and the rest could be there.
+    # The failed request's id in the log shows that the log is written, so a secret could be in it.
     log = eventually(
         lambda: text if failed.headers["x-request-id"] in (text := gateway.log.read_text()[before:]) else ""
     )
@@ -251,7 +251,7 @@ def test_logs_hold_no_secret_and_no_prompt(gateway: GatewayProcess, upstream: st
 
 
 def test_a_reported_zero_is_billed_as_zero(gateway: GatewayProcess, control_plane: ControlPlane) -> None:
-    """No estimate takes its place, and no default of the request's."""
+    """Neither an estimate nor a default of the request replaces it."""
     for stream in (False, True):
         body = {"model": "bot", "messages": ask(tokens=0), "stream": stream, "max_tokens": 500}
         assert post(gateway, body).status_code == 200

@@ -1,4 +1,4 @@
-"""Batches for attention's tests: shuffled pages, NaN wherever no sequence's token lies, the exact result."""
+"""Batches for attention's tests: shuffled pages, NaN in all unused slots, the exact result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels' tests share."""
+"""Shared fixtures of the kernels' tests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def loops(request: pytest.FixtureRequest, take_loops: Callable[[str], None]) -> 
 
 @pytest.fixture
 def poisoned_memory() -> Iterator[None]:
-    """What PyTorch allocates without a value is NaN (`fill_uninitialized_memory`, on by default)."""
+    """Memory that PyTorch allocates uninitialized is NaN (`fill_uninitialized_memory`, on by default)."""
     # `use_deterministic_algorithms` does the same, and imports torch's compiler: 2 CPU seconds for one test.
     torch.set_deterministic_debug_mode("error")
     yield

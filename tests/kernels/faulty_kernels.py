@@ -48,7 +48,7 @@ def uncompilable(shapes: ModelShapes, device: torch.device) -> None:
 
 
 def broken_context(shapes: ModelShapes, device: torch.device) -> None:
-    """As a driver ends a process."""
+    """End the process as a GPU driver does."""
     os.abort()
 
 

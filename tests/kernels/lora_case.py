@@ -31,7 +31,7 @@ class Case:
     base: torch.Tensor
 
     @classmethod
-    def of(
+    def random(
         cls,
         widths: Sequence[int],
         inner: int,

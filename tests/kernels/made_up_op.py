@@ -1,4 +1,4 @@
-"""An op of which everything is known, and a clock that runs out when told: for tests of the tuner."""
+"""An op with known costs and a clock with a limit, for tests of the tuner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Size:
 
 @dataclass
 class MadeUp:
-    """An op that tells what was tried of it; a trial in `ends` ends the process."""
+    """An op that records its trials; a trial of the size in `ends` ends the process."""
 
     tried: list[Size] = field(default_factory=list)
     ends: Size | None = None
@@ -70,7 +70,7 @@ class MadeUp:
 
 
 @dataclass(frozen=True)
-class Turns(Clock):
+class LimitedClock(Clock):
     """A clock that runs out after some trials."""
 
     op: MadeUp = field(default_factory=MadeUp)

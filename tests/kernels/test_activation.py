@@ -26,7 +26,7 @@ def strided(rows: int, width: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def plain(gate_up: torch.Tensor, kind: Kind, interleaved: bool) -> torch.Tensor:
-    """As transformers computes it."""
+    """The activation as transformers computes it."""
     gate, up = (gate_up[:, ::2], gate_up[:, 1::2]) if interleaved else gate_up.chunk(2, 1)
     if kind == "silu":
         return functional.silu(gate) * up

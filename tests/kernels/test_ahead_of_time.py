@@ -23,7 +23,7 @@ NARROW = ("combine", "look_up")
 
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
-    """What `python -m kernels.ahead_of_time --in-turn` prints; in a process without Triton's interpreter."""
+    """Rows that `python -m kernels.ahead_of_time --in-turn` prints, run without Triton's interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "kernels.ahead_of_time", "--in-turn"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -58,7 +58,7 @@ def test_aligned_weights_are_loaded_sixteen_bytes_at_a_time(compiled: list[dict[
 
 
 def test_the_recorded_figures_are_of_the_present_kernels() -> None:
-    """`python -m kernels.ahead_of_time --out benchmarks/results` writes them anew."""
+    """`python -m kernels.ahead_of_time --out benchmarks/results` renews them."""
     recorded = json.loads((ROOT / "benchmarks" / "results" / "compiled.json").read_text())["kernels"]
     expected = [(one.name, each) for one in variants() for each in CAPABILITIES if each >= one.least]
     assert [(one["name"], one["capability"]) for one in recorded] == expected

@@ -94,7 +94,7 @@ def test_pages_in_order_are_read_where_they_lie(
 
 @pytest.mark.parametrize("window", [64, 128, 200])
 def test_a_window_cuts_long_chunks(window: int) -> None:
-    """Rows that share a call read no keys that all of them are too far from."""
+    """Rows that share a call skip keys that are outside of every row's window."""
     made = batch([431, 300], [500, 300], Shape(2, 1, 16), torch.float32, window=window)
     made.check(run(made))
     for bucket in buckets.buckets(made.plan, window, 128, torch.float32):

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], list[int]]] = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_reference(case: str, dtype: torch.dtype, holes: bool) -> None:
-    drawn = Case.of(*CASES[case], dtype, holes=holes)
+    drawn = Case.random(*CASES[case], dtype, holes=holes)
     if concatenate(drawn.pairs, drawn.widths, Owners()) is not None:
         drawn.check(drawn.run())
 
@@ -52,7 +52,7 @@ def test_equals_the_reference(case: str, dtype: torch.dtype, holes: bool) -> Non
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_odd_sizes(size: int, dtype: torch.dtype) -> None:
     for widths, inner in (((size,), 6), ((6, 42), size)):
-        case = Case.of(widths, inner, (5, 8, 8, 1), [3, 1, 2, -1, 0, 0], dtype)
+        case = Case.random(widths, inner, (5, 8, 8, 1), [3, 1, 2, -1, 0, 0], dtype)
         case.check(case.run())
 
 
@@ -65,7 +65,7 @@ def test_any_layout(data: st.DataObject, dtype: torch.dtype, holes: bool) -> Non
         a for adapter, count in data.draw(st.lists(runs, min_size=1, max_size=12)) for a in [adapter] * count
     ]
     widths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
-    case = Case.of(widths, data.draw(st.integers(1, 70)), ranks, rows, dtype, holes=holes)
+    case = Case.random(widths, data.draw(st.integers(1, 70)), ranks, rows, dtype, holes=holes)
     if concatenate(case.pairs, case.widths, Owners()) is not None:
         case.check(case.run())
 
@@ -75,7 +75,7 @@ def test_any_layout(data: st.DataObject, dtype: torch.dtype, holes: bool) -> Non
 def test_a_row_does_not_depend_on_who_shares_its_adapter(dtype: torch.dtype) -> None:
     """Bit for bit: what a tenant's row becomes must not change with the tenant's other rows."""
     rows = [1, 0, -1, 1, 2] + [1] * 70
-    case = Case.of((300, 40), 101, (8, 19, 4), rows, dtype)
+    case = Case.random((300, 40), 101, (8, 19, 4), rows, dtype)
     together = case.run()
     for row in range(len(rows)):
         alone = [adapter if index == row else -1 for index, adapter in enumerate(rows)]
@@ -85,7 +85,7 @@ def test_a_row_does_not_depend_on_who_shares_its_adapter(dtype: torch.dtype) -> 
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_every_row_with_weights_is_multiplied_once(data: st.DataObject) -> None:
-    """By its own ranks in their places, or in the GEMM of its adapter."""
+    """By its own ranks in place, or in the GEMM of its adapter."""
     ranks = data.draw(st.lists(st.sampled_from([0, 1, 8, 64, 512]), min_size=1, max_size=20).filter(any))
     rows = data.draw(st.lists(st.integers(-1, len(ranks) - 1), max_size=200))
     inner = data.draw(st.sampled_from([8, 4096]))
@@ -132,7 +132,7 @@ def test_devices_without_a_shrink_row_by_row_take_gemms() -> None:
 def test_thousands_of_rows(dtype: torch.dtype) -> None:
     """Three prefills and decode rows behind them, against products of whole runs in float64."""
     rows = [0] * 1500 + [2] * 2000 + [-1] * 96 + [1] * 500 + [3, 0, -1, 3, 2]
-    case = Case.of((96, 32), 123, (8, 64, 16, 8), rows, dtype)
+    case = Case.random((96, 32), 123, (8, 64, 16, 8), rows, dtype)
     exact, plain = case.base.double(), case.base.clone()
     for target, pairs in ((exact, widen(case.pairs)), (plain, case.pairs)):
         for adapter in range(4):
@@ -149,7 +149,7 @@ def test_thousands_of_rows(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views(dtype: torch.dtype) -> None:
-    case = Case.of((16, 8, 4), 24, (4, 4, 2), [0, 2, 1, -1], dtype)
+    case = Case.random((16, 8, 4), 24, (4, 4, 2), [0, 2, 1, -1], dtype)
     case.pairs[1] = [None] * 3
     wide_out, wide_x = torch.randn(4, 40).to(dtype), torch.randn(4, 50).to(dtype)
     out, x = wide_out[:, 3:31], wide_x[:, 7:31]
@@ -169,7 +169,7 @@ def test_layers_of_one_layout_share_their_plan_and_not_their_weights(dtype: torc
     rows, owners = [1, 0, -1, 1], Owners()
     segments, layouts = Segments.of(rows), set()
     for layer in range(3):
-        case = Case.of((20, 12), 24, (4, 9), rows, dtype)
+        case = Case.random((20, 12), 24, (4, 9), rows, dtype)
         turned = torch.randn(24, generator=torch.Generator().manual_seed(layer)).to(dtype)
         case.pairs[:] = [[pair and LoraPair(pair.a * turned, pair.b) for pair in row] for row in case.pairs]
         weights = concatenate(case.pairs, case.widths, owners)
@@ -203,7 +203,7 @@ def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("rows_by")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nan_in_a_row_stays_in_it(dtype: torch.dtype) -> None:
-    case = Case.of((12,), 16, (4, 4, 2), [0, -1, 1, 0, 2, 0], dtype)
+    case = Case.random((12,), 16, (4, 4, 2), [0, -1, 1, 0, 2, 0], dtype)
     for row in (0, 1):
         x, base = case.x.clone(), case.base.clone()
         x[row], base[row] = float("nan"), float("nan")
@@ -240,7 +240,7 @@ def test_no_adapter_no_weights() -> None:
     ],
 )
 def test_bad_arguments_are_named(change: dict[str, Any], message: str) -> None:
-    weights = Case.of((16,), 32, (4,), [0, 0], torch.float32).weights
+    weights = Case.random((16,), 32, (4,), [0, 0], torch.float32).weights
     arguments = {
         "out": torch.zeros(2, 16),
         "x": torch.zeros(2, 32),
@@ -261,7 +261,7 @@ def test_bad_arguments_are_named(change: dict[str, Any], message: str) -> None:
     ],
 )
 def test_bad_tokens_are_named(tokens: torch.Tensor, message: str) -> None:
-    weights = Case.of((16,), 32, (4,), [0, 0], torch.float32).weights
+    weights = Case.random((16,), 32, (4,), [0, 0], torch.float32).weights
     with pytest.raises(ValueError, match=message):
         embed_lora(torch.zeros(2, 16), tokens, weights, Segments.of([0, 0]))
 

@@ -51,7 +51,7 @@ def test_linear(rows: int, columns: int, inner: int, extras: bool) -> None:
 
 @needed
 def test_a_row_of_a_product_does_not_depend_on_the_others() -> None:
-    """Bit for bit: what a sequence says must not change with who decodes beside it."""
+    """Bit for bit: the tokens of a sequence must not depend on the other sequences of the batch."""
     x, packed = draw(33, 576), native.pack(draw(960, 576, seed=1))
     together = native.linear(x, packed, 960, None, None)
     alone = torch.cat([native.linear(x[i : i + 1], packed, 960, None, None) for i in range(33)])
@@ -245,7 +245,7 @@ def compiler(folder: Path, version: str) -> Path:
 
 
 def test_a_library_is_of_one_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another path, version, source or set of flags is a file of its own, which the same finds again."""
+    """Another path, version, source or set of flags gets another file, which the same ones find again."""
     cache, made = tmp_path / "cache", set[Path]()
     for place, version in (("a", "c++ 12.2"), ("a", "c++ 13.1"), ("b", "c++ 13.1")):
         monkeypatch.setenv("CXX", str(compiler(tmp_path / place, version)))
@@ -340,7 +340,7 @@ def test_a_cpu_of_another_kind_has_none(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_avx2_gives_the_bits_of_avx512(take_loops: Callable[[str], None]) -> None:
-    """Where neither has BF16's products: what a sequence says does not change with the host it moves to."""
+    """Without BF16 products on either host, a sequence's tokens do not change when it moves."""
     x, packed = draw(33, 576), native.pack(draw(963, 576, seed=1))
     plan = AttentionPlan.of([1, 40, 1], [1, 100, 130], [[0], [*range(1, 8)], [*range(8, 17)]], page_size=16)
     kv, q = draw(2, 2, 17, 16, 96, seed=1), draw(42, 6, 96, seed=2)

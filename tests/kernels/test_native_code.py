@@ -28,7 +28,7 @@ def inner_loops(code: str) -> Iterator[list[tuple[str, str]]]:
 
 
 def stores(body: list[tuple[str, str]]) -> int:
-    """How many whole vectors a loop writes to memory in each turn."""
+    """Return the number of whole vectors that a loop stores per iteration."""
     return sum(
         name.startswith("vmov") and operands.startswith(("%ymm", "%zmm")) and operands.endswith(")")
         for name, operands in body

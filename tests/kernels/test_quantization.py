@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize(("bits", "group", "zeros"), [(4, 32, True), (4, 64, False), (8, 0, False)])
 def test_rounding_is_to_the_nearest_of_the_grid(bits: int, group: int, zeros: bool) -> None:
-    """No number is further from its weight than half a step of its group, but for the ends' own rounding."""
+    """No number is further from its weight than half a step, except for rounding at the range's ends."""
     plain = torch.randn(24, 128, generator=torch.Generator().manual_seed(4))
     plain[3] = 0
     plain[4, :32] = 1.5
@@ -224,7 +224,7 @@ def test_mxfp4_scales_are_powers_of_two_both_ways() -> None:
 
 
 def test_mxfp4_round_trip() -> None:
-    """What was made of codes becomes the same codes, but for noughts' signs; other numbers the nearest."""
+    """Values made from codes become the same codes, except for the sign of zeros; others round to nearest."""
     generator = torch.Generator().manual_seed(4)
     codes = torch.randint(0, 16, (24, 128), generator=generator).to(torch.uint8)
     codes[:, ::32] = 7  # a 6 in each group: else its scale might be smaller

@@ -83,7 +83,7 @@ def test_fifty_lengths_of_an_embedding_have_one_key(recorders: dict[str, Recorde
 
 
 def test_layers_of_other_widths_share_a_key(recorders: dict[str, Recorder]) -> None:
-    """What a layer's width is, is read at run time: a new model shape compiles nothing."""
+    """A kernel reads a layer's width at run time: a new model shape compiles nothing."""
     for inner in (512, 1024, 4096):
         pairs: list[LoraPair | None] = [LoraPair(torch.zeros(8, inner), torch.zeros(8, 1024))]
         weights = concatenate([pairs], [1024], Owners())

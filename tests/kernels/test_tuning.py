@@ -10,11 +10,11 @@ import pytest
 from kernels import tuned
 from kernels.tune import tune
 from kernels.tuning import search
-from tests.kernels.made_up_op import CPU, MadeUp, Size, Turns
+from tests.kernels.made_up_op import CPU, LimitedClock, MadeUp, Size
 
 
-def clock(op: MadeUp, turns: float = math.inf) -> Turns:
-    return Turns(CPU, 1, 1, False, math.inf, op, turns)
+def clock(op: MadeUp, turns: float = math.inf) -> LimitedClock:
+    return LimitedClock(CPU, 1, 1, False, math.inf, op, turns)
 
 
 def test_from_the_built_in_configuration_to_the_fastest_that_is_right() -> None:

@@ -1,4 +1,4 @@
-"""`python -m optimizer` as whoever starts it sees it."""
+"""Run `python -m optimizer` as a caller does."""
 
 from __future__ import annotations
 

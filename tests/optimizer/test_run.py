@@ -217,7 +217,7 @@ def test_damage_is_found(tiny_model: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """16 MiB, all that there is."""
+    """A disk of 16 MiB in all."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(folder)]

@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _references_are_loaded() -> None:
-    """So that the import is charged to no test."""
+    """Import the references here, so that no test is charged for it."""
     references.load()
 
 

@@ -1,4 +1,4 @@
-"""Inputs from botocore's shapes: one that is right, and one for each constraint that breaks just that."""
+"""Inputs from botocore's shapes: a valid one, and for each constraint one that breaks only it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNLIKE = ("!", "", "ä b\n", "\x00", "\x85")
 
 @dataclass(frozen=True)
 class Broken:
-    """`value` breaks what `said` tells, at `path`; `code` is how it is refused."""
+    """`value` breaks the constraint in `said`, at `path`; `code` is the expected error."""
 
     path: str
     said: str
@@ -99,7 +99,7 @@ def _string(shape: Any, path: str) -> Iterator[Broken]:
     yield from _sizes(shape, path, "a")
     if shape.enum:
         yield Broken(path, "enum value set", "no-such-value")
-    elif (unlike := _unlike(shape)) is not None:
+    elif (unlike := _mismatching_text(shape)) is not None:
         yield Broken(path, "regular expression pattern", unlike)
 
 
@@ -148,7 +148,7 @@ def _text(shape: Any) -> str:
     raise AssertionError(f"no candidate fits {shape.name}: {shape.metadata}")
 
 
-def _unlike(shape: Any) -> str | None:
+def _mismatching_text(shape: Any) -> str | None:
     if "pattern" not in shape.metadata:
         return None
     return next((text for text in _UNLIKE if not _fits(shape, text)), None)

@@ -65,7 +65,7 @@ class LocalSageMaker:
         self.put("faults", [{"kind": kind, **fields}])
 
     def last(self) -> dict[str, Any]:
-        """What became of the latest invocation."""
+        """Return the record of the latest invocation."""
         return dict(self.get("invocations")[-1])
 
 

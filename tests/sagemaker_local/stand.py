@@ -132,7 +132,7 @@ class Stand:
 
         return eventually(settled, seconds=WAIT_SECONDS)
 
-    def gone(self, name: str) -> None:
+    def delete_component(self, name: str) -> None:
         """Deletes a component and waits until there is none."""
         sagemaker = self.client("sagemaker")
         sagemaker.delete_inference_component(InferenceComponentName=name)
@@ -144,7 +144,7 @@ class Stand:
         eventually(lambda: name not in listed(), seconds=WAIT_SECONDS)
 
     def ask(self, endpoint: str, component: str | None = None, **body: Any) -> Any:
-        """What an invocation answers: greedy, so the same each time."""
+        """Invoke the endpoint; sampling is greedy, so the answer is the same each time."""
         asked = {"inputs": "hello", "parameters": {"max_new_tokens": 8, "do_sample": False}, **body}
         named = {} if component is None else {"InferenceComponentName": component}
         answer = self.client("sagemaker-runtime").invoke_endpoint(
@@ -153,7 +153,7 @@ class Stand:
         return json.loads(answer["Body"].read())
 
     def workers(self) -> list[int]:
-        """This server's copies that run now: its folder stands on their command lines."""
+        """Return the pids of this server's copies, found by its folder on their command lines."""
         found = []
         for path in Path("/proc").iterdir():
             with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ def member(name: str, **fields: object) -> tarfile.TarInfo:
 
 @pytest.fixture(autouse=True)
 def python(has_filter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is, and as Python 3.11.2 is, which Debian 12 has."""
+    """The current Python, or one without tarfile's filters, as Python 3.11.2 of Debian 12."""
     if not has_filter:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
     elif not hasattr(tarfile, "data_filter"):

@@ -28,7 +28,7 @@ def stand(
     tiny_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stand]:
-    """An endpoint `shared` with a base `base` of no copies, while time stands still."""
+    """An endpoint `shared` with a base `base` of no copies, with a stopped clock."""
     with run_stand(tmp_path_factory.mktemp("stand"), clock_running=False) as running:
         running.model("tiny", OPTION_MODEL_ID=str(tiny_model))
         running.endpoint("shared")
@@ -90,7 +90,7 @@ def test_a_step_policy_scales_from_zero(stand: Stand, scaling: Any) -> None:
 
 
 class Busy:
-    """So many requests that last until `with` ends: streams of which nobody reads more than the beginning."""
+    """Requests that last until `with` ends: streams of which only the beginning is read."""
 
     def __init__(self, stand: Stand, count: int) -> None:
         self._stand, self._count = stand, count

@@ -1,4 +1,4 @@
-"""The server answers callers that use a name of its own, and admin routes want the token."""
+"""The server answers requests to other host names, and admin routes require the token."""
 
 from __future__ import annotations
 

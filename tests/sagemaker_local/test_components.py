@@ -48,7 +48,7 @@ def test_adapters_are_components_of_their_own(
     of_every = stand.ask("shared", "bot")
     assert of_every not in (of_base, of_plain)
     assert [stand.ask("shared", "bot") for _ in range(6)] == [of_every] * 6, "in both copies"
-    stand.gone("bot")
+    stand.delete_component("bot")
     assert "not found" in refused(stand.ask, endpoint="shared", component="bot")[1]
     assert stand.ask("shared", "base") == of_base
 
@@ -69,10 +69,10 @@ def test_an_adapter_that_the_container_refuses_fails_in_its_words(
     )
     assert stand.settled("bad")["InferenceComponentStatus"] == "InService"
     assert stand.ask("shared", "bad") != stand.ask("shared", "base")
-    stand.gone("bad")
+    stand.delete_component("bad")
     missing = stand.adapter("none", "shared", "base", "s3://artifacts/no/such.tar.gz")
     assert "s3://artifacts/no/such.tar.gz" in missing["FailureReason"]
-    stand.gone("none")
+    stand.delete_component("none")
 
 
 def test_copies_follow_the_count_and_lost_ones_are_replaced(stand: Stand) -> None:
@@ -106,7 +106,7 @@ def test_copies_follow_the_count_and_lost_ones_are_replaced(stand: Stand) -> Non
 
 
 def test_requests_go_to_the_copy_with_the_fewest(stand: Stand) -> None:
-    """Eight at once over two copies: four each, which the workers' own counts tell."""
+    """Eight concurrent requests over two copies: four each, by the workers' own counts."""
     ports = [
         int(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0--port\0")[1].split(b"\0")[0])
         for pid in stand.workers()
@@ -197,7 +197,7 @@ def test_a_component_scales_once_its_model_is_deleted(stand: Stand, tiny_model: 
     specification = found["Specification"]
     assert specification["ModelName"] == "passing"
     assert specification["Container"]["DeployedImage"]["SpecifiedImage"] == IMAGE
-    stand.gone("lasting")
+    stand.delete_component("lasting")
 
 
 def test_what_is_not_there_or_in_the_way_is_refused(stand: Stand) -> None:
@@ -250,7 +250,7 @@ def test_room_on_instances_bounds_copies(stand: Stand) -> None:
     assert "not enough hardware resources" in found["FailureReason"]
     assert len(stand.workers()) == 2
     fetched = len(list((stand.work / "artifacts").iterdir()))
-    stand.gone("third")
+    stand.delete_component("third")
     assert len(list((stand.work / "artifacts").iterdir())) == fetched - 1, "its artifact goes with it"
 
 

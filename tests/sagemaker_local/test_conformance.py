@@ -154,7 +154,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 
 class Raw:
-    """Signed AWS JSON, whatever it says."""
+    """Sends any JSON body, signed, in the AWS JSON protocol."""
 
     def __init__(self, stand: Stand, client: httpx.Client) -> None:
         self._stand, self._client = stand, client
@@ -177,7 +177,7 @@ def raw(stand: Stand) -> Iterator[Raw]:
 
 
 def settled(raw: Raw) -> None:
-    """Until nothing is Creating, Updating or Deleting any more."""
+    """Wait until no resource is Creating, Updating or Deleting."""
 
     def states() -> set[str]:
         endpoints = raw("ListEndpoints", {})[1]["Endpoints"]
@@ -224,5 +224,5 @@ def test_every_broken_constraint_is_refused(raw: Raw, operation: str) -> None:
         assert (status, answer.get("__type")) == (400, case.code), (case, answer)
         assert case.said in answer["message"], (case.path, case.said, answer)
     assert len(cases) >= 2 + len(shape.required_members)
-    # What breaks nothing is not refused for its shape; the resource may well be missing.
+    # A valid input passes the shape's checks; the resource itself may be missing.
     assert "validation error" not in json.dumps(raw(operation, right(shape))[1])

@@ -1,4 +1,4 @@
-"""What becomes of components and of the server itself: rolling updates, rollbacks, restarts, ends."""
+"""Lifecycle of components and of the server: rolling updates, rollbacks, restarts, ends."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_no_process_is_left_behind(
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:
-    """Neither a copy that serves, nor one that is starting, nor moto."""
+    """The server's end leaves no serving copy, no starting copy and no moto."""
     with run_stand(tmp_path) as stand:
         stand.client("s3").list_buckets()
         stand.model("tiny", OPTION_MODEL_ID=str(tiny_model))
@@ -173,5 +173,5 @@ def test_no_process_is_left_behind(
 
 
 def family(parent: int) -> list[int]:
-    """Its children's ids."""
+    """Return the pids of the children of `parent`."""
     return [int(word) for word in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]

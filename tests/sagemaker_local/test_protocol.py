@@ -1,4 +1,4 @@
-"""Who may call which service, how each protocol is refused, and what is handed on to moto."""
+"""Signatures by service, refusals by protocol, and requests forwarded to moto."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+def other_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """An S3 of other keys, which checks signatures as MinIO does: a second local SageMaker's."""
     with run_stand(tmp_path_factory.mktemp("elsewhere"), credentials=[OTHER_KEY]) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def before_elsewhere(elsewhere: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A local SageMaker whose artifacts lie there."""
+def before_elsewhere(other_s3: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """A local SageMaker that keeps its artifacts in `other_s3`."""
     keys = {
         "AWS_ACCESS_KEY_ID": OTHER_KEY["access_key"],
         "AWS_SECRET_ACCESS_KEY": OTHER_KEY["secret_key"],
-        "GRAFTWORK_S3_ENDPOINT_URL": elsewhere.url,
+        "GRAFTWORK_S3_ENDPOINT_URL": other_s3.url,
     }
     with run_stand(tmp_path_factory.mktemp("before"), environment=keys) as running:
         yield running
@@ -116,7 +116,7 @@ def test_a_signature_holds_for_one_request_alone(stand: Stand) -> None:
 
 @pytest.mark.parametrize("name", ["stand", "before_elsewhere"])
 def test_s3_keeps_what_boto3_and_presigned_urls_put_there(name: str, request: pytest.FixtureRequest) -> None:
-    """Its own, and one that lies elsewhere."""
+    """Its own S3, and another server's."""
     stand: Stand = request.getfixturevalue(name)
     s3 = stand.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
@@ -135,12 +135,12 @@ def test_s3_keeps_what_boto3_and_presigned_urls_put_there(name: str, request: py
 
 
 def test_s3_at_this_address_is_the_one_that_copies_read(
-    before_elsewhere: Stand, elsewhere: Stand, tmp_path: Path
+    before_elsewhere: Stand, other_s3: Stand, tmp_path: Path
 ) -> None:
-    """Where artifacts lie elsewhere, a control plane that knows one address writes and reads there."""
+    """With artifacts on another S3, the control plane reads and writes them through this one address."""
     (tmp_path / "file").write_bytes(b"weights")
     url = before_elsewhere.upload("model.tar.gz", tmp_path)
-    there, here = elsewhere.client("s3", key=OTHER_KEY), before_elsewhere.client("s3")
+    there, here = other_s3.client("s3", key=OTHER_KEY), before_elsewhere.client("s3")
     packed = there.get_object(Bucket=BUCKET, Key="model.tar.gz")["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert archive.getnames() == ["file"]

@@ -1,4 +1,4 @@
-"""What lives in the pictures: workers that tell their load, a growth, traffic, signs of every process.
+"""Live parts of the screenshots: workers with load, a scale-up, traffic, signs of every process.
 
 Stand-ins speak as workers, gateways and Celery's processes do; pages read them as they read the real ones.
 """
@@ -85,7 +85,7 @@ def _worker(name: str, url: str, state: str, base: str, *, stale: bool = False) 
 
 
 def _growths(deployment: Deployment) -> None:
-    """Three that have ended, by which the one that goes on is predicted."""
+    """Create three completed scale-ups, which predict the current one."""
     now = timezone.now()
     for number in range(3):
         phases = {name: round(seconds * (1 + 0.08 * number), 1) for name, seconds in _PHASES.items()}

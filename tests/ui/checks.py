@@ -1,4 +1,4 @@
-"""What each page is held to. Every check returns its complaints; none means that the page passes."""
+"""Checks of each page. Every check returns its complaints; an empty list means that the page passes."""
 
 from __future__ import annotations
 

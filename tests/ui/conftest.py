@@ -69,7 +69,7 @@ def world(
 
 
 class _Pages(WSGIHandler):
-    """What the product's server hands out: static files as whitenoise has them compressed, not as Django."""
+    """Serves static files as the product does, compressed by whitenoise, not by Django's handler."""
 
     def __init__(self, handler: WSGIHandler) -> None:
         super().__init__()

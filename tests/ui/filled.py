@@ -179,7 +179,7 @@ def _optimization(world: World) -> None:
 
 
 def _newcomer() -> Client:
-    """The owner of a tenant that has nothing yet, as somebody who has just signed up."""
+    """The owner of an empty tenant, as after a sign-up."""
     tenant = tenant_create(slug=EMPTY, name="Newcomer")
     with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
         owner = user_create(email=f"o@{EMPTY}.test", password=PASSWORD, tenant=tenant, role=Role.OWNER)

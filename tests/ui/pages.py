@@ -148,7 +148,7 @@ WRONG_PAGES = {
 
 @dataclass(frozen=True)
 class Opening:
-    """A page to open: who opens it (None: nobody who is logged in), its address, what it answers."""
+    """A page to open: its user (None: logged out), its address, the expected status."""
 
     client: Client | None
     path: str
@@ -167,7 +167,7 @@ def staff_path(world: World, name: str) -> str:
 
 
 def opening(world: World, name: str) -> Opening:
-    """How the page of that name is opened."""
+    """Return how to open the page of that name."""
     owner = world.people[OWN, Role.OWNER]
     if name in EMPTY_PAGES:
         return Opening(world.people[EMPTY, Role.OWNER], tenant_path(world, EMPTY_PAGES[name], EMPTY))
@@ -188,7 +188,7 @@ def opening(world: World, name: str) -> Opening:
 
 
 def _tokens(name: str) -> tuple[str, ...]:
-    """What the address of a page for anyone proves, where it proves something."""
+    """Return the token in the URL of a public page, if it has one."""
     if name == "console:sign-up-confirm":
         return (sign_up_token(SignUp.objects.get()),)
     if name == "console:invitation":

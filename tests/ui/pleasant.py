@@ -42,7 +42,7 @@ _REASON = "layers.0.self_attn.q_proj.lora_B has shape [32, 4], expected [16, 4]"
 
 
 def world_furnish(folder: Path) -> World:
-    """Makes the world with names, figures and a history that somebody might have."""
+    """Fill the world with plausible names, figures and history."""
     who = Actor("user", "1", "ada@globex.example")
     with acting(Origin(lambda: who, address="192.0.2.7", user_agent="Firefox")), transaction.atomic():
         return _furnished(folder)
@@ -135,7 +135,7 @@ def _requests(world: World) -> None:
 
 
 def _hosted() -> None:
-    """A month of four adapters beside each other, and of the machine that they shared."""
+    """Create a month of hosting of four adapters and of their shared machine."""
     today = timezone.now().date()
     for machine, nano in (("ml.g6.2xlarge", 1_527_000_000), ("ml.g6.12xlarge", 7_190_000_000)):
         instance_price_set(

@@ -77,10 +77,10 @@ def test_pictures(look: str, living: World, browser: Browser, server: str) -> No
             log_in(context, opening.client, server)
             made[opening.client] = context.new_page()
         page = made[opening.client]
-        page.goto(opening.path + _asked(name))
+        page.goto(opening.path + _query(name))
         for part in page.locator("[hx-trigger='revealed']").all():
             part.scroll_into_view_if_needed()
-        # What a page asks for once it is there.
+        # Wait for the parts that the page loads itself.
         expect(page.locator("[hx-trigger='load'], [hx-trigger='revealed']")).to_have_count(0)
         page.evaluate("scrollTo(0, 0)")
         whole = Image.open(io.BytesIO(page.screenshot(full_page=True)))
@@ -90,6 +90,6 @@ def test_pictures(look: str, living: World, browser: Browser, server: str) -> No
         page.context.close()
 
 
-def _asked(name: str) -> str:
+def _query(name: str) -> str:
     today = timezone.now().date()
     return QUERIES.get(name, "").format(start=today - dt.timedelta(days=29), end=today)

@@ -1,4 +1,4 @@
-"""How pages behave with people: two tenants at once, going back, two clicks, ended sessions, no network."""
+"""Pages in everyday use: two tenants at once, going back, double clicks, ended sessions, no network."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def owner(world: World) -> Client:
 
 @pytest.fixture
 def newcomer(world: World) -> Iterator[Client]:
-    """A session of its own of globex's owner, to be ended."""
+    """A separate session of globex's owner, which the test ends."""
     client = Client()
     client.force_login(User.objects.get(email=OWNER))
     yield client

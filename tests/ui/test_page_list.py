@@ -1,4 +1,4 @@
-"""The pages that a browser opens are all that there are: every address is in their list, or is no page."""
+"""The list of pages covers every URL: each one is a page in the list, or is no page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no page may do: fail in a script, break the content policy, ask another server, ask in a dialog."""
+"""Faults that no page may have: script errors, policy violations, requests to other servers, dialogs."""
 
 from __future__ import annotations
 

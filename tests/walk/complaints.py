@@ -1,4 +1,4 @@
-"""What a browser's console complains of while a page is used."""
+"""Messages of a browser's console while a page is used."""
 
 from __future__ import annotations
 

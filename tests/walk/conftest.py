@@ -1,4 +1,4 @@
-"""The product under test: started here on SQLite and on PostgreSQL, or one that runs already."""
+"""The product under test: started here on SQLite and on PostgreSQL, or already running."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Product:
     def openai(self, tenant: TenantAccess, **options: Any) -> OpenAI:
         return OpenAI(base_url=self.gateway, api_key=tenant.api_key, max_retries=0, **options)
 
-    def rest(self, tenant: TenantAccess) -> httpx.Client:
+    def rest_client(self, tenant: TenantAccess) -> httpx.Client:
         headers = {"Authorization": f"Bearer {tenant.api_key}"}
         return httpx.Client(base_url=f"{self.web}/api/v1", headers=headers, timeout=60, trust_env=False)
 
@@ -85,7 +85,7 @@ class Product:
         # Days around now, since a test may run over midnight.
         now = datetime.now(UTC)
         days = {"start": f"{now - timedelta(days=1):%Y-%m-%d}", "end": f"{now + timedelta(days=1):%Y-%m-%d}"}
-        with self.rest(tenant) as rest:
+        with self.rest_client(tenant) as rest:
             response = rest.get("/usage", params={**days, "group_by": group_by, **query})
             response.raise_for_status()
             report: dict[str, Any] = response.json()
@@ -96,7 +96,7 @@ class Product:
         return Tokens(total["requests"], total["prompt_tokens"], total["completion_tokens"])
 
     def tokens_after(self, tenant: TenantAccess, before: Tokens, requests: int) -> Tokens:
-        """What the report gained since `before`, once it shows `requests` more."""
+        """Return the usage that the report gained since `before`, once it has `requests` more requests."""
         eventually(
             lambda: (self.tokens(tenant) - before).requests >= requests,
             message=f"the report of {tenant.name} shows {requests} more requests",

@@ -37,7 +37,7 @@ COUNTED_TWICE_S = 45.0
 
 @dataclass
 class Caller:
-    """A tenant's application, and what it was told that it used."""
+    """A tenant's application, and the usage that its answers reported."""
 
     client: OpenAI
     model: str
@@ -57,7 +57,7 @@ class Caller:
         self.calls += 1
 
     def stopped(self) -> bool:
-        """Whether the next call is refused since nothing is left."""
+        """Return True if the next call is refused because the balance is used up."""
         try:
             self.call()
         except openai.RateLimitError as error:
@@ -67,7 +67,7 @@ class Caller:
         return False
 
     def ended(self) -> bool:
-        """Whether calls stay refused: what was used in the last half minute counts twice until then."""
+        """Return True if calls stay refused: usage of the last half minute counts twice until then."""
         deadline = time.monotonic() + COUNTED_TWICE_S
         while self.stopped():
             if time.monotonic() > deadline:
@@ -78,7 +78,7 @@ class Caller:
 
 @dataclass
 class Hooks:
-    """What webhooks told."""
+    """Webhook events received."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -162,7 +162,7 @@ def _until_it_ends(caller: Caller, hooks: Hooks) -> None:
 
 
 def _billed(staff: httpx.Client, member: httpx.Client, tenant: str, caller: Caller) -> None:
-    """The month's draft, the books and the report say what the application was told."""
+    """Check that the month's draft, the books and the report equal the application's usage."""
     days = {"start": f"{datetime.now(UTC):%Y-%m}-01", "end": f"{datetime.now(UTC):%Y-%m-%d}"}
 
     def reported() -> dict[str, Any]:

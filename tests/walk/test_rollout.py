@@ -29,7 +29,7 @@ PLAN = {"version": 2, "steps": [50], "hold_seconds": 10, "min_requests": 10, "ma
 
 @dataclass
 class FaultyCopy:
-    """What stands before the real worker: it answers three of four requests with one version by 500."""
+    """A proxy of the real worker that answers three of four requests for one version with 500."""
 
     worker: str
     failing: str = ""
@@ -154,7 +154,7 @@ def test_usage_leads_a_canary_back_or_on(product: Product) -> None:
         pytest.skip("needs the operator's login, and a worker that can be reached from here")
     tenant = product.tenants[0]
     alias = f"/adapters/{NAME}/aliases/prod"
-    with product.rest(tenant) as rest, faulty_copy(product.worker) as copy:
+    with product.rest_client(tenant) as rest, faulty_copy(product.worker) as copy:
         assert [register(rest, tenant.base_model, of) for of in ("pirate", "strict-json")] == [1, 2]
         assert rest.put(alias, json={"version": 1}).is_success
 
@@ -178,7 +178,7 @@ def test_usage_leads_a_canary_back_or_on(product: Product) -> None:
             decision = ended["decisions"][-1]
             canary, stable = decision["figures"]["canary"], decision["figures"]["stable"]
             assert (decision["decision"], decision["percent"]) == ("roll_back", 0)
-            # What was decided by is what the gateway metered of what really failed.
+            # The decision's figures are the gateway's metering of the real failures.
             assert 5 <= canary["errors"] <= copy.failed
             assert canary["requests"] <= copy.asked["v2"]
             assert stable["requests"] - stable["errors"] <= copy.asked["v1"]

@@ -108,7 +108,7 @@ def test_report_by_adapter_states_price_and_agrees_with_csv(product: Product) ->
 def _report_and_csv(product: Product, tenant: TenantAccess) -> tuple[Any, ...]:
     """The report by adapter and its CSV; empty if usage arrived in between, or the adapter's has not yet."""
     report = product.report(tenant, "adapter")
-    with product.rest(tenant) as rest:
+    with product.rest_client(tenant) as rest:
         days = {"start": report["start"], "end": report["end"]}
         response = rest.get("/usage", params={**days, "group_by": "adapter", "format": "csv"})
     assert response.headers["content-type"].startswith("text/csv")
@@ -120,7 +120,7 @@ def _report_and_csv(product: Product, tenant: TenantAccess) -> tuple[Any, ...]:
 
 def test_a_registered_adapter_streams(product: Product) -> None:
     tenant, name = product.tenants[1], f"walk-{time.time_ns()}"
-    with product.rest(tenant) as rest:
+    with product.rest_client(tenant) as rest:
         latest = upload(rest, name, tenant.base_model)
         assert latest["status"] == "ready", latest
         base, _ = chat(product, tenant, tenant.base_model)
@@ -143,7 +143,7 @@ def test_a_bad_adapter_is_refused_by_tensor_and_shape(product: Product) -> None:
     header[tensor]["shape"].reverse()
     text = json.dumps(header).encode()
     bad = struct.pack("<Q", len(text)) + text + data[8 + length :]
-    with product.rest(tenant) as rest:
+    with product.rest_client(tenant) as rest:
         latest = upload(rest, name, tenant.base_model, adapter_model=bad)
     assert latest["status"] == "refused"
     assert tensor in latest["reason"]
@@ -201,7 +201,7 @@ def test_models_lists_what_the_key_may_call(product: Product) -> None:
 
 def test_a_revoked_key_is_refused(product: Product) -> None:
     tenant = product.tenants[0]
-    with product.rest(tenant) as rest:
+    with product.rest_client(tenant) as rest:
         created = rest.post("/keys", json={"name": "short-lived", "scopes": ["inference"]}).json()
         other = TenantAccess(**{**_fields(tenant), "api_key": created["key"]})
         _eventually_accepted(product, other)

@@ -70,7 +70,7 @@ def test_from_upload_to_a_streamed_answer_to_the_bill(page: Page, product: Produ
     gained = product.tokens_after(tenant, before, 2)
     assert gained.requests == 2
     assert 0 < gained.completion <= 48
-    with product.rest(tenant) as rest:
+    with product.rest_client(tenant) as rest:
         rest.delete(f"/adapters/{name}").raise_for_status()
 
 
@@ -107,7 +107,7 @@ def test_prompts_are_kept_from_opting_in_until_opting_out(page: Page, product: P
                 model=tenant.base_model, max_tokens=8, messages=[{"role": "user", "content": question}]
             )
         answers[answer.headers["x-request-id"]] = answer.parse().choices[0].message.content or ""
-        with product.rest(tenant) as rest:
+        with product.rest_client(tenant) as rest:
             for request_id in answers:
                 found = rest.get(f"/requests/{request_id}/prompt")
                 if found.is_success:
@@ -128,6 +128,6 @@ def test_prompts_are_kept_from_opting_in_until_opting_out(page: Page, product: P
     page.get_by_test_id("prompt-log-end-open").click()
     page.get_by_role("dialog").get_by_role("button", name="Turn off and delete").click()
     expect(page.get_by_test_id("prompt-log-state")).to_have_text("off")
-    with product.rest(tenant) as rest:
+    with product.rest_client(tenant) as rest:
         assert rest.get(f"/requests/{request_id}/prompt").status_code == 404
         assert rest.get("/prompt-log").status_code == 404

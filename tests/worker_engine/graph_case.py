@@ -1,4 +1,4 @@
-"""The same requests through an engine that replays its decode steps and one that does not."""
+"""The same requests through an engine that replays its decode steps and through an eager one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load_adapters(model: Path, folders: Mapping[str, Path], cache: Path) -> dict
 
 @dataclass
 class Run:
-    """What an engine did, step by step.
+    """Record of an engine's steps.
 
     Attributes:
         logits: of each step.

@@ -1,4 +1,4 @@
-"""A stream of copies that are done no sooner than somebody waits for them."""
+"""A stream of copies that complete only when the caller waits for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from worker_engine.engine import Engine
 
 
 class LateCopies:
-    """What is read without waiting is not there yet, and what is written without waiting is overwritten.
+    """A read without a wait finds old data, and a write without a wait is overwritten.
 
     A copy may not stand behind steps that were launched after its `begin`: those it would not wait for.
     """

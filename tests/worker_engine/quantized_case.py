@@ -1,4 +1,4 @@
-"""A plain checkpoint written anew as published quantized ones are, and beside it what its weights mean."""
+"""A plain checkpoint rewritten in the formats of published quantized ones, and its dequantized weights."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def config_of(form: str) -> dict[str, Any]:
 
 
 def write_quantized(plain: Path, folder: Path, whole: Path, form: str, *, skip: tuple[str, ...] = ()) -> None:
-    """Rounds every linear layer of `plain` to the nearest; `whole` gets the same weights made whole, in fp32.
+    """Round every linear layer of `plain` to the nearest; `whole` gets the dequantized weights in fp32.
 
     Args:
         skip: ends of modules' names that stay as they are.

@@ -127,7 +127,7 @@ class Simulation:
 
     @staticmethod
     def _meaning(sequence: Sequence, length: int) -> list[int]:
-        """For each position, a stand-in for its keys and values: all that they depend on."""
+        """Return for each position a stand-in for its keys and values: all that they depend on."""
         sha256 = sequence.adapter.sha256 if sequence.adapter is not None else ""
         state = hash((sequence.request.origin.cache_salt, sha256))
         meaning = []
@@ -137,7 +137,7 @@ class Simulation:
         return meaning
 
     def check(self) -> None:
-        """No page lost, none held by nobody, holders exact, rows and adapters within bounds."""
+        """Check: no page lost or without a holder, exact holders, rows and adapters within bounds."""
         holders: dict[int, int] = defaultdict(int)
         for sequence in self.scheduler.running:
             assert len(sequence.pages) <= pages_for(len(sequence.token_ids)), "more pages than it needs"

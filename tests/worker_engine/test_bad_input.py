@@ -165,7 +165,7 @@ def test_bad_fields_are_named_while_others_are_served(worker: Worker) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_grammar_that_bursts_later_is_the_requests_fault(worker: Worker, stream: bool) -> None:
-    """It compiles, and outgrows the library's limits at its first token."""
+    """It compiles, and exceeds the library's limits at its first token."""
     asked = {"guided_regex": "(a?){1000}a{1000}", "max_tokens": 20, "stream": stream}
     status, body = worker.call("/v1/chat/completions", CHAT | asked)
     assert status == 400, "the first token is too many, so that a stream has not begun"

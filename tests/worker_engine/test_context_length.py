@@ -1,4 +1,4 @@
-"""Requests longer than the context are refused in the words that litellm and LangChain look for."""
+"""Requests longer than the context are refused with the text that litellm and LangChain match."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_requests_that_come_and_go(tiny_model: Path, adapters: dict[str, Adapter
 def test_what_recordings_cannot_take_runs_launch_by_launch(
     tiny_model: Path, adapters: dict[str, Adapter]
 ) -> None:
-    """DoRA's gains are in none; ranks that differ among layers are refused; both beside what is replayed."""
+    """DoRA is in no graph, and ranks that differ by layer are refused; both run in batches with replays."""
     runs = [Run(build_engine(tiny_model, replays=replays)) for replays in (False, True)]
     for run in runs:
         run.serve([None, adapters["plain"]], 6, prompt=20, out=30)
@@ -134,7 +134,7 @@ class FailingCaptures:
 
 
 class WrongCaptures:
-    """Its replays write something else than was recorded."""
+    """Its replays write other values than the captured ones."""
 
     def capture(self, function: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         result = function()

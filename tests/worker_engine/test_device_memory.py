@@ -1,4 +1,4 @@
-"""Room on a device: what is counted, and what is said where it does not suffice."""
+"""Memory of a device: the accounting, and the message if it does not suffice."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_what_waits_is_found(waits: Callable[[torch.Tensor], object], transfers:
 
 
 def test_real_values_are_collected(tmp_path: Path) -> None:
-    """The same objects over real tensors: what the single copy holds is read back in the right rows."""
+    """The same objects over real tensors: the single copy's values are read back in the right rows."""
     logits = torch.full((3, VOCAB), -5.0)
     logits[0, 7], logits[1, 9], logits[2, 0] = 5.0, 6.0, float("nan")
     rows = [sequence(temperature=0.0), sequence(temperature=0.0, logprobs=2), sequence(temperature=0.0)]

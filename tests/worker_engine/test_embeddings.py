@@ -28,7 +28,7 @@ PATH = "/v1/embeddings"
 def worker(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Worker]:
-    """Of few rows and a short queue."""
+    """A worker with few rows and a short queue."""
     folder = tmp_path_factory.mktemp("worker")
     flags = ("--max-num-seqs", "4", "--max-waiting", "3", "--max-num-batched-tokens", "32")
     root = tiny_adapters["all"].parent
@@ -156,7 +156,7 @@ def test_one_time_limit_for_all_inputs(worker: Worker) -> None:
 
 
 def test_a_full_queue_refuses(worker: Worker) -> None:
-    """Four choices and four inputs are one more than there are places."""
+    """Four choices and four inputs exceed the queue's places by one."""
     busy = worker.client.completions.create(
         model="tiny", prompt="x", n=4, max_tokens=400, stream=True, extra_body={"ignore_eos": True}
     )

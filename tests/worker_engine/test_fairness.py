@@ -40,7 +40,7 @@ def test_who_comes_to_an_empty_queue_starts_where_the_last_left() -> None:
 
 
 def test_who_runs_but_does_not_wait_is_lifted_too() -> None:
-    """Else a tenant whose requests never wait saves up what it did not take."""
+    """Otherwise a tenant whose requests never wait would save up its unused share."""
     accounts = Accounts()
     running = accounts.enqueue("running", 1)
     accounts.dequeue(running)
@@ -58,7 +58,7 @@ def test_who_comes_back_stands_beside_the_least_served() -> None:
 
 
 def test_who_has_had_more_than_the_rest_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgotten, a tenant would come back as one that never had anything; so would one within the burst."""
+    """A forgotten tenant would come back as a new one, as would one within the burst."""
     monkeypatch.setattr(fairness, "MAX_ACCOUNTS", 4)
     accounts = Accounts(burst=50)
     for tenant, served in (("more", 500), ("within", 60), ("less", 40)):
@@ -101,7 +101,7 @@ def tokens_by_tenant(run: Simulation, seconds: float) -> Counter[str]:
 
 @pytest.mark.parametrize(("weight", "share"), [(1.0, 0.5), (3.0, 0.75)])
 def test_backlogged_tenants_share_by_weight(weight: float, share: float) -> None:
-    """Both always wait; one sends twice as many, and longer prompts, and it does not help it."""
+    """Both always wait; one sends twice as many requests and longer prompts without a gain."""
     run = Simulation(max_num_seqs=4)
     for number in range(400):
         run.add(f"a{number}", [number % 7] * 20, 20, tenant="a", tenant_weight=weight)
@@ -146,7 +146,7 @@ def test_higher_priorities_go_first_and_age_saves_the_rest() -> None:
 
 
 def test_a_backlog_gains_nothing_by_its_age() -> None:
-    """A flood's requests wait for minutes beside one high-priority request: newcomers still go by turn."""
+    """A flood waits for minutes with one high-priority request: newcomers are still served in turn."""
     run = Simulation(max_num_seqs=2)
     for number in range(600):
         run.add(f"flood{number}", [1] * 10, 20, tenant="flood")
@@ -252,7 +252,7 @@ def p99(values: list[float]) -> float:
 
 
 def ttfts(flood: float, *, seconds: float = 240, seed: int = 7) -> list[float]:
-    """Times to first token of a tenant that sends 2 requests/s beside one that sends `flood` requests/s.
+    """Return times to first token of a tenant with 2 requests/s while another sends `flood` requests/s.
 
     Poisson arrivals, prompts of 30-200 tokens, completions of 20-120, 16 rows: the worker serves about
     8.4 requests/s, so 4.2 are the fair share of either.

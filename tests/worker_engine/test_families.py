@@ -44,7 +44,7 @@ def written(folder: Path, name: str) -> Path:
 @pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 @pytest.mark.parametrize("name", CASES)
 def test_native_bf16_logits_do_not_depend_on_the_batch(name: str, tmp_path: Path) -> None:
-    """Bit for bit, so that a seed's draw in a decode step is the same beside anyone."""
+    """Bit for bit, so that a seed's draw does not depend on the other rows of the batch."""
     model, kv = load(written(tmp_path, name), torch.bfloat16)
     prompts = draw((75, 22, 40))
     for step in (1, 128):

@@ -63,7 +63,7 @@ def capacity(engine: Engine, clock: Clock) -> float:
 
 
 def ttfts(engine: Engine, clock: Clock, light: float, flood: float) -> list[float]:
-    """Times to first token of a tenant that sends `light` requests per second beside another's `flood`."""
+    """Times to first token of a tenant with `light` requests per second while another sends `flood`."""
     draw = random.Random(3)
     at = {"light": clock(), "flood": clock()}
     came: dict[str, float] = {}

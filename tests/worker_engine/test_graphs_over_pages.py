@@ -26,7 +26,7 @@ PAGES = 44
 def adapters(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Adapter]:
-    """Ranks 1 to 64, 1 to 27 pages; one that no recording takes."""
+    """Ranks 1 to 64, 1 to 27 pages; one adapter that no graph supports."""
     dora = tmp_path_factory.mktemp("dora")
     make_adapter(tiny_model, dora, seed=9, r=4, target_modules=["q_proj", "o_proj"], use_dora=True)
     return load_adapters(tiny_model, tiny_adapters | {"dora": dora}, tmp_path_factory.mktemp("cache"))
@@ -47,8 +47,8 @@ def build(model: Path, **config: Any) -> Engine:
 def test_tokens_are_those_of_the_plain_engine(
     seed: int, tiny_model: Path, adapters: dict[str, Adapter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests of all kinds, hang-ups, more adapters than there is room for, sequences that are set back."""
-    # Fewer of those that no recording takes: a step with one of them is no replay.
+    """Mixed requests, hang-ups, more adapters than fit into memory, preempted sequences."""
+    # Few DoRA adapters: no graph supports them, and a step with one is not replayed.
     often = [adapters[name] for name in ("narrow", "plain", "all", "rslora")]
     work = workload(seed, 36, [None, *often, *often, adapters["dora"]])
     gone = ("4", "9", "17")
@@ -97,7 +97,7 @@ def test_a_replay_waits_for_weights_that_are_on_their_way(
 
 @pytest.mark.usefixtures("lent")
 def test_a_step_in_flight_keeps_its_adapters_pages(tiny_model: Path, adapters: dict[str, Adapter]) -> None:
-    """A hang-up while a launched step reads them: nobody is given them before it has run."""
+    """A hang-up while a launched step reads them: the pages are not reused before it has run."""
     engine = build(tiny_model)
     engine.add_request(request("a", range(20), 50), adapters["all"])
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_a_step_in_flight_keeps_its_adapters_pages(tiny_model: Path, adapters: d
 
 @pytest.mark.usefixtures("lent")
 def test_an_engine_started_again_says_the_same(tiny_model: Path, adapters: dict[str, Adapter]) -> None:
-    """After one that was closed in the middle of everything."""
+    """After an engine that was closed in the middle of its work."""
     found = []
     for closed in (True, False):
         engine = build(tiny_model)

@@ -1,4 +1,4 @@
-"""Which kernels an engine turns on: what passed, what was told, and none on a CPU."""
+"""Kernels that an engine turns on: those that passed the check or were configured, and none on a CPU."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_shapes_are_the_models_own(tiny_model: Path) -> None:
 
 
 def test_groups_of_four_bits_are_told(tiny_model: Path) -> None:
-    """Of 8 bits there is no kernel to be checked."""
+    """For 8 bits there is no kernel to check."""
     targets = {
         "a": Scheme(4, 64, False),
         "b": Scheme(4, 64, False),

@@ -11,7 +11,7 @@ from worker_engine.memory_pool import MemoryPool, pages_for
 
 
 class Pool(RuleBasedStateMachine):
-    """The pool beside a model of it: lists of holders' pages, and of what is parked, oldest first."""
+    """Compare the pool with a model of it: lists of holders' pages and of parked pages, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Pool(RuleBasedStateMachine):
         self.parked = self.parked[len(self.forgotten) :]
         self.forgotten = []
         self.held.append(pages)
-        # What is filled by its new owner must not be cleared after that, whoever had it before.
+        # A page that its new owner fills must not be cleared later, whatever its history.
         self.fresh = self.fresh | set(pages) if clear else self.fresh - set(pages)
 
     @rule(data=st.data())

@@ -28,14 +28,14 @@ def test_an_answer_may_come_back_as_it_was(echoed: dict[str, Any]) -> None:
 
 
 def test_a_call_may_come_back_as_it_was() -> None:
-    def said(call: dict[str, Any]) -> dict[str, Any]:
+    def assistant_message(call: dict[str, Any]) -> dict[str, Any]:
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
     echoed = CALL | {"index": 0, "provider_specific_fields": None}
-    assert parse_messages([said(echoed)]) == parse_messages([said(CALL)])
-    assert parse_messages([said(echoed | {"provider_specific_fields": {"x": 1}})]) == parse_messages(
-        [said(CALL)]
-    )
+    assert parse_messages([assistant_message(echoed)]) == parse_messages([assistant_message(CALL)])
+    assert parse_messages(
+        [assistant_message(echoed | {"provider_specific_fields": {"x": 1}})]
+    ) == parse_messages([assistant_message(CALL)])
 
 
 @pytest.mark.parametrize(

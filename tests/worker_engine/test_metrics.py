@@ -1,4 +1,4 @@
-"""What /metrics says after known requests."""
+"""/metrics after known requests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_devices_tier_has_figures_of_its_own(
             async with service.adapters.acquire(ref) as adapter:
                 nbytes += adapter.nbytes
         assert value(service, "adapter_device_bytes_total") == nbytes
-        assert value(service, 'adapter_load_seconds_count{tier="host"}') == 1  # a load tells of those before
+        assert value(service, 'adapter_load_seconds_count{tier="host"}') == 1  # of earlier loads
         assert value(service, 'adapters_resident{tier="batch"}') == 2
 
     serve(scenario)

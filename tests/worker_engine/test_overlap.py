@@ -60,7 +60,7 @@ def workload(seed: int, count: int, adapters: Items[Adapter | None]) -> Work:
 
 
 def check_pages(engine: Engine) -> None:
-    """What a launched step writes is held, and by its sequence's page list."""
+    """Every page that a launched step writes is held, and is in its sequence's page list."""
     for launched in engine._in_flight:
         for chunk in launched.chunks:
             assert chunk.sequence.pages
@@ -86,16 +86,16 @@ def serve(engine: Engine, work: Work, seed: int, gone: Items[str] = ()) -> dict[
 
 
 def assert_same(heard: Items[TokenDelta], expected: Items[TokenDelta], name: str) -> None:
-    """All that a client is told and billed, but when. Log-probabilities are rounded as the batch has it."""
-    assert seen(heard) == seen(expected), name
+    """Compare the client's view and usage, not timing. Log-probabilities depend on the batch's rounding."""
+    assert client_view(heard) == client_view(expected), name
     logprobs, wanted = (
         [told.logprob for delta in deltas for told in delta.logprobs] for deltas in (heard, expected)
     )
     assert logprobs == pytest.approx(wanted, abs=1e-4), name
 
 
-def seen(deltas: Items[TokenDelta]) -> tuple[object, ...]:
-    """What is told, but for the log-probabilities' values."""
+def client_view(deltas: Items[TokenDelta]) -> tuple[object, ...]:
+    """The client's view of the deltas, without the values of log-probabilities."""
     last = deltas[-1]
     usage = (last.prompt_tokens, last.completion_tokens, last.finish_reason, last.error)
     named = [
@@ -152,11 +152,11 @@ def test_a_step_is_launched_before_the_last_ones_tokens_are_read(
     assert len(engine._in_flight) == 1
     assert [delta.completion_tokens for delta in engine.step()] == [1]
     (sequence,) = engine.scheduler.running
-    assert (sequence.num_computed, len(sequence.token_ids), sequence.num_unread) == (21, 21, 1)
+    assert (sequence.num_computed, len(sequence.token_ids), sequence.num_pending_tokens) == (21, 21, 1)
 
 
 def test_the_last_token_by_length_costs_no_row(tiny_model: Path, make_engine: EngineFactory) -> None:
-    """It is foreseen, so nothing is computed past the context's end either."""
+    """The end is known in advance, so nothing is computed past the context's end either."""
     engine = make_engine(tiny_model, overlap="on", max_model_len=30)
     engine.add_request(request("a", range(20), 10), None)
     rows = 0
@@ -168,7 +168,7 @@ def test_the_last_token_by_length_costs_no_row(tiny_model: Path, make_engine: En
 
 
 def test_a_grammar_drains_the_pipeline(tiny_model: Path, make_engine: EngineFactory) -> None:
-    """Its mask wants the token before: no step is launched ahead of it, and others go on."""
+    """Its mask needs the previous token: no step is launched ahead of it, and other requests continue."""
     engine = make_engine(tiny_model, overlap="on")
     regex = Grammar(GrammarKind.REGEX, "[ab]{5}")
     engine.add_request(request("a", range(20), 30, grammar=regex, ignore_eos=False), None)
@@ -273,7 +273,7 @@ def test_with_replayed_steps(tiny_model: Path, adapters: list[Adapter | None]) -
 def test_pages_go_round_under_overlap(
     tiny_model: Path, make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No page that a launched step may write is given to anyone else meanwhile."""
+    """A page that a launched step may write is not reallocated before the step ends."""
     engine = make_engine(tiny_model, overlap="on", memory_gib=30 * PAGE_GIB, max_num_seqs=6)
     allocate = MemoryPool.allocate
 

@@ -1,4 +1,4 @@
-"""Prompts that begin alike and come together compute their common part once, and nobody waits for long."""
+"""Concurrent prompts with a common prefix compute it once, and the wait for it is bounded."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_nobody_waits_for_one_that_makes_no_progress() -> None:
 
 
 def test_a_long_prefix_is_waited_for_while_it_grows() -> None:
-    """For far more steps than the bound, which counts from the last page that became known."""
+    """The wait lasts far more steps than the bound, which counts from the last page completed."""
     run = Simulation(budget=16)
     long = [index % 250 for index in range(16 * 5 * MAX_HELD)]
     run.add("first", long, 3)
@@ -218,7 +218,7 @@ def test_choices_draw_as_if_each_had_computed_the_prompt(
 
 
 def test_who_was_set_back_may_wait_anew() -> None:
-    """What it waited for before it entered does not shorten its patience when it comes back."""
+    """A preempted sequence waits with full patience again: its first wait does not count."""
     run = Simulation(budget=300)
     run.add("first", COMMON, 5)
     second = run.add("second", COMMON, 5)

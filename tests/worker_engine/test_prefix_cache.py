@@ -141,7 +141,7 @@ def test_a_preempted_sequence_finds_its_pages_again() -> None:
 
 
 def test_a_sequence_that_finds_no_room_holds_nothing() -> None:
-    """It is asked at every step whether it fits; each time it finds its prefix, and must let go of it."""
+    """Admission is tried at every step; each time it finds its prefix, and must release it."""
     run = Simulation(num_pages=7)
     run.add("first", PROMPT[:40], 8)
     run.step()
@@ -221,7 +221,7 @@ def test_cached_prefixes_give_the_logits_of_a_recomputation(
 def test_evicted_pages_are_cleared_for_their_next_owner(
     tiny_model: Path, make_engine: EngineFactory, logits_of: Any
 ) -> None:
-    """NaN left in every page that nobody holds reaches no later request: all are evicted in turn."""
+    """NaN in every free page reaches no later request: all pages are evicted in turn."""
     engine = make_engine(tiny_model, memory_gib=12 * 2 * 3 * 2 * 16 * 12 * 4 / 2**30)
     _, expected, _ = logits_of(engine, "first", PROMPT, "a")
     poison = torch.arange(1, engine.pool.capacity + 1)

@@ -1,4 +1,4 @@
-"""The worker as a process that is told to stop, killed, or left without disk; weights that are not finite."""
+"""The worker process: stopped, killed, or without disk space; weights that are not finite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stream_of(worker: Worker, **body: Any) -> Iterator[http.client.HTTPResponse]
 
 @pytest.mark.costly("starts a worker of its own")
 def test_sigterm_under_load_ends_every_stream_and_the_process(tiny_model: Path, tmp_path: Path) -> None:
-    """Ninety-six streams over 64 rows, and clients that never stop asking anew."""
+    """Ninety-six streams over 64 rows, and clients that always send the next request."""
     with run_worker(tiny_model, tmp_path, "--drain-seconds", "120") as worker:
         refused: list[int] = []
 
@@ -153,7 +153,7 @@ def test_after_a_kill_the_next_process_serves_from_the_same_cache(
 def test_a_full_disk_costs_the_cache_not_the_request(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A limit on the size of files stands in for the full disk: writes fail at the same place."""
+    """A limit on the size of files simulates the full disk: writes fail at the same place."""
     small, large = adapter_ref(tiny_adapters["narrow"]), adapter_ref(tiny_adapters["all"])
     with run_worker(tiny_model, tmp_path, from_cold=True) as worker:
         size = (tiny_adapters["all"] / ADAPTER_FILES[1]).stat().st_size
@@ -200,7 +200,7 @@ def test_weights_that_are_not_finite_end_only_the_requests_that_meet_them(
 def test_files_that_change_behind_a_registered_name(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
-    """What is in memory goes on; what must be read again is refused, until the name is registered anew."""
+    """An adapter in memory is served; one that must be read again is refused until it is registered anew."""
     root = tmp_path / "root"
     folder = shutil.copytree(tiny_adapters["plain"], root / "one")
     with run_worker(tiny_model, tmp_path, "--adapters-dir", str(root)) as worker:

@@ -248,7 +248,7 @@ def test_zeros_of_older_files(plain: Path, tmp_path: Path) -> None:
 
 @needed
 def test_a_layer_made_whole_again() -> None:
-    """What `weight` says of a quantized layer is what its product is of."""
+    """A quantized layer's `weight` is the matrix that its product uses."""
     weight = round_to_nearest(torch.randn(48, 64), bits=4, group=32, zeros=True)
     matrix = prepare(weight, torch.bfloat16)
     assert matrix is not None

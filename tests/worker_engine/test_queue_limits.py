@@ -1,4 +1,4 @@
-"""Places in the queue: bounded in all and by tenant, with an honest word on when to come back."""
+"""Places in the queue: bounded in all and by tenant, with a realistic retry-after."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_an_unknown_rate_says_one_second() -> None:
     assert refused.value.retry_after == 1
 
 
-def told(limits: QueueLimits) -> int:
-    """What a request hears that finds all places taken."""
+def retry_after(limits: QueueLimits) -> int:
+    """Return the retry-after of a request that finds all places taken."""
     with ExitStack() as stack:
         for _ in range(limits.most_at_once):
             stack.enter_context(limits.place("a"))
@@ -102,13 +102,13 @@ def test_a_few_ends_tell_a_rate() -> None:
     limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=clock)
     ended(limits, clock, 3, 4.0)
     # Three ends in the eight seconds since the first, and a twentieth of the places are five.
-    assert told(limits) == 14
+    assert retry_after(limits) == 14
 
 
 def test_ends_at_one_moment_tell_no_rate() -> None:
     limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=Clock())
     ended(limits, Clock(), 3, 0.0)
-    assert told(limits) == 1
+    assert retry_after(limits) == 1
 
 
 def test_a_rate_falls_while_nothing_ends() -> None:
@@ -117,7 +117,7 @@ def test_a_rate_falls_while_nothing_ends() -> None:
     ended(limits, clock, 64, 0.1)
     clock.now += 640
     # 64 ends in 646 s: five places take 51 s.
-    assert told(limits) == 51
+    assert retry_after(limits) == 51
 
 
 def test_only_the_newest_ends_count() -> None:
@@ -125,4 +125,4 @@ def test_only_the_newest_ends_count() -> None:
     limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=clock)
     ended(limits, clock, 200, 100.0)
     ended(limits, clock, 64, 0.1)
-    assert told(limits) == 1
+    assert retry_after(limits) == 1

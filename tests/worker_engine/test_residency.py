@@ -1,4 +1,4 @@
-"""Adapters placed by reference: loaded ahead, kept through a full memory, let go with their last request."""
+"""Adapters placed by reference: loaded ahead, pinned in a full memory, released with their last request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker_engine.errors import AdapterRefused
 
 @pytest.fixture(scope="module")
 def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    """Calls to a worker without a folder of its own."""
+    """Calls to a worker without an adapters folder."""
     folder = tmp_path_factory.mktemp("worker")
     with run_worker(tiny_model, folder, "--memory-gib", "0.01") as process:
         yield Container(process, folder)

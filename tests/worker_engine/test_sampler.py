@@ -69,7 +69,7 @@ def naive_logits(row: Items[float], item: Sequence, eos: Items[int]) -> list[flo
 
 
 def naive_probs(values: Items[float], params: SamplingParams) -> dict[int, float]:
-    """What may be drawn, most likely first: min_p, top_k, top_p in turn."""
+    """Return the candidate tokens' weights, most likely first, after min_p, top_k and top_p in turn."""
     best = max(values)
     weights = [math.exp((value - best) / params.temperature) for value in values]
     order = sorted(range(len(values)), key=lambda token: -weights[token])
@@ -133,7 +133,7 @@ def test_every_parameter_equals_the_naive_sampler(vocab: int) -> None:
 
 
 def test_edited_logits_equal_the_naive_ones() -> None:
-    """Of every token, also of those that are never drawn."""
+    """Every token's logit is compared, also of tokens that are never drawn."""
     sequences = [sequence([0, 1, 2, 200], [5, 5, 2, 9], eos=(11,), **options) for options in PARAMS]
     logits = logits_of(len(sequences), 256, 4)
     assert (logits[:, [0, 1, 2, 5, 9, 200]] < 0).any(), "penalties of unlikely tokens are seen too"

@@ -1,4 +1,4 @@
-"""Who runs, who waits and who gives way, step by step; fairness over time is test_fairness.py's."""
+"""Admission, waiting and preemption, step by step; fairness over time is in test_fairness.py."""
 
 from __future__ import annotations
 

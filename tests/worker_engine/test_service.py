@@ -121,7 +121,7 @@ def break_engine(service: Service) -> None:
 def test_a_broken_engine_ends_all_streams_and_starts_again(
     serve: Serve, tiny_adapters: dict[str, Path]
 ) -> None:
-    """Each open request hears of it, health tells the truth, and the adapters are still there afterwards."""
+    """Each open request gets an error, health reports it, and the adapters are still loaded afterwards."""
 
     async def scenario(service: Service) -> None:
         ref = adapter_ref(tiny_adapters["plain"])
@@ -151,7 +151,7 @@ def test_a_broken_engine_ends_all_streams_and_starts_again(
 def test_a_lost_device_ends_the_engine_not_just_the_step(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the worker would call itself well and fail every request."""
+    """Otherwise the worker would stay healthy and fail every request."""
 
     def broken(*_: object) -> list[TokenDelta]:
         raise RuntimeError("an illegal memory access was encountered")

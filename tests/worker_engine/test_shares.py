@@ -10,7 +10,7 @@ from worker_engine.sequence import Sequence
 
 
 def fill(run: Simulation, tenant: str, rows: int, *, length: int = 4, **options: object) -> list[Sequence]:
-    """So many of a tenant's sequences in the batch, their prompts computed."""
+    """Run `rows` sequences of a tenant until all are in the batch with their prompts computed."""
     made = [
         run.add(f"{tenant}{len(run.live)}", [len(run.live)] * length, 500, tenant=tenant, **options)  # type: ignore[arg-type]
         for _ in range(rows)
@@ -48,7 +48,7 @@ def test_nobody_is_pushed_below_its_share() -> None:
 
 
 def test_who_had_far_more_takes_no_row() -> None:
-    """Not even up to its share: the others catch up first."""
+    """Not even up to its share: the other tenants catch up first."""
     run = Simulation(max_num_seqs=4)
     run.add("past", [1] * 3000, 1, tenant="rich")
     run.run()

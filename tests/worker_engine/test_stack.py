@@ -100,7 +100,7 @@ def test_another_cache_is_another_stack(folder: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
-    """The native code reads where it is told to."""
+    """The native code reads at any address that it gets."""
     model, kv = load(folder, torch.bfloat16)
     assert model._stack is not None
     layers = [model._stack._layer(index, part, kv) for index, part in enumerate(model._stack._parts)]

@@ -95,7 +95,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Adapters | None]:
 def test_adapters_add_what_they_do_layer_by_layer(
     folder: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several adapters of unlike ranks beside rows of the base; newcomers take others' places in between."""
+    """Several adapters of different ranks in batches with base rows; new ones reuse slots in between."""
     made, config, source = calls(monkeypatch), load_config(folder), random.Random(step)
     torch.manual_seed(step)
     adapters = [draw_adapter(config, source, number) for number in range(5)]
@@ -118,7 +118,7 @@ def test_adapters_add_what_they_do_layer_by_layer(
 
 @pytest.mark.parametrize("form", ["int4-64", "int4-128-zeros", "int8", "awq-64"])
 def test_adapters_on_quantized_layers(plain: Path, tmp_path: Path, form: str) -> None:
-    """The bits of the layers one by one; as near to the weights made whole as without adapters."""
+    """Equal bit for bit to the layers one by one, and as near to dequantized weights as without adapters."""
     packed, whole = quantized(plain, tmp_path, form)
     config = load_config(whole)
     torch.manual_seed(5)
@@ -162,7 +162,7 @@ def test_an_adapter_that_is_more_than_products_goes_layer_by_layer(
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
-    """The native code reads and writes where it is told to."""
+    """The native code reads and writes at any address that it gets."""
     config = load_config(folder)
     model, kv = load(folder, torch.bfloat16)
     assert model._stack is not None

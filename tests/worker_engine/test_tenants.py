@@ -1,4 +1,4 @@
-"""What the gateway tells of a request's tenant, through the worker's HTTP API."""
+"""The tenant fields that the gateway sends with a request, through the worker's HTTP API."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_bad_time_limit_header_is_refused(header: str) -> None:
 
 
 def test_a_time_limit_ends_a_request_with_a_typed_error(worker: Worker) -> None:
-    """By field and by header, whole and streamed; the shorter of the two counts."""
+    """By field and by header, streamed or not; the shorter limit counts."""
     body = {"model": "tiny", "prompt": "x", "max_tokens": 500, "ignore_eos": True, "timeout": 60}
     for stream in (False, True):
         connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)

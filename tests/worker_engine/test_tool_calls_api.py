@@ -1,4 +1,4 @@
-"""Tool calls through a real worker: enforced, cut, told with log probabilities, rendered into the prompt."""
+"""Tool calls through a real worker: enforced, cut, with log probabilities, rendered into the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker goes on with a trace, and tells where a request's time went."""
+"""The worker continues the caller's trace and shows where a request's time went."""
 
 from __future__ import annotations
 

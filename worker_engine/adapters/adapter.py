@@ -1,4 +1,4 @@
-"""A loaded adapter."""
+"""LoRA adapters in host memory: the loaded weights, their addresses, and packing into one buffer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES
 
 @dataclass(frozen=True, slots=True)
 class OwnRows:
-    """Rows of the embedding or the head that an adapter has of its own.
+    """An adapter's replacement rows for the embedding or the output head.
 
     Attributes:
         weight: [tokens, hidden].
-        tokens: int64 [tokens], whose rows they are; None for all.
+        tokens: int64 [tokens], the token ids that the rows replace; None means every token.
     """
 
     weight: torch.Tensor
@@ -34,12 +34,12 @@ class OwnRows:
 
 
 class Places(NamedTuple):
-    """Where an adapter's weights of one packed module lie.
+    """Memory addresses of an adapter's weights for one packed module.
 
     Attributes:
-        ranks: int64 [layers, slices].
-        addresses: int64 [layers, slices, 2], of A and B; 0 for modules left alone.
-        whole: every matrix lies in one piece on the CPU.
+        ranks: int64 [layers, slices]; 0 for modules that the adapter does not change.
+        addresses: int64 [layers, slices, 2], the addresses of A and B; 0 for modules that it does not change.
+        whole: True if every matrix is on the CPU in a layout that the native code reads in place.
     """
 
     ranks: Ints
@@ -60,17 +60,19 @@ class Adapter:
     """An adapter's weights in host memory. Paths are PEFT's, without `base_model.model.`.
 
     Attributes:
-        sha256: identity of the content: two adapters with the same one compute the same.
-        layers: for each decoder layer, module name -> weights; modules left alone are absent.
+        sha256: digest of the content; adapters with equal digests compute the same results.
+        layers: per decoder layer, module name -> weights; modules that the adapter does not change are
+            absent.
         nbytes: memory of all weights.
         tops: LoRA on `model.embed_tokens` (A is [rank, vocabulary]) and on `lm_head`.
-        gains: DoRA's magnitude over the norm of the merged columns: path -> float32 [out].
+        gains: DoRA's magnitude divided by the norm of the merged columns: path -> float32 [out].
         biases: what is added to a module's output: path -> float32 [out].
-        norms: weights in place of a norm's: path -> [hidden].
-        rows: rows in place of the embedding's or the head's.
-        buffer: [elements], what `layers` are views of, in the order of `gathered`; None where each weight has
+        norms: replacement weights of norm layers: path -> [hidden].
+        rows: replacement rows of the embedding or the head, by path.
+        buffer: [elements], which `layers` are views of, in the order of `gathered`; None where each weight
+            has
             memory of its own.
-        kept: what was worked out of the weights.
+        kept: cache of `places`, by packed module.
     """
 
     sha256: str
@@ -85,19 +87,22 @@ class Adapter:
     kept: dict[str, Places] = field(default_factory=dict, repr=False)
 
     def places(self, name: str) -> Places:
-        """Of the packed module `name`, looked up once: what is 0.2 ms for 240 matrices goes by batch else."""
+        """Return the addresses for the packed module `name`.
+
+        The result is cached: collecting 240 addresses takes 0.2 ms, which every batch would pay otherwise.
+        """
         if name not in self.kept:
             self.kept[name] = Places.of(self.layers, PACKED_MODULES[name])
         return self.kept[name]
 
     @property
     def pairs_only(self) -> bool:
-        """Whether it is nothing but `x A B` in decoder layers: such adapters can be added up."""
+        """True if the adapter is only `x A B` in decoder layers, so that it can be mixed with others."""
         return not (self.tops or self.gains or self.biases or self.norms or self.rows)
 
 
 def packed(adapter: Adapter, *, pinned: bool) -> Adapter:
-    """The same with its layers' weights in one piece; see `gathered`."""
+    """Return a copy of the adapter whose layer weights share one buffer; see `gathered`."""
     buffer, layers = gathered(adapter.layers, pinned=pinned)
     return replace(adapter, layers=layers, buffer=buffer, kept={})
 
@@ -105,10 +110,10 @@ def packed(adapter: Adapter, *, pinned: bool) -> Adapter:
 def gathered(
     layers: Sequence[Mapping[str, LoraPair]], *, pinned: bool
 ) -> tuple[torch.Tensor, tuple[Mapping[str, LoraPair], ...]]:
-    """Copies all weights into one tensor: layer by layer, in the order of `LORA_MODULES`, A before B.
+    """Copy all weights into one tensor: layer by layer, in the order of `LORA_MODULES`, A before B.
 
     Args:
-        pinned: in memory that the device copies from while it and the host go on.
+        pinned: allocate page-locked memory, so that copies to the device run asynchronously.
 
     Returns:
         The tensor [elements], and the layers as views of it.

@@ -1,4 +1,4 @@
-"""The base model's tensors, for adapters whose weights make sense only beside them."""
+"""The base model's tensors, for adapters whose weights are defined relative to them (DoRA, merged heads)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from worker_engine.models.head import rounded_head
 
 
 class BaseWeights:
-    """A checkpoint by PEFT's paths. Opened for each use: what was read may leave the page cache again.
+    """Reads a checkpoint's tensors by PEFT path.
+
+    The files are opened for each read, so that the page cache may drop the data afterwards.
 
     Attributes:
-        config: of the model.
-        shapes: of every tensor, `lm_head.weight` also where it is tied.
-        tied: whether the head is the embedding.
+        config: configuration of the base model.
+        shapes: shape of every tensor; includes `lm_head.weight` even where it is tied.
+        tied: True if the output head shares the embedding's weights.
     """
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
-        """Raises CheckpointError. `dtype` is what the engine computes in."""
+        """Open the checkpoint. `dtype` is the engine's compute dtype. Raises CheckpointError."""
         self.config = load_config(folder)
         self._folder, self._dtype = folder, dtype
         self._prefix = FAMILIES[self.config.architecture].prefix
@@ -36,14 +38,14 @@ class BaseWeights:
         self.shapes: Mapping[str, Shape] = MappingProxyType(shapes)
 
     def get(self, name: str) -> torch.Tensor:
-        """A tensor on the CPU, in the dtype that the engine computes in."""
+        """Return a tensor on the CPU, in the engine's compute dtype."""
         if self.tied and name == f"{HEAD}.weight":
             name = f"{EMBEDDING}.weight"
         with self._open() as checkpoint:
             return checkpoint.get(f"{self._prefix}{name}", *self.shapes[name])
 
     def multiplied(self, name: str) -> torch.Tensor:
-        """As `get`, and as its layer multiplies it: a head that is held in 8 bits is rounded to them."""
+        """Return `get(name)` as its layer multiplies it: an int8 head is rounded to 8 bits."""
         weight = self.get(name)
         quantization = self.config.quantization
         if name != f"{HEAD}.weight" or quantization is None or not quantization.int8_head:

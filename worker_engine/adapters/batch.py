@@ -1,7 +1,7 @@
-"""The adapters of the running batch for every layer, on the CPU; elsewhere `paged_batch` has them.
+"""The running batch's adapters, per layer, on the CPU. `paged_batch` is the counterpart for other devices.
 
-Nothing is copied: the loops read each adapter's weights where it was loaded, and what changes with the batch
-is a table of addresses. A batch gains and loses an adapter every few steps.
+No weights are copied: the native loops read each adapter where it was loaded. Only a table of addresses
+changes with the batch, which gains and loses an adapter every few steps.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from worker_engine.layers.stack import StackedLayers
 from worker_engine.layers.tops import Tops
 
 SLACK: Final = 2
-"""Tables of more than this many times the adapters in use are written anew."""
+"""Rebuild the tables when they hold more than this multiple of the adapters in use."""
 
 
 class HeldLayers(StackedLayers):
-    """Adapters' weights by decoder layer, which keep them where they are; a layer is made when it is read."""
+    """Adapters' weights per decoder layer, read in place; each layer's entry is built on first access."""
 
     def __init__(
         self, adapters: Sequence[Adapter], extras: Extras | None, config: ModelConfig, dtype: torch.dtype
@@ -93,11 +93,11 @@ class HeldLayers(StackedLayers):
 
 
 class AdapterBatch:
-    """Which adapter has which index in the tables.
+    """Assigns each adapter of the batch its index in the per-layer tables.
 
     Attributes:
-        layers: by decoder layer; empty without an adapter.
-        num_rebuilt: times that the tables were written anew.
+        layers: per decoder layer; empty without adapters.
+        num_rebuilt: how often the tables were rebuilt.
     """
 
     def __init__(self, config: ModelConfig, *, dtype: torch.dtype) -> None:
@@ -108,23 +108,23 @@ class AdapterBatch:
         self.num_rebuilt = 0
 
     def select(self, adapters: Sequence[Adapter | None]) -> list[int]:
-        """Makes the layers hold every adapter of the batch.
+        """Make the layers hold every adapter of the batch.
 
         Args:
-            adapters: by sequence of the batch; None for the base alone.
+            adapters: per sequence of the batch; None for the base model.
 
         Returns:
             Each sequence's adapter index in `layers`, -1 for none.
         """
         active = dict.fromkeys(adapter for adapter in adapters if adapter is not None)
-        # Tables keep weights in memory that the pool may have let go of.
+        # The tables keep weights alive that the pool may have evicted.
         wasteful = len(self._index) > SLACK * len(active)
         if wasteful or any(adapter not in self._index for adapter in active):
             self._take(sorted(active, key=lambda adapter: adapter.sha256))
         return [-1 if adapter is None else self._index[adapter] for adapter in adapters]
 
     def tops(self, segments: Segments, logit_segments: Segments) -> Tops | None:
-        """What the batch's adapters change outside of linear modules."""
+        """Return the adapters' changes to embedding, head and norms; None if there are none."""
         return None if self._extras is None else self._extras.tops(segments, logit_segments)
 
     def _take(self, adapters: Sequence[Adapter]) -> None:

@@ -1,4 +1,4 @@
-"""From an adapter's configuration and tensors to the weights that are served."""
+"""Converts an adapter's configuration and tensors to the weights that are served."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.errors import AdapterRefused
 
 _EXPONENTS: Final = {torch.float32: 0x7F80_0000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
-"""All ones mean NaN or infinity."""
+"""An exponent of all ones means NaN or infinity."""
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.(\w+)")
 
 
 @dataclass(slots=True)
 class AdapterBuilder:
-    """Gathers one adapter's weights in host memory, module by module, as `sort_tensors` found them.
+    """Collects one adapter's weights in host memory, module by module, as sorted by `sort_tensors`.
 
-    Everything is computed in float32 and rounded once; what overflows then is refused, since an infinite B
-    times a neighbour's zeroed column would be NaN.
+    Everything is computed in float32 and rounded once. Weights that then overflow are refused, since an
+    infinite B times another adapter's zeroed column would be NaN.
     """
 
     config: LoraConfig
@@ -43,7 +43,9 @@ class AdapterBuilder:
     _made: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
     def build(self, sha256: str) -> Adapter:
-        """Raises AdapterRefused or AdapterConfigError naming the tensor or field at fault."""
+        """Return the adapter. Raises AdapterRefused or AdapterConfigError naming the tensor or field at
+        fault.
+        """
         _demand_values(self.tensors)
         self.layers = [{} for _ in range(self.base.config.num_layers)]
         for path, parts in self.modules.items():
@@ -84,7 +86,7 @@ class AdapterBuilder:
     def _take_pair(
         self, path: str, a: torch.Tensor, b: torch.Tensor, parts: Mapping[Part, torch.Tensor]
     ) -> None:
-        """a: [rank, in]; b: [rank, out]."""
+        """Take a LoRA pair: a [rank, in], b [rank, out]."""
         scaling = self.config.scaling_of(path)
         pair = LoraPair(self._rounded(path, a), self._rounded(path, b.float() * scaling))
         match = _LAYER.fullmatch(path)
@@ -103,7 +105,7 @@ class AdapterBuilder:
             self.biases[path] = parts[Part.LORA_BIAS].float() * scaling
 
     def _merged_norm(self, path: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""
+        """Return ||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""
         weight = self.base.multiplied(f"{path}.weight").float()
         # Of an embedding, whose A is over the vocabulary, the outputs are W's columns.
         weight = weight.T if path == EMBEDDING else weight
@@ -121,7 +123,7 @@ class AdapterBuilder:
             raise AdapterRefused(f"weights of {self._made[index][0]} overflow {self.dtype} once scaled")
 
     def _demand_same(self, path: str, name: str, tensor: torch.Tensor) -> None:
-        """PEFT saves the base's embedding beside LoRA on it."""
+        """Raise AdapterRefused if the embedding that PEFT saved with LoRA on it is not the base's."""
         if not torch.equal(tensor.to(self.dtype), self.base.get(f"{path}.weight")):
             raise AdapterRefused(
                 f"tensor {name} is not the base model's: the adapter was trained on other embeddings"
@@ -137,7 +139,10 @@ def _demand_values(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _first_not_finite(tensors: Sequence[torch.Tensor]) -> int | None:
-    """All at once where that is possible: 240 tensors one by one take half of a load's time."""
+    """Return the index of the first tensor that is not finite, or None.
+
+    All are checked at once if possible: 240 single checks take half of a load's time.
+    """
     alike = len({tensor.dtype for tensor in tensors}) == 1
     if alike and _finite(torch.cat([tensor.reshape(-1) for tensor in tensors])):
         return None
@@ -145,7 +150,7 @@ def _first_not_finite(tensors: Sequence[torch.Tensor]) -> int | None:
 
 
 def _finite(tensor: torch.Tensor) -> bool:
-    """By the bits, in this thread alone: PyTorch would take the engine's cores."""
+    """Check the bits in this thread only, because PyTorch's operations would use the engine's cores."""
     exponent = _EXPONENTS[tensor.dtype]
     bits = tensor.contiguous().view(torch.int32 if tensor.dtype.itemsize == 4 else torch.int16).numpy()
     return not bool(((bits & exponent) == exponent).any())

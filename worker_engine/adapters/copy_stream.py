@@ -1,4 +1,4 @@
-"""Copies to the device beside its computing: in order among themselves, waited for one by one."""
+"""Copies to the device that overlap with its computation. They run in order and are awaited one by one."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ import torch
 
 
 class Arrival(Protocol):
-    """A point in a stream of copies."""
+    """A position in a stream of copies."""
 
     def wait(self) -> None:
-        """What the device is given to compute from now on waits for the copies before this point; the host
-        does not."""
+        """Make later device work wait for the copies before this point; the host does not block."""
 
     @property
     def done(self) -> bool:
-        """Whether the copies are done."""
+        """True once the copies before this point have finished."""
 
     def seconds_since(self, earlier: Self) -> float:
-        """Time between two points that are done."""
+        """Seconds between two finished points."""
 
 
 Point = TypeVar("Point", bound=Arrival, covariant=True)
 
 
 class CopyStream(Protocol[Point]):
-    """Where copies are queued."""
+    """A queue of copies to one device."""
 
     def begin(self) -> Point:
-        """The copies that follow wait for all that the device has been given to compute so far: that may
-        still read what they overwrite."""
+        """Return the current point, and make later copies wait for all device work queued so far.
+
+        That work may still read the memory that the copies overwrite.
+        """
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Queues one copy; `source` must not change until it is done."""
+        """Queue one copy; `source` must not change until it is done."""
 
     def mark(self) -> Point:
-        """A point behind the copies so far."""
+        """Return the point after all copies queued so far."""
 
 
 class CudaArrival:
-    """A CUDA event on the side stream."""
+    """A CUDA event on the copy stream."""
 
     def __init__(self, stream: Any) -> None:
         self.event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -59,7 +60,7 @@ class CudaArrival:
 
 
 class CudaCopies:
-    """A side stream. Copies out of pinned memory run while the device computes."""
+    """Copies on a side stream; those from pinned memory overlap with computation."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -78,7 +79,7 @@ class CudaCopies:
 
 
 class HostArrival:
-    """A point that is passed already."""
+    """A point that has already been reached."""
 
     def __init__(self) -> None:
         self.time = time.perf_counter()
@@ -95,7 +96,7 @@ class HostArrival:
 
 
 class HostCopies:
-    """Copies at once, for memory that the host computes on."""
+    """Synchronous copies, for memory that the host computes on."""
 
     def begin(self) -> HostArrival:
         return HostArrival()
@@ -108,5 +109,5 @@ class HostCopies:
 
 
 def copies_to(device: torch.device) -> CopyStream[Any]:
-    """The kind that suits the device."""
+    """Return the implementation that suits the device."""
     return CudaCopies(device) if device.type == "cuda" else HostCopies()

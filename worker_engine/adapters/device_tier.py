@@ -1,4 +1,4 @@
-"""Adapters in the device's memory: in pages of the engine's pool, copied there beside the computing."""
+"""Adapters in device memory: pages of the engine's pool, filled by copies that overlap with computation."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from worker_engine.histogram import Histogram
 
 
 def lends_pages(device: torch.device) -> bool:
-    """Whether adapters' weights lie in the pool's pages there; the CPU keeps them in matrices of its own."""
+    """Return True if the device stores adapter weights in pool pages; the CPU reads them where they were
+    loaded.
+    """
     return device.type != "cpu"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resident:
-    """An adapter with pages; its weights may still be on their way.
+    """An adapter with allocated pages; its weights may still be in flight.
 
     Attributes:
         extras: the adapter on the device, without its layers.
-        places: int64 [2, ranks], element offsets in the pool of A's rows and B's, as `layout` orders them.
-        arrivals: by layer, when its weights are there; what `extras` holds is there before the first.
+        places: int64 [2, ranks], element offsets in the pool of the rows of A and B, in the order of
+            `layout`.
+        arrivals: per layer, the point at which its weights are complete; `extras` is complete before the
+            first.
     """
 
     extras: Adapter
@@ -40,21 +44,21 @@ class Resident:
 
 
 class DeviceTier:
-    """Which adapters have pages, and where in them each row of their weights lies. One thread's alone.
+    """Tracks which adapters have pages, and the offsets of their weight rows. Not thread-safe.
 
-    Weights of decoder layers lie in the pages, at their real rank. What else an adapter has (LoRA on the
-    embedding or the head, gains, biases, norms, rows) is copied to tensors of its own: pages are held for
-    it, so that the budget is kept, and stay empty.
+    Decoder-layer weights are stored in the pages at their real rank. Other weights (LoRA on the embedding or
+    the head, gains, biases, norms, rows) are copied to separate tensors. Their bytes are still accounted for:
+    pages are reserved for them and stay empty.
 
     Attributes:
-        load_seconds: how long copies took on the device.
-        num_bytes: copied so far.
+        load_seconds: how long the device took for the copies of each load.
+        num_bytes: bytes copied so far.
     """
 
     def __init__(
         self, memory: torch.Tensor, config: ModelConfig, *, copies: CopyStream[Any] | None = None
     ) -> None:
-        """memory: [pages, elements of a page], the pool's."""
+        """memory: the pool's tensor, [pages, elements per page]."""
         self.memory = memory
         self._config, self._copies = config, copies or copies_to(memory.device)
         self._layouts: WeakKeyDictionary[Adapter, PageLayout] = WeakKeyDictionary()
@@ -64,20 +68,20 @@ class DeviceTier:
         self.num_bytes = self.num_loads = 0
 
     def pages_of(self, adapter: Adapter) -> int:
-        """Raises AdapterRefused when a row is longer than a page."""
+        """Return how many pages the adapter needs. Raises AdapterRefused when a row exceeds a page."""
         layout, size = self._layout(adapter), self.memory.element_size()
         rest = adapter.nbytes - size * sum(cut.elements for cuts in layout.cuts for cut in cuts)
         return layout.num_pages - (-rest // (self.memory.shape[1] * size))
 
     def load(self, adapter: Adapter, pages: Sequence[int]) -> None:
-        """Queues the copies of its weights into `pages`, in the order in which layers are computed."""
+        """Queue the copies of the adapter's weights into `pages`, in the order of the layers."""
         self._observe()
         layout = self._layout(adapter)
         begun = self._copies.begin()
         try:
             extras, arrivals = self._copy(adapter, layout, pages)
         except BaseException:
-            # The pages are given back: what is under way comes before whatever is written there next.
+            # The caller frees the pages, so later writes to them must wait for copies in flight.
             self._copies.mark().wait()
             raise
         size = self.memory.shape[1]
@@ -89,27 +93,27 @@ class DeviceTier:
         self.num_loads += 1
 
     def drop(self, sha256: str) -> None:
-        """Its pages are somebody else's from now on.
+        """Forget an adapter whose pages are given to another user.
 
-        Whatever is computed next may write to them, and so waits for copies that are still on their way
-        there: an adapter that was brought for a waiting sequence may leave before anything reads it.
+        Later device work waits for copies still in flight, because it may write to these pages. An adapter
+        that was prefetched for a waiting sequence can be dropped before anything reads it.
         """
         self._resident.pop(sha256).arrivals[-1].wait()
 
     def close(self) -> None:
-        """Lets go of the pool, which the computing stream may give to others from now on."""
+        """Release the pool's memory, after making later device work wait for copies in flight."""
         try:
             self._copies.mark().wait()
         finally:
             self._resident.clear()
             self._timed.clear()
-            # Of the same pages, so that whoever still asks how many an adapter takes gets an answer.
+            # Keep the page size, so that `pages_of` still answers.
             self.memory = torch.empty((0, self.memory.shape[1]), dtype=self.memory.dtype)
 
     def _copy(
         self, adapter: Adapter, layout: PageLayout, pages: Sequence[int]
     ) -> tuple[Adapter, tuple[Arrival, ...]]:
-        """Queues all copies; see `Resident`."""
+        """Queue all copies; return the `extras` and `arrivals` of `Resident`."""
         extras = replace(adapter, layers=(), buffer=None)
         if not adapter.pairs_only:
             extras = _on_device(extras, self.memory.device, self._copies)
@@ -141,7 +145,7 @@ class DeviceTier:
         return layout
 
     def _observe(self) -> None:
-        """Takes down how long finished copies took: the device tells once they are done."""
+        """Record the durations of finished copies; the device reports them only afterwards."""
         done = [times for times in self._timed if times[1].done]
         for begun, ended in done:
             self.load_seconds.observe(ended.seconds_since(begun))
@@ -150,7 +154,7 @@ class DeviceTier:
 
 def _on_device(adapter: Adapter, device: torch.device, copies: CopyStream[Any]) -> Adapter:
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        # Not made on the copies' stream: when it is freed, the memory is the computing stream's again.
+        # Allocate on the computing stream, which owns the memory again when the tensor is freed.
         target = torch.empty_like(tensor, device=device, memory_format=torch.contiguous_format)
         copies.copy(target, tensor.pin_memory() if device.type == "cuda" else tensor)
         return target

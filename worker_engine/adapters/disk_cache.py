@@ -1,4 +1,4 @@
-"""Adapters' files on disk, by content: bounded in bytes, and left clean by a crash."""
+"""Adapter files on disk, by content digest: bounded in bytes, and consistent after a crash."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ log = logging.getLogger(__name__)
 
 _PART: Final = ".part-"
 _SLACK: Final = 64
-"""The folder is walked once in this part of the bound; workers that share one may each exceed it so."""
+"""The folder is scanned once per this share of the bound; workers that share it may each exceed it by that.
+"""
 
 
 def files_digest(files: Mapping[str, bytes]) -> str:
-    """The content identity of an adapter's files by name."""
+    """Return the content digest of an adapter's files by name."""
     return adapter_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
 
 
 class AdapterDiskCache:
-    """One folder for each adapter, named by its digest; the one read longest ago leaves first.
+    """One folder per adapter, named by its digest; the least recently read one is removed first.
 
-    Several workers may share it: a reader whose folder another one removes takes that for a miss.
+    Several workers may share it: a reader treats a folder removed by another worker as a miss.
     """
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
-        """Removes what a writer that died left behind."""
+        """Remove files left by writers that died."""
         self._folder, self._max_bytes = folder, max_bytes
         self._room = 0
         self.num_failed = 0
@@ -46,13 +47,13 @@ class AdapterDiskCache:
         return (self._folder / sha256).is_dir()
 
     def digests(self) -> list[str]:
-        """Of the adapters that are here, in no order; blocks for as long as listing the folder takes."""
+        """Return the digests of cached adapters, in no order; blocks while listing the folder."""
         with contextlib.suppress(OSError), os.scandir(self._folder) as folders:
             return [folder.name for folder in folders if not folder.name.startswith(_PART)]
         return []
 
     def read(self, sha256: str) -> dict[str, bytes] | None:
-        """The files, if they are here and still are what they were; a copy that rotted is removed."""
+        """Return the files if they are cached and intact; a corrupted copy is removed."""
         folder = self._folder / sha256
         if not folder.is_dir():
             return None
@@ -65,10 +66,10 @@ class AdapterDiskCache:
         return None
 
     def store(self, sha256: str, files: Mapping[str, bytes]) -> None:
-        """Written aside and renamed, so that a reader never meets half an adapter.
+        """Store files atomically, so that a reader never sees a partial adapter.
 
-        A folder that takes no files, on a full disk for one, refuses nobody: `num_failed` counts, the log
-        says why, and the adapter is fetched anew when it is next wanted.
+        A folder that cannot be written, such as on a full disk, fails no request: `num_failed` counts it, the
+        log says why, and the adapter is fetched again when it is next needed.
         """
         if (nbytes := sum(map(len, files.values()))) > self._max_bytes:
             return
@@ -95,10 +96,9 @@ class AdapterDiskCache:
             shutil.rmtree(part, ignore_errors=True)
 
     def _prune(self, *, keep: str) -> None:
-        """Removes those read longest ago until the rest is within the bound, and a few more.
+        """Remove the least recently read adapters until the rest is within the bound, plus a margin.
 
-        These make room for the stores until the next time: with 700 folders a walk took half of a load's
-        time.
+        The margin covers the stores until the next scan: with 700 folders a scan took half of a load's time.
         """
         held = sorted(self._held())
         total = sum(nbytes for _, nbytes, _ in held)
@@ -114,7 +114,7 @@ class AdapterDiskCache:
         self._room = min(self._max_bytes - total, self._max_bytes // _SLACK)
 
     def _held(self) -> Iterator[tuple[float, int, str]]:
-        """Of each adapter: when it was read last, its bytes, its folder's name."""
+        """Return, per adapter: time of its last read, its bytes, its folder's name."""
         with os.scandir(self._folder) as folders:
             for folder in folders:
                 # One that another worker is removing is none.
@@ -130,7 +130,9 @@ def _nbytes(folder: str) -> int:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, which its writer's death gives back. Raises OSError when another holds it."""
+    """Hold the folder's lock, which is freed when its owner dies. Raises OSError when another process holds
+    it.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

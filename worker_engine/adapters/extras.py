@@ -1,4 +1,4 @@
-"""What a batch's adapters are beside `x A B` in decoder layers, brought together for the model."""
+"""A batch's adapter weights other than `x A B` in decoder layers, stacked for the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST_NORM = "model.norm"
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Of the adapters in a batch's places; None where a place is empty."""
+    """Gains, biases, norms and embedding or head changes of a batch's adapters. An empty slot is None."""
 
     adapters: Sequence[Adapter | None]
     config: ModelConfig
@@ -30,7 +30,7 @@ class Extras:
 
     @classmethod
     def of(cls, adapters: Sequence[Adapter | None], config: ModelConfig, device: torch.device) -> Self | None:
-        """None when all are nothing but pairs in decoder layers, which is usual."""
+        """Build the extras; None if all adapters only have LoRA pairs in decoder layers, which is usual."""
         if all(adapter is None or adapter.pairs_only for adapter in adapters):
             return None
         extras = cls(adapters, config, device, None, None)
@@ -40,16 +40,16 @@ class Extras:
         return cls(adapters, config, device, embedding, extras._top(HEAD, vocabulary, owners))
 
     def layers(self, weights: Sequence[Mapping[str, LoraWeights | None]]) -> list[LayerLora]:
-        """Adds gains and biases to the layers' weights."""
+        """Add gains and biases to the weights of all layers."""
         return [self.layer(index, by_name) for index, by_name in enumerate(weights)]
 
     def layer(self, index: int, weights: Mapping[str, LoraWeights | None]) -> LayerLora:
-        """One layer's."""
+        """Add gains and biases to the weights of layer `index`."""
         return {name: self._linear(index, name, held) for name, held in weights.items()}
 
     @property
     def only_products(self) -> bool:
-        """Whether nothing is added to linear layers but products: no gain and no bias."""
+        """True if linear layers only add LoRA products: no gain and no bias."""
         return not any(a is not None and (a.gains or a.biases) for a in self.adapters)
 
     def tops(self, segments: Segments, logit_segments: Segments) -> Tops:
@@ -97,7 +97,9 @@ class Extras:
         widths: Sequence[int],
         default: float,
     ) -> torch.Tensor | None:
-        """float32 [adapters, sum(widths)]; None when no adapter has any of `paths`."""
+        """Stack one tensor per adapter: float32 [adapters, sum(widths)]; None when no adapter has any of
+        `paths`.
+        """
         if not any(path in by_path for by_path in tensors for path in paths):
             return None
         stacked = torch.full((len(tensors), sum(widths)), default, device=self.device)

@@ -1,6 +1,6 @@
-"""From an AdapterRef to weights: fetch into the content-addressed cache, check, parse.
+"""Loads an AdapterRef: fetch into the content-addressed cache, verify, parse.
 
-Blocking throughout; the adapter pool runs it in threads.
+All functions block; the adapter pool runs them in threads.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ class AdapterLoader:
         s3_endpoint_url: str | None = None,
         max_cache_bytes: int = 1 << 40,
     ) -> None:
-        """Opens the base's checkpoint. Raises CheckpointError.
+        """Open the base model's checkpoint. Raises CheckpointError.
 
         Args:
-            model: the base's folder.
-            device: what will compute with the adapters. Each is built in one piece of host memory, pinned for
-                CUDA; the CPU reads it there.
-            max_bytes: bounds one adapter's file, `max_cache_bytes` all files in `cache_dir`.
+            model: the base model's folder.
+            device: where the adapters are used. Each is built in one buffer of host memory, which is pinned
+                for
+                CUDA; the CPU reads it in place.
+            max_bytes: size limit of one adapter's file; `max_cache_bytes` limits all files in `cache_dir`.
         """
         self._base, self._max_bytes = BaseWeights(model, dtype), max_bytes
         self._cache = AdapterDiskCache(cache_dir, max_bytes=max_cache_bytes)
         self._dtype, self._device = dtype, device
-        # Adapters of one recipe differ in their weights alone; sorting 240 tensors is a third of a load.
+        # Cache the sorted names: sorting 240 tensors is a third of a load, and many adapters share one
+        # recipe.
         self._sorted = lru_cache(maxsize=64)(self._sort)
         self._s3_endpoint_url = s3_endpoint_url
 
@@ -61,13 +63,13 @@ class AdapterLoader:
         return self._cache.num_failed
 
     def load(self, ref: AdapterRef | AdapterMix) -> Adapter:
-        """Side effect: leaves the files in the cache folder.
+        """Return the adapter. Side effect: its files stay in the cache folder.
 
-        A mix is made of its members' files: it needs no member in memory, and none stays there for it.
+        A mix is built from its members' files; the members need not be in memory and are not kept there.
 
         Raises:
             AdapterUnavailable: the files could not be fetched (a retry may help).
-            AdapterRefused: they are not what the reference says, or do not fit this model.
+            AdapterRefused: the files do not match the reference, or do not fit this model.
         """
         if isinstance(ref, AdapterMix):
             members = [(self._load(member), weight) for member, weight in ref.members]
@@ -86,11 +88,11 @@ class AdapterLoader:
         return self._build(ref, files["adapter_config.json"], tensors)
 
     def identify(self, uri: str) -> tuple[str, int]:
-        """Digest and largest rank of the adapter that lies at `uri` now; its files stay in the cache.
+        """Return the digest and largest rank of the adapter now stored at `uri`; its files stay in the cache.
 
         Raises:
             AdapterUnavailable: the files could not be fetched (a retry may help).
-            AdapterRefused: its configuration is not served.
+            AdapterRefused: its configuration is not supported.
         """
         files = {name: self._fetch(uri, name) for name in ADAPTER_FILES}
         try:
@@ -102,7 +104,7 @@ class AdapterLoader:
         return digest, config.max_rank
 
     def is_cached(self, ref: AdapterRef | AdapterMix) -> bool:
-        """Whether a load would find the files on disk."""
+        """Return True if all files of the adapter are in the disk cache."""
         refs = [member for member, _ in ref.members] if isinstance(ref, AdapterMix) else [ref]
         return all(member.sha256 in self._cache for member in refs)
 
@@ -111,7 +113,9 @@ class AdapterLoader:
         return self._cache.digests()
 
     def _read(self, ref: AdapterRef) -> dict[str, bytes]:
-        """The very bytes that were hashed are parsed; a cached copy that rotted is fetched again."""
+        """Return the adapter's files, from the cache if intact. The verified bytes are the ones that are
+        parsed.
+        """
         if (cached := self._cache.read(ref.sha256)) is not None:
             return cached
         files = {name: self._fetch(ref.uri, name) for name in ADAPTER_FILES}
@@ -137,7 +141,7 @@ class AdapterLoader:
         return data
 
     def _fetch_s3(self, bucket: str, key: str, limit: int) -> bytes:
-        # boto3 costs 0.3 s to import: only workers that meet an s3:// adapter pay it.
+        # Import boto3 only for s3:// adapters: it takes 0.3 s.
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
 

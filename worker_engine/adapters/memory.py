@@ -1,4 +1,4 @@
-"""The pages that the batch's adapters take from the pool, at their real rank, and how many may be at once."""
+"""Accounts for the pool pages of the batch's adapters, and limits the number of adapters in a batch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from worker_engine.adapters.device_tier import DeviceTier
 from worker_engine.memory_pool import MemoryPool
 
 AHEAD: Final = 4
-"""Waiting sequences whose adapters are brought to the device while others compute."""
+"""Waiting sequences whose adapters are prefetched to the device while others compute."""
 
 
 class AdapterMemory:
-    """Which adapters the running sequences use; one that none uses keeps its pages parked.
+    """Tracks which adapters running sequences use. Pages of unused adapters stay parked in the pool.
 
-    With a device tier, weights lie in the pages: they are on their way from `acquire` or `prefetch` on. On
-    the CPU they are read where they were loaded, outside of the pool's tensor: the pages taken here count
-    them against the one budget, so that adapters push out cached prefixes and the reverse, but no byte is
-    stored in them.
+    With a device tier, the pages hold the weights; `acquire` and `prefetch` start the copies. On the CPU, the
+    weights stay where they were loaded, and the pages only account for their bytes. So adapters and cached
+    prefixes compete for one memory budget.
     """
 
     def __init__(
@@ -29,7 +28,7 @@ class AdapterMemory:
         max_adapters: int,
         tier: DeviceTier | None = None,
     ) -> None:
-        """`page_bytes` 0 counts adapters as nothing."""
+        """`page_bytes` 0 means that adapters use no pages."""
         self._pool, self._page_bytes = pool, page_bytes
         self.tier: Final = tier
         self._users: dict[str, int] = {}
@@ -42,16 +41,16 @@ class AdapterMemory:
 
     @property
     def num_resident(self) -> int:
-        """Adapters with pages, parked ones among them."""
+        """Adapters with pages, including parked ones."""
         return len(self._pages)
 
     def has_pages(self, sha256: str) -> bool:
-        """Whether the adapter lies in the pool's pages, parked or in use; any thread may ask."""
+        """Return True if the adapter has pages, parked or in use. Thread-safe."""
         return sha256 in self._pages
 
     @property
     def num_active_pages(self) -> int:
-        """Pages of adapters that running sequences use; any thread may read it."""
+        """Pages of adapters that running sequences use. Thread-safe."""
         return sum(len(self._pages.get(sha256, ())) for sha256 in list(self._users))
 
     def active_pages(self) -> list[list[int]]:
@@ -59,9 +58,9 @@ class AdapterMemory:
         return [self._pages[sha256] for sha256 in self._users]
 
     def pages_of(self, adapter: Adapter | None) -> int:
-        """Pages that the adapter takes while a sequence uses it; any thread may ask.
+        """Return the pages that the adapter takes while a sequence uses it. Thread-safe.
 
-        Raises AdapterRefused for one that no page can hold a row of.
+        Raises AdapterRefused if one of its rows exceeds a page.
         """
         if adapter is None or not self._page_bytes:
             return 0
@@ -74,15 +73,15 @@ class AdapterMemory:
         return 0 if adapter is None else self._users.get(adapter.sha256, 0)
 
     def has_slot(self, adapter: Adapter | None) -> bool:
-        """Whether the adapter may join the batch's."""
+        """Return True if a sequence with the adapter may join the batch without exceeding `max_adapters`."""
         return adapter is None or adapter.sha256 in self._users or len(self._users) < self.max_adapters
 
     def num_missing_pages(self, adapter: Adapter | None) -> int:
-        """Free pages that `acquire` uses up; its parked ones count as free until then."""
+        """Return how many free pages `acquire` would use; parked pages count as free until then."""
         return 0 if self.num_users(adapter) else self.pages_of(adapter)
 
     def acquire(self, adapter: Adapter | None) -> None:
-        """One more running sequence with it. Raises ValueError when the pool has not enough pages."""
+        """Count one more running sequence with the adapter. Raises ValueError when the pool lacks pages."""
         if adapter is None:
             return
         sha256 = adapter.sha256
@@ -94,15 +93,16 @@ class AdapterMemory:
         self._users[sha256] = self._users.get(sha256, 0) + 1
 
     def prefetch(self, adapter: Adapter | None) -> None:
-        """Begins to bring weights to the device for one of the `AHEAD` sequences that are next.
+        """Start copying the weights to the device for one of the next `AHEAD` waiting sequences.
 
-        They are parked at once: what runs may take the pages back. Without a device tier it does nothing.
+        The pages are parked at once, so running sequences may reclaim them. Does nothing without a device
+        tier.
         """
         if self.tier is None or adapter is None or adapter.sha256 in self._users:
             return
         if adapter.sha256 in self._pages:
-            self._pool.unpark(adapter.sha256)  # and parked anew, as the last to leave
-        # Else those that come next would push each other out, step after step.
+            self._pool.unpark(adapter.sha256)  # parked again below, as the last to be evicted
+        # Require room for all of them: else the next sequences would evict each other's adapters every step.
         elif self._pool.num_free >= AHEAD * self.pages_of(adapter):
             self._load(adapter)
         else:
@@ -110,7 +110,7 @@ class AdapterMemory:
         self._park(adapter.sha256)
 
     def release(self, adapter: Adapter | None) -> None:
-        """One running sequence less; the last one's leave parks the pages."""
+        """Count one running sequence less; the last one parks the pages."""
         if adapter is None:
             return
         sha256 = adapter.sha256
@@ -120,7 +120,7 @@ class AdapterMemory:
             self._park(sha256)
 
     def _load(self, adapter: Adapter) -> None:
-        # Of what these pages held, nothing is read before the weights lie over it.
+        # Skip clearing with a device tier: the copies overwrite the pages before anything reads them.
         pages = self._pool.allocate(self.pages_of(adapter), clear=self.tier is None)
         if self.tier is not None:
             try:

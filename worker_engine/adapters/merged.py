@@ -1,8 +1,7 @@
-"""One hot adapter merged into the base's weights, for steps in which every row is its own.
+"""One hot adapter merged into the base weights, for steps in which every row uses it.
 
-The base's own weights are kept as they were: leaving the merged mode puts the very same tensors back, so what
-other rows compute is the same bit for bit. Merged weights cost the memory of the decoder's linear layers a
-second time.
+The original base weights are kept: leaving merged mode restores the same tensors, so other rows compute
+bit-identical results. The merged copy doubles the memory of the decoder's linear layers.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ class MergePolicy:
     """When an adapter is worth merging.
 
     Attributes:
-        pinned: content of the one adapter that may be merged; "" for whichever is hot.
-        steps: how many steps are looked back upon.
-        share: part of them that must have been the adapter's alone; under half of it, it is given up.
+        pinned: digest of the only adapter that may be merged; "" for whichever is hot.
+        steps: size of the window of past steps.
+        share: fraction of the window that must have used the adapter alone; it is unmerged below half of
+            this.
     """
 
     pinned: str = ""
@@ -36,7 +36,7 @@ class MergePolicy:
 
 
 class Merged:
-    """Which adapter is merged, how far that has come, and whether its weights are in place."""
+    """Tracks which adapter is merged, the merge's progress, and whether merged weights are active."""
 
     def __init__(self, layers: Sequence[Linears], config: ModelConfig, policy: MergePolicy) -> None:
         self._layers, self._config, self._policy = layers, config, policy
@@ -47,7 +47,7 @@ class Merged:
 
     @property
     def in_place(self) -> bool:
-        """Whether the present step computes with merged weights."""
+        """True if the current step computes with merged weights."""
         return self._in_place
 
     @property
@@ -55,35 +55,35 @@ class Merged:
         return self.adapter is not None and len(self._weights) == len(self._layers)
 
     def step(self, adapters: Sequence[Adapter | None]) -> bool:
-        """To be called before each step: takes note, merges one layer more, puts the right weights in place.
+        """Prepare for a step: record its adapter, merge one more layer, and activate the right weights.
 
         Args:
-            adapters: of the step's sequences; None for the base alone.
+            adapters: of the step's sequences; None for the base model.
 
         Returns:
-            True when the step's rows are all served by merged weights, and need no adapter.
+            True when merged weights serve every row of the step, so that no adapter is needed.
         """
         contents = {"" if adapter is None else adapter.sha256 for adapter in adapters}
         owner = adapters[0] if len(contents) == 1 else None
         self._owners.append("" if owner is None else owner.sha256)
         self._choose(owner)
         if self.adapter is not None and not self.complete:
-            # A layer at a time: no step waits for all of them.
+            # Merge one layer per step, so that no step waits for all of them.
             layer = len(self._weights)
             self._weights.append(self._merge(self._layers[layer], self.adapter.layers[layer]))
         self._put(self.complete and self.adapter is not None and contents == {self.adapter.sha256})
         return self._in_place
 
     def clear(self) -> None:
-        """Puts the base's weights back and lets go of the merged ones."""
+        """Restore the base weights and release the merged ones."""
         self._put(False)
         self.adapter, self._weights = None, []
 
     def _choose(self, owner: Adapter | None) -> None:
         policy = self._policy
         if self.adapter is not None:
-            kept = self._owners.count(self.adapter.sha256)
-            if not policy.pinned and kept < policy.share / 2 * min(len(self._owners), policy.steps):
+            num_steps = self._owners.count(self.adapter.sha256)
+            if not policy.pinned and num_steps < policy.share / 2 * min(len(self._owners), policy.steps):
                 self.clear()
         if self.adapter is not None or owner is None or not owner.pairs_only:
             return
@@ -99,7 +99,7 @@ class Merged:
             self._in_place = merged
 
     def _merge(self, linears: Linears, pairs: Mapping[str, LoraPair]) -> dict[str, LoraLinear]:
-        """`W + s B A` of every linear layer that the adapter changes, in float32 and rounded once."""
+        """Compute `W + s B A` for each linear layer that the adapter changes, in float32, rounded once."""
         merged: dict[str, LoraLinear] = {}
         shapes = self._config.linear_shapes
         for name, modules in PACKED_MODULES.items():

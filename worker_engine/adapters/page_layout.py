@@ -1,8 +1,7 @@
-"""Where an adapter's rows lie in the pages that the pool lends it, and how they come there in few copies.
+"""Layout of an adapter's weight rows in its pool pages, and the copies that fill them.
 
-A row of A or B never straddles two pages; beyond that rows follow one another without gaps, layer by layer,
-as they do in the adapter's host buffer. So each page is filled by one copy a layer, and nothing depends on
-which pages these are: none need be neighbours.
+No row of A or B crosses a page boundary. Otherwise rows are contiguous, layer by layer, in the order of the
+adapter's host buffer. So one copy per layer fills each page, and the pages need not be adjacent.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from worker_engine.errors import AdapterRefused
 
 Ints = npt.NDArray[np.int64]
 Ranks = tuple[tuple[int, ...], ...]
-"""By layer, then by module in the order of `LORA_MODULES`."""
+"""Ranks by layer, then by module in the order of `LORA_MODULES`; 0 for unchanged modules."""
 
 SEGMENTS: Final = tuple(PACKED_MODULES)
-"""A layer's tables, in order."""
+"""The packed modules of a layer, in table order."""
 ALIGNMENT: Final = 8
-"""Elements; see `kernels.lora.rank_rows`."""
+"""In elements; see `kernels.lora.rank_rows`."""
 
 
 class Cut(NamedTuple):
-    """One copy: a piece of the host buffer, and where it goes; the page is counted among the adapter's."""
+    """One copy: `elements` of the host buffer from `source`, to `start` in the adapter's page `page`."""
 
     page: int
     start: int
@@ -39,17 +38,17 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageLayout:
-    """Of all adapters with the same ranks.
+    """The layout shared by all adapters with the same ranks.
 
     Attributes:
         ranks: by layer and module.
         num_pages: pages that the rows take.
         cuts: by layer.
-        places: int64 [2, ranks]: element offsets of A's rows and B's, as if the adapter's pages were
-            neighbours; layer by layer, there by `SEGMENTS`, module and rank.
+        places: int64 [2, ranks]: element offsets of the rows of A and B, as if the adapter's pages were
+            adjacent; ordered by layer, `SEGMENTS`, module and rank.
         counts: int64 [layers * len(SEGMENTS)], ranks of each segment.
-        whole: by segment, whether no slice's rows of B are parted by a page's end.
-        aligned: every place is a multiple of `ALIGNMENT`.
+        whole: by segment, True if the rows of B of each slice are contiguous (no page boundary between them).
+        aligned: every offset is a multiple of `ALIGNMENT`.
     """
 
     ranks: Ranks
@@ -62,13 +61,13 @@ class PageLayout:
 
     @classmethod
     def of(cls, adapter: Adapter, config: ModelConfig, page_elements: int) -> PageLayout:
-        """Raises AdapterRefused when a single row is longer than a page."""
+        """Return the adapter's layout. Raises AdapterRefused when a single row is longer than a page."""
         shapes = tuple(config.linear_shapes[module] for module in LORA_MODULES)
         return _layout(ranks_of(adapter), shapes, page_elements)
 
 
 def ranks_of(adapter: Adapter) -> Ranks:
-    """0 where the adapter leaves a module alone."""
+    """Return the adapter's rank per layer and module; 0 for modules that it does not change."""
     return tuple(
         tuple(layer[module].rank if module in layer else 0 for module in LORA_MODULES)
         for layer in adapter.layers
@@ -104,7 +103,7 @@ def _layout(ranks: Ranks, shapes: tuple[tuple[int, int], ...], page_elements: in
 
 
 class _Filler:
-    """Lays rows down one after another; a page's last elements stay empty where the next row is longer."""
+    """Places rows one after another; skips to the next page when a row does not fit in the current one."""
 
     def __init__(self, page_elements: int) -> None:
         self._size, self._page, self._at, self._source = page_elements, 0, 0, 0
@@ -115,7 +114,7 @@ class _Filler:
         return self._page + (self._at > 0)
 
     def take(self, rank: int, length: int) -> Ints:
-        """Where `rank` rows of `length` elements begin."""
+        """Return the start offsets of `rank` rows of `length` elements."""
         if rank and length > self._size:
             raise AdapterRefused(
                 f"a row of the adapter has {length} elements, a page of this worker's memory {self._size}"
@@ -141,6 +140,6 @@ class _Filler:
         self._at, self._source = self._at + count, self._source + count
 
     def cuts(self) -> tuple[Cut, ...]:
-        """Since the last call."""
+        """Return the copies recorded since the last call."""
         taken, self._cuts = tuple(self._cuts), []
         return taken

@@ -1,4 +1,4 @@
-"""The adapters of the running batch where they lie in pages: tables of their rows' places, nothing copied."""
+"""The running batch's adapters in pool pages: tables of row offsets; no weights are copied."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from worker_engine.layers.tops import Tops
 
 
 class ArrivingLayers(Sequence[LayerLora]):
-    """By decoder layer; reading one makes the device wait for that layer's weights, and for no others."""
+    """Adapters by decoder layer. Reading a layer makes the device wait for that layer's weights only."""
 
     def __init__(self, layers: Sequence[LayerLora], arrivals: Sequence[Sequence[Arrival]]) -> None:
-        """arrivals: of each adapter, by layer."""
+        """arrivals: per adapter, then per layer."""
         self._layers, self._arrivals = layers, list(arrivals)
 
     def __len__(self) -> int:
@@ -43,16 +43,16 @@ class ArrivingLayers(Sequence[LayerLora]):
             for arrival in by_layer[index] if isinstance(index, slice) else (by_layer[index],):
                 arrival.wait()
         if index == len(self._layers) - 1:
-            self._arrivals = []  # the device's work is behind all of them now
+            self._arrivals = []  # all weights are awaited once the last layer is read
         return self._layers[index]
 
 
 class PagedAdapterBatch:
-    """`AdapterBatch` over a `DeviceTier`: which adapter has which index in the tables.
+    """`AdapterBatch` over a `DeviceTier`: assigns each adapter its index in the per-layer tables.
 
     Attributes:
-        layers: by decoder layer.
-        num_rebuilt: times that the tables were written anew.
+        layers: per decoder layer.
+        num_rebuilt: how often the tables were rebuilt.
     """
 
     def __init__(self, config: ModelConfig, tier: DeviceTier) -> None:
@@ -69,19 +69,19 @@ class PagedAdapterBatch:
 
     @property
     def num_copied(self) -> int:
-        """Adapters whose weights were copied to the device."""
+        """Number of adapter loads to the device."""
         return self._tier.num_loads
 
     def select(self, adapters: Sequence[Adapter | None]) -> list[int]:
         """As `AdapterBatch.select`. Raises KeyError for an adapter without pages."""
         active = dict.fromkeys(adapter for adapter in adapters if adapter is not None)
-        # An adapter that lost its pages and came back lies elsewhere.
+        # An adapter that was evicted and reloaded has new pages.
         if any(adapter not in self._held or self._stale(adapter) for adapter in active):
             self._take(sorted(active, key=lambda adapter: adapter.sha256))
         return [-1 if adapter is None else self._held[adapter][0] for adapter in adapters]
 
     def tops(self, segments: Segments, logit_segments: Segments) -> Tops | None:
-        """What the batch's adapters change outside of linear modules."""
+        """Return the adapters' changes to embedding, head and norms; None if there are none."""
         return None if self._extras is None else self._extras.tops(segments, logit_segments)
 
     def _stale(self, adapter: Adapter) -> bool:
@@ -145,7 +145,9 @@ class PagedAdapterBatch:
         return layers
 
     def _table(self, residents: Sequence[Resident], counts: Ints) -> torch.Tensor:
-        """int64 [2, ranks]: places of rows of A and B, by segment, then by adapter: one copy for all."""
+        """Return int64 [2, ranks], offsets of the rows of A and B by segment, then adapter; one copy to the
+        device.
+        """
         totals = counts.sum(0)
         begins = np.cumsum(totals) - totals + np.cumsum(counts, 0) - counts
         table = np.empty((2, int(totals.sum())), dtype=np.int64)
@@ -156,7 +158,9 @@ class PagedAdapterBatch:
         return to_device(table, self._device)
 
     def _shape(self, name: str, layer: int, residents: Sequence[Resident]) -> tuple[Layout, Bounds] | None:
-        """The layout of a segment and the ranks' bounds in its table; None when nobody changes it."""
+        """Return a segment's layout and each adapter's rank bounds in its table; None if no adapter changes
+        it.
+        """
         modules = PACKED_MODULES[name]
         columns = [LORA_MODULES.index(module) for module in modules]
         ranks = np.array([[resident.layout.ranks[layer][c] for c in columns] for resident in residents])

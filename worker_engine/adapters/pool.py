@@ -1,4 +1,4 @@
-"""Adapters in memory: loaded once, shared by requests, dropped oldest first when memory runs short."""
+"""Adapters in host memory: loaded once, shared by requests, evicted least recently used first."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from worker_engine.errors import AdapterRefused
 from worker_engine.histogram import Histogram
 
 MAX_LOADS: Final = 4
-"""Adapters loaded at a time, and thereby the most that stand outside the pool's limit waiting for room."""
+"""Concurrent loads. This also bounds the loaded adapters that wait for room outside the pool's limit."""
 
 MAX_PINNED: Final = 0.75
-"""Share of the pool that adapters may be pinned in: the others' requests need the rest."""
+"""Largest share of the pool that pinned adapters may take; other requests need the rest."""
 BY_NAME: Final = "name"
-"""Who pins: a name that was registered so (`AdapterRegistry`), ..."""
+"""Pin owner: a name registered as pinned (`AdapterRegistry`)."""
 BY_PLACEMENT: Final = "placement"
-"""... or whoever places adapters on copies (`worker_engine.residency`). Neither takes away the other's."""
+"""Pin owner: the control plane's placements (`worker_engine.residency`). Owners do not remove each other's
+pins.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,9 @@ class Held:
     """An adapter in memory.
 
     Attributes:
-        pinned: by whom; empty where it may leave when room is needed.
+        pinned: owners of its pins; it may be evicted if empty.
         users: requests that hold it now.
-        idle_seconds: since a request last took it or let it go.
+        idle_seconds: since a request last acquired or released it.
     """
 
     sha256: str
@@ -45,15 +47,15 @@ class Held:
 
 
 class AdapterPool:
-    """Resident adapters by content. Lives on the event loop; the loader works in threads.
+    """Resident adapters by content digest. Runs on the event loop; the loader runs in threads.
 
-    An adapter in use is never dropped. When all that is resident is in use, a newcomer waits until
-    enough is released; requests in use end by themselves, so the wait does too.
+    An adapter in use is never evicted. When every resident adapter is in use, a new one waits until enough
+    memory is released, which happens as requests end.
 
     Attributes:
-        max_bytes: that all of them may take.
+        max_bytes: memory limit of all adapters.
         found: by tier, requests that found their adapter in memory, and loads from disk cache or store.
-        load_seconds: how long the loads took.
+        load_seconds: durations of loads, by tier.
     """
 
     def __init__(self, loader: AdapterLoader, *, max_bytes: int) -> None:
@@ -75,7 +77,7 @@ class AdapterPool:
 
     @property
     def digests(self) -> list[str]:
-        """The first 12 digits of each resident adapter's digest, as engine names have them."""
+        """The first 12 digits of each resident adapter's digest, as in engine names."""
         return [sha256[:12] for sha256 in self._resident]
 
     @property
@@ -84,23 +86,24 @@ class AdapterPool:
 
     @property
     def num_unkept(self) -> int:
-        """Adapters whose files the disk cache could not take; each is fetched anew when it is next loaded."""
+        """Adapters whose files the disk cache could not store; their next load fetches them again."""
         return self._loader.num_unkept
 
     async def on_disk(self) -> list[str]:
-        """Digests of the adapters whose files are in the disk cache, in memory or not."""
+        """Return the digests of adapters whose files are in the disk cache, whether in memory or not."""
         return await asyncio.to_thread(self._loader.cached)
 
     @asynccontextmanager
     async def acquire(self, ref: AdapterRef | AdapterMix) -> AsyncIterator[Adapter]:
-        """The adapter, held for as long as the block runs.
+        """Yield the adapter and hold it until the block ends.
 
         Raises:
-            AdapterUnavailable, AdapterRefused: as `AdapterLoader.load`; refused, too, when it is larger
+            AdapterUnavailable, AdapterRefused: as `AdapterLoader.load`; also refused when it is larger
                 than the whole pool.
         """
         self.found["memory"] += ref.sha256 in self._resident
-        # Between the end of a load and this coroutine's turn another newcomer may have pushed it out.
+        # Loop: another new adapter may have evicted it between the end of the load and this coroutine's
+        # resumption.
         while (adapter := self._resident.get(ref.sha256)) is None:
             await self._join_load(ref)
         self._resident.move_to_end(ref.sha256)
@@ -122,7 +125,7 @@ class AdapterPool:
         return sum(self._resident[sha256].nbytes for sha256 in self._pinned)
 
     def held(self) -> list[Held]:
-        """Every resident adapter, the one that would leave first first."""
+        """List every resident adapter in eviction order."""
         now = time.monotonic()
         return [
             Held(
@@ -133,10 +136,10 @@ class AdapterPool:
         ]  # fmt: skip
 
     async def pin(self, ref: AdapterRef, *, by: str = BY_NAME) -> None:
-        """Loads the adapter and keeps it, used or not, until `unpin` by the same.
+        """Load the adapter and keep it in memory until `unpin` by the same owner.
 
         Raises:
-            AdapterUnavailable, AdapterRefused: as `acquire`; refused, too, when pinned adapters would take
+            AdapterUnavailable, AdapterRefused: as `acquire`; also refused when pinned adapters would take
                 more than `MAX_PINNED` of the pool.
         """
         async with self.acquire(ref) as adapter:
@@ -150,7 +153,9 @@ class AdapterPool:
             self._pinned.setdefault(ref.sha256, set()).add(by)
 
     def unpin(self, sha256: str, *, by: str = BY_NAME) -> bool:
-        """Whether it was pinned by this one; pinned by nobody else, and unused, it may leave from now on."""
+        """Remove this owner's pin and return True if there was one. Without other pins the adapter may be
+        evicted.
+        """
         holders = self._pinned.get(sha256, set())
         pinned = by in holders
         holders.discard(by)
@@ -160,11 +165,12 @@ class AdapterPool:
         return pinned
 
     def evict(self, sha256: str) -> bool:
-        """Lets go of an adapter that is not pinned: now, or when the last of its requests ends, new ones
-        among them. The next request after that loads it again.
+        """Evict an adapter that is not pinned: now if it is idle, otherwise when its last request ends.
+
+        Requests that arrive before then still use it and delay the eviction.
 
         Returns:
-            whether it has left; True, too, for one that was not there.
+            True if the adapter is no longer resident, or never was.
 
         Raises:
             AdapterRefused: it is pinned.
@@ -185,10 +191,11 @@ class AdapterPool:
         del self._resident[sha256], self._used_at[sha256]
 
     async def _join_load(self, ref: AdapterRef | AdapterMix) -> None:
-        """One load serves all who wait for it, and goes on when one of them hangs up.
+        """Wait for the load of `ref`, which all waiting requests share; a client's disconnect does not stop
+        it.
 
-        A reference with the same content but another uri or rank is loaded by itself: that another
-        tenant's copy is unreachable must not refuse this one's.
+        References with equal content but another uri or rank load separately, so that one tenant's
+        unreachable copy cannot fail another's request.
         """
         key = _source(ref)
         task = self._loading.get(key)
@@ -209,11 +216,12 @@ class AdapterPool:
     def _loaded(self, key: object, task: asyncio.Task[None]) -> None:
         del self._loading[key]
         if not task.cancelled():
-            task.exception()  # seen, even when all who waited have hung up
+            # mark the exception as retrieved, even if every waiting request has disconnected
+            task.exception()
 
     async def _admit(self, adapter: Adapter) -> None:
         while not self._make_room(adapter):
-            # What is pinned never leaves: who waited for that would wait for ever.
+            # Pinned adapters are never evicted, so waiting for their memory would never end.
             if adapter.nbytes > (limit := self.max_bytes - self.pinned_bytes):
                 raise AdapterRefused(
                     f"the adapter takes {adapter.nbytes} bytes, this worker holds {limit} beside pinned ones "
@@ -223,7 +231,7 @@ class AdapterPool:
             await self._released.wait()
 
     def _make_room(self, adapter: Adapter) -> bool:
-        if adapter.sha256 in self._resident:  # another waiter was first
+        if adapter.sha256 in self._resident:  # a concurrent load of the same content was first
             return True
         for sha256 in list(self._resident):
             if self.nbytes + adapter.nbytes <= self.max_bytes:
@@ -238,7 +246,7 @@ class AdapterPool:
 
 
 def _source(ref: AdapterRef | AdapterMix) -> object:
-    """What is read, and from where."""
+    """Return the key of a load: content, location and rank."""
     if isinstance(ref, AdapterMix):
         return tuple((_source(member), weight) for member, weight in ref.members)
     return ref.sha256, ref.uri, ref.rank

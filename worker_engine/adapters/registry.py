@@ -1,4 +1,4 @@
-"""Adapters that are called by a name: where each comes from, and what it was when it was registered."""
+"""Registered adapter names: the source of each, and its content at registration."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NAME: Final = re.compile(NAME_PATTERN)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A name, and the content that it stands for until it is registered anew.
+    """A name, and the content that it refers to until it is registered again.
 
     Attributes:
         src: as the caller wrote it.
-        ref: its digest is of the files that lay at `src` when it was registered.
+        ref: its digest is that of the files at `src` when it was registered.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Registered:
 
 
 class AdapterRegistry:
-    """Names of adapters. Lives on the event loop.
+    """Names of adapters. Runs on the event loop.
 
-    A name stands for content, not for a place: files that change at `src` change nothing until the name is
-    registered or updated again, which gives it the new content's identity, so that neither weights nor cached
-    prefixes of the old one can be served under the new.
+    A name refers to content, not to a location. Changed files at `src` have no effect until the name is
+    registered or updated again. It then gets the new content's identity, so that neither old weights nor old
+    cached prefixes are served under it.
     """
 
     def __init__(self, loader: AdapterLoader, pool: AdapterPool, *, root: Path | None, base: str) -> None:
@@ -69,7 +69,7 @@ class AdapterRegistry:
         return len(self._by_name)
 
     def get(self, name: str, *, param: str) -> Registered:
-        """Raises AdapterNotFound."""
+        """Return the name's registration. Raises AdapterNotFound."""
         if (found := self._by_name.get(name)) is None:
             raise AdapterNotFound(
                 f"{param} {name[:256]!r} is not served here: it is neither {self._base!r} nor a registered "
@@ -117,17 +117,17 @@ class AdapterRegistry:
             return new
 
     def unregister(self, name: str, *, param: str) -> None:
-        """Requests that run keep it. Raises AdapterNotFound."""
+        """Remove a name; running requests keep the adapter. Raises AdapterNotFound."""
         found = self.get(name, param=param)
         with self._alone(name):
             del self._by_name[name]
             self._release(found)
 
     async def register_folder(self, folder: Path) -> None:
-        """Registers each adapter of `folder` under its subfolder's name.
+        """Register each adapter of `folder` under its subfolder's name.
 
         Raises:
-            ConfigError: naming the one that cannot be served.
+            ConfigError: naming the adapter that cannot be served.
         """
         for path in await asyncio.to_thread(_subfolders, folder):
             try:
@@ -146,14 +146,14 @@ class AdapterRegistry:
             self._busy.discard(name)
 
     def _release(self, old: Registered | None) -> None:
-        """Unpins content that no name pins any more."""
+        """Unpin content that no name pins any more."""
         if old is not None and old.pin:
             sha256 = old.ref.sha256
             if not any(item.pin and item.ref.sha256 == sha256 for item in self._by_name.values()):
                 self._pool.unpin(sha256)
 
     def _locate(self, src: str) -> str:
-        """The URI of a source: s3://..., file:///..., or a path, absolute or in the root."""
+        """Return the URI of a source: s3://..., file:///..., or a path, absolute or relative to the root."""
         try:
             parts = urllib.parse.urlsplit(src)
             if parts.scheme == "s3" and parts.netloc:

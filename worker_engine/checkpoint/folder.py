@@ -21,14 +21,14 @@ from worker_engine.errors import CheckpointError
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
 _DTYPES: Final = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-"""Not the 8-bit formats: their tensors mean nothing without scales that lie elsewhere."""
+"""Excludes the 8-bit formats, whose tensors need separately stored scales."""
 _SHOWN: Final = 3
 
 
 class Checkpoint:
-    """Tensors by name, checked against the expected shape and brought to one dtype and device.
+    """Tensors by name, checked against the expected shape and converted to one dtype and device.
 
-    Every error names the file, and the tensor where it is one tensor's.
+    Every error names the file, and the tensor where it concerns one.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Checkpoint:
         packed_in: Path | None = None,
         quantization: Quantization | None = None,
     ) -> None:
-        """Opens every file. Raises CheckpointError when there is none, or one is damaged or missing.
+        """Open every file. Raises CheckpointError when there is none, or one is damaged or missing.
 
         Args:
-            packed_in: the folder of files of packed weights; None keeps none.
-            quantization: what config.json says; weights that are quantized are made whole by `get`.
+            packed_in: folder of the packed-weight files; None disables them.
+            quantization: from config.json; `get` dequantizes such weights.
         """
         self._folder = folder
         self.dtype: Final = dtype
@@ -53,10 +53,10 @@ class Checkpoint:
         self._by_name: dict[str, tuple[Path, Any]] = {}
         self._taken: set[str] = set()
         for path, promised in weight_files(folder).items():
-            file = self._enter(path)
+            file = self._open_file(path)
             names = list(file.keys())
-            if lost := sorted(set(promised) - set(names)):
-                raise CheckpointError(f"{path} has no tensor {lost[0]}, which {_INDEX} says is there")
+            if missing := sorted(set(promised) - set(names)):
+                raise CheckpointError(f"{path} has no tensor {missing[0]}, which {_INDEX} says is there")
             for name in names:
                 if name in self._by_name:
                     raise CheckpointError(f"tensor {name} is in {self._by_name[name][0]} and in {path}")
@@ -79,10 +79,10 @@ class Checkpoint:
         return name in self._by_name or self._is_quantized(name)
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
-        """The tensor `name`.
+        """Return the tensor `name` in the checkpoint's dtype and on its device, dequantized if needed.
 
         Raises:
-            CheckpointError: it is missing, damaged, not of `shape` or not of a dtype that is served.
+            CheckpointError: it is missing, damaged, not of `shape` or of an unsupported dtype.
         """
         if self._is_quantized(name) and len(shape) == 2:
             return self.quantized(name, *shape).dequantize().to(self.device, self.dtype)
@@ -97,16 +97,16 @@ class Checkpoint:
         return tensor.to(self.device, self.dtype)
 
     def scheme(self, name: str) -> Scheme | None:
-        """How a weight is quantized; None where it is not."""
+        """Return how a weight is quantized; None if it is not."""
         return None if self._quantized is None else self._quantized.scheme(name)
 
     @property
     def multiplies_quantized(self) -> bool:
-        """Whether quantized weights may stay so: elsewhere they are made whole."""
+        """True if this dtype and device multiply quantized weights directly; else they are dequantized."""
         return multiplies(self.dtype, self.device)
 
     def quantized(self, name: str, out: int, inner: int) -> QuantizedWeight:
-        """A weight that `scheme` knows, on the CPU. Raises CheckpointError as `get`."""
+        """Return a quantized weight [out, inner], on the CPU. Raises CheckpointError as `get`."""
         if self._quantized is None or name not in self._quantized:
             raise CheckpointError(f"{self._folder}: tensor {name} is not quantized")
         try:
@@ -117,7 +117,7 @@ class Checkpoint:
         return weight
 
     def pass_over(self, name: str, *shape: int) -> None:
-        """Notes that the tensor is used in another form, unread. Raises CheckpointError as `get`."""
+        """Mark a tensor as used without reading it, since its packed form is loaded. Raises as `get`."""
         if self._quantized is not None and name in self._quantized:
             self._taken.update(self._quantized.parts(name))
             return
@@ -129,29 +129,29 @@ class Checkpoint:
         self._taken.add(name)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every tensor, as if none were quantized, read from the files' heads."""
+        """Return the shape of every tensor, as if none were quantized; only file headers are read."""
         stored = {name: tuple(file.get_slice(name).get_shape()) for name, (_, file) in self._by_name.items()}
         return stored if self._quantized is None else self._quantized.shapes(stored)
 
     def refuse_unused(self, ignored: Sequence[str]) -> None:
-        """To be called last: what nobody asked for would change the result if it were used.
+        """Refuse tensors that the model never read, since ignoring them could change the result. Call this
+        last.
 
         Args:
-            ignored: beginnings and ends of names that may be left over.
-
+            ignored: prefixes and suffixes of names that may stay unused.
         Raises:
             CheckpointError: naming the tensors and their file.
         """
-        spare = tuple(ignored)
-        left = sorted(
+        affixes = tuple(ignored)
+        extra = sorted(
             name
             for name in self._by_name.keys() - self._taken
-            if not name.startswith(spare) and not name.endswith(spare)
+            if not name.startswith(affixes) and not name.endswith(affixes)
         )
-        if left:
-            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        if extra:
+            more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
             raise CheckpointError(
-                f"{self._by_name[left[0]][0]}: tensor {', '.join(left[:_SHOWN])}{more} has no place in the "
+                f"{self._by_name[extra[0]][0]}: tensor {', '.join(extra[:_SHOWN])}{more} has no place in the "
                 "model that config.json describes"
             )
 
@@ -159,7 +159,7 @@ class Checkpoint:
         return self._quantized is not None and name in self._quantized
 
     def stored(self, name: str) -> torch.Tensor:
-        """A tensor as it lies in its file. Raises CheckpointError."""
+        """Return a tensor as stored in its file. Raises CheckpointError."""
         if name not in self._by_name:
             raise CheckpointError(f"{self._folder} has no tensor {name}")
         path, file = self._by_name[name]
@@ -169,7 +169,7 @@ class Checkpoint:
             raise CheckpointError(f"{path}: cannot read tensor {name}: {error}") from error
         return tensor
 
-    def _enter(self, path: Path) -> Any:
+    def _open_file(self, path: Path) -> Any:
         try:
             return self._open.enter_context(safe_open(path, framework="pt"))
         except (OSError, SafetensorError) as error:
@@ -178,7 +178,7 @@ class Checkpoint:
 
 
 def weight_files(folder: Path) -> Mapping[Path, Sequence[str]]:
-    """Every file, and the tensors that the index promises of it."""
+    """Return every weight file, and the tensors that the index says it holds."""
     index = folder / _INDEX
     if index.is_file():
         return _indexed(index)

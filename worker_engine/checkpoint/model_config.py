@@ -1,4 +1,6 @@
-"""What a checkpoint says of its model: the shape that every family shares, and what a layer may vary."""
+"""The model's shape as read from a checkpoint's config.json: fields shared by all families, and per-layer
+ones.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ MODULE_PATHS: Final[Mapping[str, str]] = {
     "up_proj": "mlp.up_proj",
     "down_proj": "mlp.down_proj",
 }
-"""Linear modules of a decoder layer, which an adapter may change, and where they stand in it."""
+"""Linear modules of a decoder layer that an adapter may change, and their paths within the layer."""
 LORA_MODULES: Final = tuple(MODULE_PATHS)
 PACKED_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
@@ -27,19 +29,19 @@ PACKED_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "gate_up": ("gate_proj", "up_proj"),
     "down": ("down_proj",),
 }
-"""Linear layers as computed, and the modules whose rows they stack. The same in every family served."""
+"""Linear layers as computed, and the modules whose rows each stacks. Equal for every supported family."""
 
 LARGEST_HEAD: Final = 256
-"""Of `kernels.attention`."""
+"""Largest head size that `kernels.attention` supports."""
 _MOST_LAYERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAttention:
-    """How one layer attends.
+    """Attention parameters of one layer.
 
     Attributes:
-        window: tokens that a query sees, itself included; 0 for all.
+        window: tokens that a query attends to, itself included; 0 for all.
     """
 
     window: int
@@ -51,13 +53,13 @@ class ModelConfig:
     """The shape of a model, as its family reads it (`worker_engine.models.load_config`).
 
     Attributes:
-        architecture: the name of the class in transformers, by which the family is chosen.
-        attention_scale: what attention's scores are multiplied with.
+        architecture: the class name in transformers, which selects the family.
+        attention_scale: factor of attention scores.
         attention: by layer.
         biased: packed layers (`PACKED_MODULES`) that have a bias.
         logit_softcap: logits become c tanh(logits / c); 0 for none.
         dtype: of the checkpoint's weights.
-        quantization: of the weights that are quantized; None where none is.
+        quantization: of the quantized weights; None if there are none.
     """
 
     architecture: str
@@ -92,15 +94,15 @@ class ModelConfig:
         tie_word_embeddings: bool = False,
         defaults: Mapping[str, int] | None = None,
     ) -> Self:
-        """The fields that every family has, and what the family found.
+        """Build the configuration from the shared fields and the family's own.
 
         Args:
-            query_scale: what the scores' scale is the inverse root of; 0 for the size of a head.
-            tie_word_embeddings: where the field is absent.
-            defaults: sizes that the family's checkpoints may leave out.
+            query_scale: attention scores are scaled by its inverse square root; 0 for the head size.
+            tie_word_embeddings: default where the field is absent.
+            defaults: sizes that the family's checkpoints may omit.
 
         Raises:
-            CheckpointError: naming the field that is missing, malformed or not served.
+            CheckpointError: naming the field that is missing, malformed or not supported.
         """
         defaults = defaults or {}
         heads = fields.whole("num_attention_heads", defaults.get("num_attention_heads"))
@@ -136,7 +138,7 @@ class ModelConfig:
 
     @property
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """(out, in) of every module of a decoder layer, all layers alike."""
+        """(out, in) of every linear module of a decoder layer; equal for all layers."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         return {
@@ -151,7 +153,7 @@ class ModelConfig:
 
     @property
     def embedding_shape(self) -> tuple[int, int]:
-        """(vocabulary, hidden) of embed_tokens and, transposed in use, of lm_head."""
+        """Shape (vocabulary, hidden) of the weights of embed_tokens and lm_head."""
         return self.vocab_size, self.hidden_size
 
 
@@ -163,10 +165,11 @@ def read_num_layers(fields: Fields) -> int:
 
 
 def read_layer_types(fields: Fields, window: int, default: Sequence[bool]) -> list[int]:
-    """Each layer's window by `layer_types`, or where `default`, by layer, is true when that is absent.
+    """Return each layer's window from `layer_types`, or from `default` if that field is absent.
 
     Args:
-        window: of the layers that slide; 0 where the config grants none.
+        window: of sliding layers; 0 where the config has none.
+        default: by layer, True for sliding attention.
     """
     kinds = fields.texts("layer_types") or tuple(
         "sliding_attention" if slides else "full_attention" for slides in default

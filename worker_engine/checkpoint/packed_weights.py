@@ -1,8 +1,7 @@
-"""A checkpoint's linear layers as the native CPU loops take them, in one file that all copies on a host map.
+"""Linear weights packed for the native CPU loops, in one file that all copies on a host map into memory.
 
-Packing copies every weight into memory of the process's own. Kept in a file and mapped, the same bytes are
-the page cache's: the next copy neither packs nor holds them once more. The file is a safetensors file whose
-tensors begin at a multiple of a page.
+Packing otherwise copies every weight into private memory. Mapping the file shares the page cache, so the next
+copy neither packs nor stores them again. It is a safetensors file with page-aligned tensors.
 """
 
 from __future__ import annotations
@@ -27,29 +26,32 @@ from kernels.native.matrix import NativeMatrix
 log = logging.getLogger(__name__)
 
 LAYOUT: Final = f"1:{native.LANES}"
-"""Changes with `kernels.native.pack` and `kernels.native.matrix.pack_codes`."""
+"""Version of the layout of `kernels.native.pack` and `kernels.native.matrix.pack_codes`."""
 _ALIGNMENT: Final = 4096
 _NAMES: Final = {
     torch.bfloat16: "BF16", torch.float16: "F16", torch.int32: "I32", torch.int8: "I8",
 }  # fmt: skip
-"""As safetensors calls them."""
+"""Names of the dtypes in safetensors."""
 _CARRIED: Final = "content-"
 
 
 class PackedWeights:
-    """What was packed before, by name; or, where there is nothing yet, what is packed now, to be kept."""
+    """Packed weights by name: mapped from the file if it exists, otherwise collected so that `write` creates
+    it.
+    """
 
     def __init__(self, path: Path | None) -> None:
-        """`path` None: nothing is looked up and nothing kept."""
+        """Map the file at `path` if it exists. With None, nothing is mapped or written."""
         self._path = path
         self._mapped = {} if path is None else _open(path)
         self._made: dict[str, torch.Tensor] = {}
 
     @classmethod
     def of(cls, model: Path, files: list[Path], root: Path | None) -> Self:
-        """Of the checkpoint `files` of `model`, in the folder `root`.
+        """Return the packed weights of the checkpoint `files` of `model`, in the folder `root`.
 
-        The name tells the files' sizes, times of change and heads, so other weights have another file.
+        The file name hashes the files' sizes, modification times and headers, so changed weights get another
+        file.
         """
         if root is None:
             return cls(None)
@@ -66,18 +68,20 @@ class PackedWeights:
         return bool(self._mapped)
 
     def take(self, name: str, out: int, inner: int) -> torch.Tensor | None:
-        """What `kernels.native.pack` made of bf16 [out, inner], or None; of another shape it is None."""
+        """Return the packed form of a bf16 weight [out, inner]; None if it is missing or of another shape."""
         found = self._mapped.get(name)
         shape = (-(-out // native.LANES), inner // 2, native.LANES, 2)
         return found if found is not None and found.shape == shape else None
 
     def keep(self, name: str, packed: torch.Tensor | None) -> None:
-        """To be written by `write`."""
+        """Remember a packed weight for `write`."""
         if self._path is not None and packed is not None:
             self._made[name] = packed
 
     def take_matrix(self, name: str, bits: int, out: int, inner: int) -> NativeMatrix | None:
-        """What `keep_matrix` was given under the name, of 4 or 8 bits; of another shape it is None."""
+        """Return the quantized weight stored by `keep_matrix`, of 4 or 8 bits; None if missing or of another
+        shape.
+        """
         codes, scales = self._mapped.get(f"{name}.codes"), self._mapped.get(f"{name}.scales")
         if codes is None or scales is None:
             return None
@@ -89,15 +93,15 @@ class PackedWeights:
         return matrix
 
     def keep_matrix(self, name: str, matrix: NativeMatrix) -> None:
-        """Quantized weights, to be written by `write`."""
+        """Remember a quantized weight for `write`."""
         self.keep(f"{name}.codes", matrix.codes)
         self.keep(f"{name}.scales", matrix.scales)
         self.keep(f"{name}.zeros", matrix.zeros)
 
     def write(self) -> bool:
-        """Writes what was kept, aside and renamed; True when the file is there now and was not before.
+        """Write the remembered weights atomically; return True if this call created the file.
 
-        Where it cannot be written the weights stay this process's own, and the log says why.
+        If it cannot be written, the weights stay private to this process and the log says why.
         """
         if self._path is None or not self._made or self._mapped:
             return False
@@ -121,7 +125,7 @@ class PackedWeights:
         return True
 
     def _forget_older(self) -> None:
-        """What was packed of the same folder's files before they changed."""
+        """Delete files that were packed from earlier versions of the same checkpoint folder."""
         assert self._path is not None
         for path in self._path.parent.glob(f"{self._path.name.partition('-')[0]}-*"):
             if path != self._path:
@@ -130,8 +134,10 @@ class PackedWeights:
 
 
 def content_name(files: Iterable[Path]) -> str:
-    """What packed weights are called that are carried to other hosts, where paths and times say nothing: by
-    the content of the checkpoint's files, its config.json among them. Reads all of them."""
+    """Return the file name of packed weights that are shipped to other hosts, where paths and times differ.
+
+    The name hashes the content of config.json and of the weight files. Reads all of them.
+    """
     digest = hashlib.sha256(LAYOUT.encode())
     weights = sorted(files)
     for file in (weights[0].with_name("config.json"), *weights):
@@ -141,9 +147,9 @@ def content_name(files: Iterable[Path]) -> str:
 
 
 def _adopted(path: Path, files: list[Path]) -> Path:
-    """`path`, linked to the file that was packed elsewhere of the same content, if there is one.
+    """Return `path`, linked to a shipped file with the same content if there is one.
 
-    The checkpoint is read once on this host to be sure of it; from then on `path` tells.
+    The first start on a host reads the whole checkpoint to verify this; later starts find `path`.
     """
     if not any(path.parent.glob(f"{_CARRIED}*")):
         return path
@@ -153,13 +159,13 @@ def _adopted(path: Path, files: list[Path]) -> Path:
         return path
     try:
         os.link(carried, path)
-    except OSError:  # a folder that is read only, or a disk without links
+    except OSError:  # read-only folder, or a file system without hard links
         return carried
     return path
 
 
 def _open(path: Path) -> Mapping[str, torch.Tensor]:
-    """Mapped: a page is read when it is needed, and is the same memory in all processes until written to."""
+    """Map the file: pages are read on demand and shared between processes until written to."""
     if not path.is_file():
         return {}
     try:
@@ -173,13 +179,13 @@ def _open(path: Path) -> Mapping[str, torch.Tensor]:
 
 
 def _write(file: int, tensors: Mapping[str, torch.Tensor]) -> None:
-    entries, at = {}, 0
+    entries, offset = {}, 0
     for name, tensor in tensors.items():
         entries[name] = {
             "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.nbytes],
+            "data_offsets": [offset, offset + tensor.nbytes],
         }  # fmt: skip
-        at += tensor.nbytes
+        offset += tensor.nbytes
     text = json.dumps(entries).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     with os.fdopen(os.dup(file), "wb") as out:
@@ -189,6 +195,6 @@ def _write(file: int, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _head(file: Path) -> bytes:
-    """The file's names, shapes and places."""
+    """Return the safetensors header: names, dtypes, shapes and offsets."""
     with file.open("rb") as opened:
         return opened.read(min(int.from_bytes(opened.read(8), "little"), 1 << 24))

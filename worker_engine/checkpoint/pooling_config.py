@@ -1,4 +1,6 @@
-"""How a checkpoint makes embeddings: as sentence-transformers wrote beside it, or the last token's state."""
+"""The pooling of a checkpoint's embeddings: as its sentence-transformers files say, or the last token's
+state.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ _MODES: Final = {
     "pooling_mode_cls_token": Pooling.FIRST,
 }
 _KNOWN: Final = ("Transformer", "Pooling", "Normalize")
-"""Modules that a checkpoint may name: others, such as Dense, have weights that are not served."""
+"""Supported modules. Others, such as Dense, have weights that are not supported."""
 
 
 def read_pooling(folder: Path) -> Pooling:
-    """The checkpoint's pooling; without a word of it the last token, whose state alone has seen all others.
+    """Return the checkpoint's pooling; by default the last token, the only one that attends to all others.
 
     Raises:
-        CheckpointError: naming a file that is malformed, or a module or mode that is not served.
+        CheckpointError: naming a file that is malformed, or a module or mode that is not supported.
     """
     path = folder / _DEFAULT
     if (folder / _MODULES).is_file():
@@ -47,7 +49,7 @@ def read_pooling(folder: Path) -> Pooling:
 
 
 def _pooling_module(folder: Path) -> str | None:
-    """The folder of the pooling module that modules.json names, if it names one."""
+    """Return the folder of the pooling module in modules.json; None if it lists none."""
     path, found = folder / _MODULES, None
     for module in _read(path, list):
         kind = str(module.get("type", "")) if isinstance(module, dict) else ""

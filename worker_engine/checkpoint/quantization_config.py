@@ -1,4 +1,4 @@
-"""What a checkpoint's config.json says of its quantized weights: compressed-tensors' form and AutoAWQ's."""
+"""Reads the quantization of a checkpoint from config.json, in the compressed-tensors and AutoAWQ formats."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from worker_engine.checkpoint.config_fields import Fields
 
-if TYPE_CHECKING:  # what reads configurations does without torch
+if TYPE_CHECKING:  # configuration readers must not import torch
     from kernels.quantization.weight import Coding
 
 CompressedForm = Literal["pack-quantized", "int-quantized", "float-quantized", "mxfp4-pack-quantized"]
 Form = CompressedForm | Literal["awq"]
-"""How codes lie in the file; the first are compressed-tensors'."""
+"""Storage format of the codes; all but "awq" are from compressed-tensors."""
 _COMPRESSED: Final[tuple[CompressedForm, ...]] = get_args(CompressedForm)
 
 GROUPS: Final = (32, 64, 128)
 OWN_SECTION: Final = "graftwork"
-"""Of config.json, for what this worker alone does: others, which refuse what they do not know inside of
-quantization_config, pass over a section beside it."""
+"""Section of config.json for settings of this worker only. It is separate because other engines reject
+unknown fields inside quantization_config.
+"""
 _IGNORED: Final = {
     "compressed-tensors": (
         "config_groups", "format", "global_compression_ratio", "ignore", "kv_cache_scheme", "quant_method",
@@ -31,7 +32,7 @@ _IGNORED: Final = {
         "modules_to_not_convert", "quant_method", "version", "zero_point",
     ),
 }  # fmt: skip
-"""Fields that may stand there; which of them change the result is asked below."""
+"""Fields that may be present; those that affect the result are checked below."""
 _MXFP4_WEIGHTS: Final = {
     "num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": True, "scale_dtype": "torch.uint8",
 }  # fmt: skip
@@ -47,7 +48,7 @@ class Scheme:
     """How one module's weights are quantized.
 
     Attributes:
-        group: inputs that share a scale; 0 for all of a channel's.
+        group: inputs that share a scale; 0 for one scale per channel.
     """
 
     bits: int
@@ -61,8 +62,8 @@ class Quantization:
     """Which modules are quantized, and how.
 
     Attributes:
-        targets: schemes by a module's name, a regular expression of it (`re:...`) or its class (`Linear`).
-        int8_head: the head, whose weights are stored as they were, is rounded to 8 bits when it is loaded.
+        targets: schemes by module name, regular expression (`re:...`) or class (`Linear`).
+        int8_head: round the unquantized output head to 8 bits when it is loaded.
     """
 
     form: Form
@@ -70,7 +71,7 @@ class Quantization:
     int8_head: bool = False
 
     def scheme(self, module: str) -> Scheme | None:
-        """Of the module of this name; a name goes before an expression, that before the class."""
+        """Return the scheme of a module; names take precedence over expressions, and those over the class."""
         if module in self.targets:
             return self.targets[module]
         for target, scheme in self.targets.items():
@@ -80,10 +81,10 @@ class Quantization:
 
 
 def read_quantization(fields: Fields) -> Quantization | None:
-    """None for a checkpoint of plain weights.
+    """Return the checkpoint's quantization; None if its weights are not quantized.
 
     Raises:
-        CheckpointError: naming the field that is missing, malformed or not served.
+        CheckpointError: naming the field that is missing, malformed or not supported.
     """
     section, int8_head = fields.section("quantization_config"), _int8_head(fields)
     if section is None:
@@ -142,7 +143,7 @@ def _compressed(section: Fields) -> Quantization:
 
 
 def _activations(group: Fields, form: CompressedForm) -> None:
-    """Those of FP8 are rounded where they are multiplied, each row by itself; others are not."""
+    """Check that only FP8 quantizes activations, dynamically per token; other formats must not."""
     group.must_be_absent("output_activations", "only inputs and weights are quantized here")
     if form != "float-quantized":
         group.must_be_absent("input_activations", "only weights are quantized here")

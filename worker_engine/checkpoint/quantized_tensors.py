@@ -1,4 +1,4 @@
-"""A checkpoint's quantized modules by the name of the weight that they stand for."""
+"""A checkpoint's quantized weights, by the name of the full-precision weight that each replaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS: Final[Mapping[Form, str]] = {
     "pack-quantized": ".weight_packed", "int-quantized": ".weight_scale", "float-quantized": ".weight_scale",
     "mxfp4-pack-quantized": ".weight_packed", "awq": ".qweight",
 }  # fmt: skip
-"""What a quantized module has, and no other."""
+"""Suffix of a tensor that only quantized modules have."""
 _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
     "pack-quantized": (".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point"),
     "int-quantized": (".weight", ".weight_scale"),
@@ -35,12 +35,12 @@ _WEIGHT: Final = ".weight"
 _SCALES: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 Read = Callable[[str], torch.Tensor]
-"""A tensor by its name as it lies in the file. Raises CheckpointError."""
+"""Returns the stored tensor of the given name. Raises CheckpointError."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What belongs to one module; every refusal names the tensor."""
+    """The tensors of one quantized module; every error names the tensor."""
 
     read: Read
     module: str
@@ -55,10 +55,10 @@ class _Parts:
 
 
 class QuantizedTensors:
-    """Which weights of a checkpoint are quantized, and their parts."""
+    """Which weights of a checkpoint are quantized, and the tensors that store them."""
 
     def __init__(self, quantization: Quantization, names: Iterable[str], read: Read) -> None:
-        """Raises CheckpointError for a quantized module that config.json gives no scheme."""
+        """Raises CheckpointError for a quantized module without a scheme in config.json."""
         self._form, self._read = quantization.form, read
         mark = _MARKS[self._form]
         self._names = frozenset(names)
@@ -76,25 +76,25 @@ class QuantizedTensors:
         return name in self._schemes
 
     def scheme(self, name: str) -> Scheme | None:
-        """None for a weight that is not quantized."""
+        """Return the weight's scheme; None if it is not quantized."""
         return self._schemes.get(name)
 
     def parts(self, name: str) -> list[str]:
-        """The tensors that stand for a weight."""
+        """Return the names of the tensors that store a weight."""
         module = name.removesuffix(_WEIGHT)
         return [module + part for part in _PARTS[self._form] if module + part in self._names]
 
     def shapes(self, stored: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        """As if nothing were quantized. Raises CheckpointError."""
+        """Return all tensor shapes as if nothing were quantized. Raises CheckpointError."""
         inside = {part for name in self._schemes for part in self.parts(name)}
         shapes = {name: shape for name, shape in stored.items() if name not in inside}
         return shapes | {name: self._shape(name, stored) for name in self._schemes}
 
     def get(self, name: str, shape: tuple[int, int]) -> QuantizedWeight:
-        """The weight [out, in].
+        """Return the weight [out, in].
 
         Raises:
-            CheckpointError: a part is missing, misshapen or of another dtype.
+            CheckpointError: a part is missing, of the wrong shape or of another dtype.
         """
         scheme, (out, inner) = self._schemes[name], shape
         parts = _Parts(self._read, name.removesuffix(_WEIGHT))
@@ -129,7 +129,7 @@ class QuantizedTensors:
         return QuantizedWeight(codes, scales, own, 4)
 
     def _zeros(self, parts: _Parts, out: int, groups: int) -> torch.Tensor:
-        """Packed along the outputs; files of older libraries have them as int8, less 8."""
+        """Return uint8 zero points [out, groups]; older libraries store int8 minus 8, others packed."""
         if self._read(parts.module + ".weight_zero_point").dtype == torch.int8:
             plain = parts.get(".weight_zero_point", (out, groups), torch.int8)
             return (plain.short() + 8).to(torch.uint8)

@@ -1,8 +1,7 @@
-"""HTTP connections as aiohttp serves them, but for four things.
+"""aiohttp's HTTP connections with four changes.
 
-What is no HTTP is refused in OpenAI's form and costs the log one line; answers do not tell which libraries
-serve them; a body whose chunks go wrong half-way is refused at once; and a client that reads nothing of what
-it is sent is hung up on.
+Malformed HTTP is refused in OpenAI's format and logs one line. Responses do not name the server libraries. A
+body with a malformed chunk is refused at once. A client that stops reading its response is disconnected.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ log = logging.getLogger(__name__)
 
 SERVER: Final = "graftwork"
 STALLED_SECONDS: Final = 60.0
-"""Without any progress of what was sent; the request then ends as by a hang-up, and its place is free."""
+"""Without any progress in sending; the request then ends as after a disconnect and frees its slot."""
 
 
 def error_response(error: RequestError, headers: dict[str, str] | None = None) -> web.Response:
-    """A refusal in OpenAI's form."""
+    """Return an error response in OpenAI's format."""
     retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return web.json_response(error.to_dict(), status=error.status, headers=retry | (headers or {}))
 
 
 def reason(error: BaseException) -> str:
-    """What aiohttp's parser says of bytes that it cannot read, without the bytes and without advice."""
+    """Return why aiohttp's parser failed, without the offending bytes and without advice."""
     lines = str(error).removeprefix("400, message:").strip().splitlines() or [type(error).__name__]
     return lines[0].partition(". ")[0].rstrip(":")[:200]
 
 
 class Runner(web.AppRunner):
-    """Runs an application on such connections."""
+    """Runs an application on these connections."""
 
     def __init__(self, app: web.Application, *, stalled_seconds: float = STALLED_SECONDS) -> None:
         super().__init__(app, handler_cancellation=True, shutdown_timeout=2.0)
@@ -50,7 +49,7 @@ class Runner(web.AppRunner):
 
 
 class _Server(web.Server):
-    """Of the application's own server, with connections of ours."""
+    """Copies the application's own server, with this module's connections."""
 
     def __init__(self, server: web.Server, stalled_seconds: float) -> None:
         super().__init__(
@@ -72,14 +71,14 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
-        # Linux alone has it. The kernel closes the connection, whether its peer is gone or does not read.
+        # Linux only. The kernel then closes the connection, whether its peer is gone or does not read.
         if peer is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._stalled_seconds * 1000))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._messages and isinstance(broken := self._messages[-1][0], _ErrInfo):
-            # aiohttp answers that after the request before it, whose body would wait for an end in vain.
+            # aiohttp reports this only after the previous request, whose body would otherwise wait forever.
             bodies = [payload for _, payload in self._messages]
             if self._current_request is not None:
                 bodies.append(self._current_request.content)
@@ -88,7 +87,9 @@ class _Connection(web.RequestHandler):
                     body.set_exception(web.RequestPayloadError(reason(broken.exc)))
 
     def log_exception(self, *args: Any, exc_info: BaseException | None = None, **kw: Any) -> None:
-        """A body that broke off while what was left of it was thrown away is not the worker's fault."""
+        """Log an unreadable body at info level: it broke off while being discarded, which is not the worker's
+        fault.
+        """
         if isinstance(exc_info, web.RequestPayloadError):
             log.info("a body cannot be read: %s", reason(exc_info))
         else:
@@ -101,7 +102,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What no handler of the application has met: bytes that are no request, and hang-ups."""
+        """Answer what never reached a handler: malformed requests; re-raise disconnects."""
         if isinstance(exc, ConnectionError):
             raise exc
         if isinstance(exc, HttpProcessingError):

@@ -1,4 +1,4 @@
-"""What a room of the HTTP API offers: its routes, each with what `/openapi.json` tells of it."""
+"""A group of HTTP routes, each with its description for `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation.
+    """One operation of the API.
 
     Attributes:
         path: with `{name}` for a variable segment, `{name:.+}` for one that may hold slashes.
         body: the JSON schema of its body; None when it takes none.
         query: JSON schemas of its query parameters by name.
-        required_query: those that must be given.
-        produces: media types of a good answer.
+        required_query: names of the required query parameters.
+        produces: media types of a successful response.
         open: served without the fleet token.
     """
 
@@ -42,11 +42,11 @@ class Route:
 
     @property
     def template(self) -> str:
-        """The path as OpenAPI writes it."""
+        """The path in OpenAPI syntax."""
         return _PATTERN.sub("}", self.path)
 
 
 def check_model(service: Service, model: str) -> None:
-    """Raises ModelNotFound unless `model` is the base model, or an adapter registered here, or ''."""
+    """Raise ModelNotFound unless `model` is the base model, an adapter registered here, or ''."""
     if model not in ("", service.config.served_model_name):
         service.registry.get(model, param="model")

@@ -1,4 +1,4 @@
-"""Linear layers: packed weights for the base, and each row's adapter added on top."""
+"""Linear layers: packed base weights, with each row's adapter added on top."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from kernels.quantization import cpu as quantized
 from kernels.quantization import linear as quantized_linear
 
 PACK_BATCH_HINT = 8
-"""Rows that oneDNN lays packed weights out for; decode batches are near it."""
+"""Row count for which oneDNN lays out packed weights; decode batches are near it."""
 
 
 class PackedLinear:
-    """y = x W^T + b on weights laid out once for the device.
+    """y = x W^T + b with weights laid out once for the device.
 
-    On CPU, bf16 weights take the blocks of `kernels.native` where that is compiled, others oneDNN's:
-    at decode batch sizes they then stream from memory twice and 1.4-1.7 times as fast as through `F.linear`,
-    which packs them anew on each call.
+    On CPU, bf16 weights use the blocks of `kernels.native` where it is compiled, others oneDNN's. At decode
+    batch sizes this is 1.4-1.7 times as fast as `F.linear`, which packs the weights again on each call.
 
-    Quantized weights stay so where native loops or kernels multiply them; elsewhere they were made whole
-    when they were read.
+    Quantized weights stay quantized where native loops or kernels multiply them; elsewhere they were
+    dequantized when they were read.
 
     Attributes:
         bias: [out], or None.
-        matrix: the weights as the native loops take them, where those multiply.
-        device_matrix: quantized weights as the Triton kernels take them, where those multiply.
-        exchanges: how often weights of any two layers changed places: who keeps their addresses compares it.
+        matrix: the weights in the native loops' layout, if those are used.
+        device_matrix: quantized weights in the Triton kernels' layout, if those are used.
+        exchanges: how often any two layers swapped weights; callers that cache addresses compare it.
     """
 
     exchanges: ClassVar[int] = 0
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Takes [out, in]; on CPU the plain form is not kept."""
+        """Take weights [out, in]; on CPU the plain layout is not kept."""
         shape = weight.shape[0], weight.shape[1]
         on_cpu = weight.device.type == "cpu"
         fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 2 == 0
@@ -57,12 +56,16 @@ class PackedLinear:
 
     @classmethod
     def of_packed(cls, packed: torch.Tensor, out: int, bias: torch.Tensor | None = None) -> Self:
-        """Of blocks that `kernels.native.pack` made of [out, in], such as those of a mapped file."""
+        """Build a layer from blocks that `kernels.native.pack` made of [out, in], such as those of a mapped
+        file.
+        """
         return cls.of_matrix(NativeMatrix(packed, None, None, 16, out, 2 * packed.shape[1]), bias)
 
     @classmethod
     def of_matrix(cls, matrix: Matrix, bias: torch.Tensor | None = None) -> Self:
-        """Of weights that are laid out for the native loops, of any number of bits, or for the kernels."""
+        """Build a layer from weights in the layout of the native loops (any number of bits) or of the
+        kernels.
+        """
         linear = cls.__new__(cls)
         linear.matrix, linear.device_matrix = None, None
         if isinstance(matrix, NativeMatrix):
@@ -74,9 +77,9 @@ class PackedLinear:
 
     @property
     def weight(self) -> torch.Tensor:
-        """[out, in] as it was given, bit for bit; on CPU unpacked anew by each call.
+        """The weights [out, in] as given, bit for bit; on CPU each access unpacks them.
 
-        Quantized weights are made whole and rounded to bf16.
+        Quantized weights are dequantized and rounded to bf16.
         """
         if self.device_matrix is not None:
             return self.device_matrix.weight().dequantize().bfloat16()
@@ -88,11 +91,11 @@ class PackedLinear:
 
     @property
     def packed(self) -> torch.Tensor | None:
-        """bf16 weights in the native loops' blocks, where they are."""
+        """bf16 weights in the native loops' blocks; None in any other layout."""
         return self._weight if self.matrix is not None and self.matrix.bits == 16 else None
 
     def exchange(self, other: PackedLinear) -> None:
-        """Swaps weights and biases with a layer of the same shape and dtype; no value is copied."""
+        """Swap weights and biases with a layer of the same shape and dtype; no value is copied."""
         self._weight, other._weight = other._weight, self._weight
         self.matrix, other.matrix = other.matrix, self.matrix
         self.device_matrix, other.device_matrix = other.device_matrix, self.device_matrix
@@ -100,7 +103,7 @@ class PackedLinear:
         PackedLinear.exchanges += 1
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """[rows, in] -> [rows, out], plus `residual` [rows, out] when given."""
+        """Map [rows, in] to [rows, out], plus `residual` [rows, out] when given."""
         if self.device_matrix is not None:
             return quantized_linear(x, self.device_matrix, self.bias, residual)
         if self.matrix is not None:
@@ -118,7 +121,7 @@ class PackedLinear:
 
 
 def _onednn_multiplies(dtype: torch.dtype) -> bool:
-    """Whether oneDNN has matrix products of `dtype` on this CPU: of 16 bits it needs AVX-512 or newer."""
+    """Return True if oneDNN multiplies `dtype` on this CPU; 16-bit types need AVX-512 or newer."""
     if not torch._C._has_mkldnn:
         return False
     if dtype == torch.bfloat16:
@@ -128,12 +131,12 @@ def _onednn_multiplies(dtype: torch.dtype) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LinearLora:
-    """What the batch's adapters change in one linear layer.
+    """The batch's adapters for one linear layer.
 
     Attributes:
-        gain: float32 [adapters, out], DoRA's; see `kernels.lora.apply_lora`.
+        gain: float32 [adapters, out], from DoRA; see `kernels.lora.apply_lora`.
         bias: float32 [adapters, out], added to the output.
-        captured: in a captured step, what stands for whichever batch is loaded when it is replayed.
+        captured: in a captured step, the buffers that stand for the batch loaded at each replay.
     """
 
     weights: LoraWeights | None
@@ -143,7 +146,7 @@ class LinearLora:
 
     @property
     def only_products(self) -> bool:
-        """Whether `weights` are all that there is to add."""
+        """True if `weights` are the only change: no gain, bias or captured buffers."""
         return self.gain is None and self.bias is None and self.captured is None
 
 
@@ -152,7 +155,7 @@ LayerLora = dict[str, LinearLora | None]
 
 
 class LoraLinear(PackedLinear):
-    """A linear layer that may have slices (q/k/v in one matrix) and, per row, an adapter."""
+    """A linear layer that may stack slices (q/k/v in one matrix) and apply an adapter per row."""
 
     def forward(
         self,
@@ -161,10 +164,10 @@ class LoraLinear(PackedLinear):
         segments: Segments,
         residual: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """[rows, in] -> [rows, out]; `lora` None when no adapter of the batch changes this layer."""
+        """Map [rows, in] to [rows, out]; `lora` is None when no adapter of the batch changes this layer."""
         if lora is None or segments.empty:
             return self(x, residual)
-        # The gain is the layer's own output's, not the residual's.
+        # DoRA's gain applies to the layer's output, not to the residual.
         late = residual is not None and lora.gain is not None
         y = self(x, None if late else residual)
         if lora.captured is not None:

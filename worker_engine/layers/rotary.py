@@ -25,12 +25,12 @@ class Rotary:
         self._sin = torch.cat((-sin, sin), dim=-1).to(device, dtype)
 
     def at(self, positions: torch.Tensor) -> Angles:
-        """cos and signed sin, each [rows, 1, head_dim], once per step for all layers."""
+        """Return cos and signed sin, each [rows, 1, head_dim]; computed once per step for all layers."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
 
 def frequencies(rope: Rope, head_dim: int) -> tuple[torch.Tensor, float]:
-    """float32 [head_dim / 2], radians a position, and what cosines and sines are multiplied with."""
+    """Return frequencies, float32 [head_dim / 2] in radians per position, and a factor for cos and sin."""
     exponent = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     inv_freq = 1.0 / (rope.theta**exponent)
     scaling = rope.scaling
@@ -45,7 +45,7 @@ def frequencies(rope: Rope, head_dim: int) -> tuple[torch.Tensor, float]:
 
 
 def _llama3(inv_freq: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
-    """Long wavelengths are stretched by `factor`, short ones kept, the band between interpolated."""
+    """Stretch long wavelengths by `factor`, keep short ones, and interpolate between them."""
     wavelength = 2 * math.pi / inv_freq
     context = scaling.original_max_position_embeddings
     smooth = (context / wavelength - scaling.low_freq_factor) / (
@@ -57,8 +57,10 @@ def _llama3(inv_freq: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
 
 
 def _yarn(inv_freq: torch.Tensor, theta: float, scaling: YarnScaling) -> torch.Tensor:
-    """Pairs that turn `beta_fast` times within the original context are kept, those that turn less than
-    `beta_slow` times stretched, between them a ramp over the pairs' numbers.
+    """Scale frequencies as YaRN does.
+
+    Pairs that turn at least `beta_fast` times within the original context are kept; those that turn fewer
+    than `beta_slow` times are stretched. Pairs in between are blended linearly by their index.
     """
     size = 2 * len(inv_freq)
 

@@ -1,4 +1,4 @@
-"""A decoder's layers in one native call, with what the batch's adapters add to their linear layers."""
+"""All layers of a decoder in one native call, with the batch's LoRA for their linear layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINEARS: Final = ("qkv", "o", "gate_up", "down")
 
 
 class StackPart(NamedTuple):
-    """What one layer brings; `rope` says which of a step's angles it takes."""
+    """The modules and parameters of one layer; `rope` indexes the step's angles."""
 
     linears: dict[str, LoraLinear]
     input_norm: RMSNorm
@@ -37,16 +37,16 @@ class StackPart(NamedTuple):
 
 
 class StackedLayers(Sequence[LayerLora], ABC):
-    """A batch's adapters by decoder layer, that may be had for all layers at once."""
+    """A batch's adapters by decoder layer that can also be passed to native code for all layers at once."""
 
     @property
     @abstractmethod
     def stacked(self) -> StackLora | None:
-        """None where an adapter changes more than products, or native code cannot read its weights."""
+        """The stacked weights; None if an adapter has more than LoRA pairs, or native code cannot read it."""
 
 
 class NativeStack:
-    """The layers as the native code takes them, looked up anew when weights have changed places."""
+    """The layers in the native code's form, rebuilt when layers have swapped weights."""
 
     def __init__(self, parts: Sequence[StackPart], *, heads: int) -> None:
         self._parts, self._heads = parts, heads
@@ -58,7 +58,7 @@ class NativeStack:
         )
 
     def takes(self, plan: AttentionPlan, cache: KVCache, lora: Sequence[LayerLora]) -> bool:
-        """Whether a step with these adapters, by layer, can run in one call; `lora` is empty for none."""
+        """Return True if one native call can run a step with these adapters (by layer; empty for none)."""
         pages = cache.layer(0)
         if not self._possible or plan.graph is not None or cache.memory is not None or pages.shape[4] % 32:
             return False
@@ -73,7 +73,7 @@ class NativeStack:
         lora: Sequence[LayerLora],
         segments: Segments,
     ) -> None:
-        """x [rows, hidden] through all layers, in place; writes their keys and values."""
+        """Run x [rows, hidden] through all layers, in place; writes their keys and values to the cache."""
         pages, stack = cache.layer(0), self._stack(cache)
         steps = [
             step_of(plan, self._heads, pages, window, scale, angles[rope]).address
@@ -108,7 +108,7 @@ class NativeStack:
 
 
 def _stacked(lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:
-    """Raises ValueError for adapters of linear layers of other shapes."""
+    """Return the stacked adapters, if any. Raises ValueError for adapters of other layer shapes."""
     held = lora.stacked if isinstance(lora, StackedLayers) else None
     if held is not None:
         held.demand_shapes(stack.shapes)

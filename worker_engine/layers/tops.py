@@ -1,4 +1,4 @@
-"""What adapters change outside of the decoder layers' linear modules: embedding, head and norms."""
+"""Adapters' changes outside of the decoder layers' linear modules: embedding, head and norms."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from worker_engine.layers.norm import OwnNorms
 
 
 class RowsOfTokens(NamedTuple):
-    """One adapter's own rows of the embedding or the head, and the batch's rows that use them.
+    """One adapter's replacement rows of the embedding or the head, and the batch rows that use them.
 
     Attributes:
-        rows: int64, of the batch; for the head, of its logits.
-        tokens: int64 [n]; None for all.
+        rows: int64, indices of batch rows; for the head, of its logits.
+        tokens: int64 [n], token ids; None for all.
         weight: [n, hidden].
     """
 
@@ -34,7 +34,7 @@ class Tops:
     Attributes:
         segments: the batch's rows by adapter.
         logit_segments: the rows that reach the last norm, by adapter; for `predict`, those of its `x`.
-        norms: norms of an adapter's own, by path.
+        norms: adapters' replacement norms, by path.
     """
 
     segments: Segments
@@ -46,7 +46,7 @@ class Tops:
     norms: OwnNorms = field(default_factory=dict)
 
     def embed(self, x: torch.Tensor, token_ids: torch.Tensor) -> None:
-        """Changes the base's embedding [rows, hidden] in place."""
+        """Change the base's embedding [rows, hidden] in place."""
         for rows, tokens, weight in self.embedding_rows:
             ids = token_ids[rows]
             if tokens is None:
@@ -63,7 +63,7 @@ class Tops:
                 x[rows] = (x[rows].float() * self.embedding.gain[owner[rows]]).to(x.dtype)
 
     def predict(self, logits: torch.Tensor, x: torch.Tensor) -> None:
-        """Changes the base's logits [logit rows, vocabulary] of x [logit rows, hidden] in place."""
+        """Change the base's logits [logit rows, vocabulary] of x [logit rows, hidden] in place."""
         for rows, tokens, weight in self.head_rows:
             own = x[rows] @ weight.T
             if tokens is None:
@@ -75,14 +75,18 @@ class Tops:
 
 
 def rows_of(segments: Segments, adapter: int) -> torch.Tensor:
-    """int64, the rows of one adapter."""
+    """Return the indices, int64, of one adapter's rows."""
     return (segments.row_adapter == adapter).nonzero().squeeze(1)
 
 
 def own_norms(
     norms: Mapping[int, Mapping[str, torch.Tensor]], segments: Segments, logit_segments: Segments, last: str
 ) -> OwnNorms:
-    """By path. `norms` is by adapter; the norm of path `last` sees only the rows that reach the head."""
+    """Group the adapters' norms by path. The norm of path `last` sees only the rows that reach the head.
+
+    Args:
+        norms: by adapter index, then path.
+    """
     found: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for adapter, by_path in norms.items():
         rows, logit_rows = rows_of(segments, adapter), rows_of(logit_segments, adapter)

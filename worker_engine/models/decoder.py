@@ -1,4 +1,4 @@
-"""The decoder that all families share, as Llama has it; a family's own file says what differs."""
+"""The decoder architecture shared by all families, as in Llama; each family's file holds the differences."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Batch:
     Attributes:
         token_ids: int64 [rows].
         positions: int64 [rows].
-        output_rows: int64, rows whose hidden states are wanted; None for all, in order.
+        output_rows: int64, rows whose hidden states are returned; None for all, in order.
         lora: by decoder layer, empty when no row has an adapter.
         segments: rows by adapter.
-        tops: what adapters change outside of linear modules; None for nothing.
+        tops: adapters' changes outside of linear modules; None if there are none.
     """
 
     token_ids: torch.Tensor
@@ -55,11 +55,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """What a decoder layer is built of: the checkpoint's tensors under its prefix.
+    """Builds a decoder layer's modules from the checkpoint's tensors under one prefix.
 
     Attributes:
         root: the part of the prefix that adapters' paths lack.
-        kind: of the linear layers.
+        kind: class of the linear layers.
     """
 
     config: ModelConfig
@@ -69,7 +69,7 @@ class LayerWeights:
     kind: type[LoraLinear] = LoraLinear
 
     def linear(self, name: str) -> LoraLinear:
-        """The packed layer of `PACKED_MODULES`."""
+        """Load the packed layer `name` of `PACKED_MODULES`."""
         shapes, get = self.config.linear_shapes, self.checkpoint.get
         parts = [(f"{self.prefix}{MODULE_PATHS[module]}", shapes[module]) for module in PACKED_MODULES[name]]
         bias = None
@@ -100,13 +100,13 @@ def load_linear(
     parts: Sequence[tuple[str, tuple[int, int]]],
     bias: torch.Tensor | None = None,
 ) -> Linear:
-    """A layer of the named tensors [out, in], one below the other: packed before, or now.
+    """Return a layer that stacks the named tensors [out, in], packed earlier or now.
 
-    Tensors that are quantized alike stay so where the native loops or the kernels multiply them; others are
-    made whole.
+    Tensors with one quantization scheme stay quantized where the native loops or the kernels multiply them.
+    Others are dequantized.
 
     Args:
-        name: what the packed weights are kept as.
+        name: key of the packed weights.
     """
     out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
     if (matrix := _quantized(checkpoint, name, parts)) is not None:
@@ -124,17 +124,17 @@ def load_linear(
 def _quantized(
     checkpoint: Checkpoint, name: str, parts: Sequence[tuple[str, tuple[int, int]]]
 ) -> Matrix | None:
-    """None where the tensors are not all quantized, not alike, or not multiplied as they are."""
+    """Return the stacked quantized weights; None unless all share a scheme that is multiplied directly."""
     schemes = {checkpoint.scheme(tensor) for tensor, _ in parts}
     scheme = schemes.pop()
     if scheme is None or schemes or not checkpoint.multiplies_quantized:
         return None
     out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
-    kept = checkpoint.packed.take_matrix(name, scheme.bits, out, inner)
-    if kept is not None:
+    found = checkpoint.packed.take_matrix(name, scheme.bits, out, inner)
+    if found is not None:
         for tensor, shape in parts:
             checkpoint.pass_over(tensor, *shape)
-        return kept
+        return found
     weights = [checkpoint.quantized(tensor, *shape) for tensor, shape in parts]
     if any(not weights[0].stacks_with(weight) for weight in weights):
         return None
@@ -149,7 +149,7 @@ class DecoderLayer:
 
     activation: ClassVar[Kind] = "silu"
     stacks: ClassVar[bool] = True
-    """Whether `__call__` is what `kernels.native.stack` computes, for adapters of nothing but pairs."""
+    """True if `kernels.native.stack` computes the same as `__call__`, for adapters with only LoRA pairs."""
 
     def __init__(self, index: int, weights: LayerWeights) -> None:
         config = weights.config
@@ -163,7 +163,7 @@ class DecoderLayer:
 
     @property
     def linears(self) -> dict[str, LoraLinear]:
-        """By name in `PACKED_MODULES`."""
+        """The layer's linear modules, by name in `PACKED_MODULES`."""
         return {"qkv": self._qkv, "o": self._o, "gate_up": self._gate_up, "down": self._down}
 
     def stack_part(self, rope: int) -> StackPart:
@@ -179,7 +179,7 @@ class DecoderLayer:
         self._mlp_norm = weights.norm("post_attention_layernorm")
 
     def __call__(self, x: torch.Tensor, batch: Batch, cache: KVCache, angles: Angles) -> torch.Tensor:
-        """[rows, hidden] -> [rows, hidden]; writes this layer's keys and values."""
+        """Map [rows, hidden] to [rows, hidden]; writes this layer's keys and values."""
         lora: LayerLora = batch.lora[self._index] if batch.lora else {}
         mixed = self._attend(self._input_norm(x, batch.norms), lora, batch, cache, angles)
         x = self._o.forward(mixed, lora.get("o"), batch.segments, residual=x)
@@ -189,16 +189,16 @@ class DecoderLayer:
     def _attend(
         self, x: torch.Tensor, lora: LayerLora, batch: Batch, cache: KVCache, angles: Angles
     ) -> torch.Tensor:
-        """[rows, hidden] -> [rows, heads * head_dim]."""
-        turned = self._heads + self._kv_heads
+        """Map [rows, hidden] to [rows, heads * head_dim]."""
+        num_rotated = self._heads + self._kv_heads
         qkv = self._qkv.forward(x, lora.get("qkv"), batch.segments)
-        qkv = qkv.view(-1, turned + self._kv_heads, self._head_dim)
+        qkv = qkv.view(-1, num_rotated + self._kv_heads, self._head_dim)
         if self._head_norm is not None:
-            self._head_norm(qkv[:, :turned])
+            self._head_norm(qkv[:, :num_rotated])
         return self._attention(cache, self._index, qkv, angles, batch.attention)
 
     def _gate(self, x: torch.Tensor, lora: LayerLora, batch: Batch) -> torch.Tensor:
-        """[rows, hidden] -> [rows, intermediate]."""
+        """Map [rows, hidden] to [rows, intermediate]."""
         return gated(self._gate_up.forward(x, lora.get("gate_up"), batch.segments), self.activation)
 
 
@@ -206,8 +206,8 @@ class Decoder:
     """A checkpoint on one device. Subclasses are the families.
 
     Attributes:
-        prefix: what the names of the decoder's tensors begin with.
-        unused: beginnings and ends of the names of tensors that are left in the checkpoint.
+        prefix: prefix of the decoder's tensor names.
+        unused: prefixes and suffixes of tensor names that the model does not read.
         norm_offset: as in `RMSNorm`, of the last norm.
     """
 
@@ -220,10 +220,10 @@ class Decoder:
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:
-        """The model's shape from config.json.
+        """Return the model's shape from config.json.
 
         Raises:
-            CheckpointError: naming a field that is missing, malformed or not served.
+            CheckpointError: naming a field that is missing, malformed or not supported.
         """
         raise NotImplementedError
 
@@ -236,7 +236,9 @@ class Decoder:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Loads all weights. Raises CheckpointError naming a tensor that is missing, misshapen or spare."""
+        """Load all weights. Raises CheckpointError naming a tensor that is missing, of the wrong shape or
+        unused.
+        """
         ropes = list(dict.fromkeys(layer.rope for layer in config.attention))
         self._rotaries = [
             Rotary(rope, config.head_dim, max_model_len, dtype=dtype, device=device) for rope in ropes
@@ -272,7 +274,7 @@ class Decoder:
         return LayerWeights(config, checkpoint, f"{cls.prefix}model.{path}", cls.prefix)
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
-        """One step: [rows] tokens in, hidden states [len(output_rows), hidden] of the last norm out."""
+        """Run one step; return hidden states [len(output_rows), hidden] after the last norm."""
         x = self.embed(batch.token_ids, batch.tops)
         angles = [rotary.at(batch.positions) for rotary in self._rotaries]
         stack, lora = self._stack, () if batch.segments.empty else batch.lora
@@ -286,10 +288,10 @@ class Decoder:
         return self._norm(x, batch.norms)
 
     def predict(self, x: torch.Tensor, tops: Tops | None) -> torch.Tensor:
-        """What `forward` gave, or some of its rows -> float32 logits [rows, vocab].
+        """Map hidden states (`forward`'s result or some of its rows) to float32 logits [rows, vocab].
 
         Args:
-            tops: whose `logit_segments` are of these rows.
+            tops: its `logit_segments` must be of these rows.
         """
         logits = self._head(x)
         if tops is not None:
@@ -298,7 +300,7 @@ class Decoder:
         return logits.div_(self._softcap).tanh_().mul_(self._softcap) if self._softcap else logits
 
     def embed(self, token_ids: torch.Tensor, tops: Tops | None) -> torch.Tensor:
-        """[rows] -> [rows, hidden]."""
+        """Map token ids [rows] to [rows, hidden]."""
         x = embedding(token_ids, self._embedding)
         if tops is not None:
             tops.embed(x, token_ids)

@@ -1,4 +1,4 @@
-"""What a completion must look like: `response_format`, and vLLM's `structured_outputs` and `guided_*`."""
+"""Parses output constraints: `response_format`, and vLLM's `structured_outputs` and `guided_*`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ANY_OBJECT: Final = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A grammar, and the parameter that asked for it."""
+    """A grammar, and the parameter that requested it."""
 
     param: str
     grammar: Grammar
 
 
 def parse_constraint(fields: Fields) -> Constraint | None:
-    """At most one of CONSTRAINTS. Raises InvalidRequest whose `param` names the one at fault."""
+    """Return the constraint, if any. Raises InvalidRequest naming a malformed or a second one."""
     found = [
         Constraint(name, grammar)
         for name in CONSTRAINTS
@@ -94,7 +94,7 @@ def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
     if not isinstance(value, dict):
         raise fields.wrong(name, "a JSON schema")
     try:
-        # Text within the body, which has been looked at already for all that is not.
+        # The body's depth check did not see into this JSON string.
         demand_shallow({name: value})
     except InvalidRequest as error:
         raise fields.wrong(name, f"a JSON schema of at most {MAX_DEPTH} levels") from error
@@ -106,5 +106,5 @@ def _dump(schema: dict[str, Any]) -> str:
 
 
 def _escape(text: str) -> str:
-    """A literal in a regular expression of Rust's syntax."""
+    """Return the text as a literal in Rust's regular expression syntax."""
     return re.sub(r"([\\.+*?()|\[\]{}^$#&\-~/])", r"\\\1", text)

@@ -1,4 +1,4 @@
-"""A checked request through the engine, and its answer back onto the connection."""
+"""Runs a validated request through the engine and writes its response."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ Deltas = AsyncGenerator[tuple[int, TokenDelta], None]
 
 
 class Writer(Protocol):
-    """An answer as it grows, in one wire format."""
+    """Formats a response in one wire format."""
 
     content_type: str
 
     def take(self, index: int, delta: TokenDelta) -> bytes:
-        """What a stream sends for a delta of sequence `index`."""
+        """Return the bytes that a stream sends for a delta of sequence `index`."""
 
     def end(self) -> bytes:
-        """What ends a stream."""
+        """Return the bytes that end a stream."""
 
     def fail(self, error: RequestError) -> bytes:
-        """What a stream sends when the generation fails."""
+        """Return the bytes that a stream sends when the generation fails."""
 
     def whole(self) -> Any:
-        """The body of an answer that does not stream."""
+        """Return the body of a response that does not stream."""
 
 
 class JsonLines:
-    """OpenAI's events as SageMaker's LMI sends them: a JSON object a line, an empty line at the end."""
+    """OpenAI's events as SageMaker's LMI sends them: one JSON object per line, then an empty line."""
 
     content_type = "application/jsonlines"
 
@@ -77,7 +77,7 @@ class JsonLines:
 
 
 def _lines(events: bytes) -> bytes:
-    """Within an event JSON has no line feed."""
+    """Convert server-sent events to lines; the JSON of an event contains no line feed."""
     texts = (event.removeprefix(b"data: ") for event in events.split(b"\n\n") if event)
     return b"".join((b"" if text == b"[DONE]" else text) + b"\n" for text in texts)
 
@@ -95,7 +95,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 async def serve(
     request: web.Request, body: CompletionRequest, *, jsonlines: bool = False
 ) -> web.StreamResponse:
-    """Generates what an OpenAI body asks for. Raises RequestError before the first byte of a stream."""
+    """Generate the response to an OpenAI body. Raises RequestError before the first byte of a stream."""
     service = request.app[SERVICE]
     body = replace(body, adapter=adapter_of(service, body.model, body.adapter))
     form = call_form(service, body)
@@ -112,10 +112,10 @@ async def serve(
             replace(params, choice=choice),
             body.adapter,
             origin,
-            place=at * body.n + choice,
+            place=index * body.n + choice,
             tells_prompt=body.stream and not jsonlines and PROMPT_PROGRESS_HEADER in request.headers,
         )
-        for at, (prompt, params) in enumerate(zip(prompts, sampling, strict=True))
+        for index, (prompt, params) in enumerate(zip(prompts, sampling, strict=True))
         for choice in range(body.n)
     ]
     deltas = follow(request, merge([service.generate(item) for item in requests]))
@@ -126,7 +126,7 @@ async def serve(
 async def respond(
     request: web.Request, deltas: Deltas, writer: Writer, *, stream: bool, request_id: str
 ) -> web.StreamResponse:
-    """Sends the whole answer, or each part as it comes."""
+    """Send the whole response, or stream each part as it arrives."""
     headers = {"x-request-id": request_id}
     async with aclosing(deltas):
         if stream:
@@ -139,7 +139,9 @@ async def respond(
 async def _stream(
     request: web.Request, deltas: Deltas, writer: Writer, headers: dict[str, str]
 ) -> web.StreamResponse:
-    """Headers go out with the first delta, so that a refused adapter still has its HTTP status."""
+    """Stream the deltas. Headers are sent with the first one, so that a refused adapter still gets its HTTP
+    status.
+    """
     index, delta = await anext(deltas)
     response = web.StreamResponse(
         headers=headers | {"Content-Type": writer.content_type, "Cache-Control": "no-cache"}
@@ -155,9 +157,9 @@ async def _stream(
     except RequestError as error:
         await response.write(writer.fail(error))
     except ConnectionError:
-        raise  # the client hung up
+        raise  # the client disconnected
     except Exception:
-        # The status has gone out: what is left is to say so in the stream.
+        # The status has been sent, so the error can only be reported within the stream.
         log.exception("a stream failed")
         failure = GenerationFailed("internal error; the worker's log has the details")
         await response.write(writer.fail(failure))
@@ -166,18 +168,18 @@ async def _stream(
 
 
 def request_id_of(request: web.Request) -> str:
-    """The caller's `x-request-id` where it is fit to be sent back, else a fresh one.
+    """Return the caller's `x-request-id` if it is safe to echo, otherwise a new id.
 
-    SageMaker passes no such header on: behind it the id stands in the custom attributes.
+    SageMaker does not forward that header; its callers send the id in the custom attributes.
     """
-    given = request.headers.get("x-request-id", "")
-    if not given and (custom := request.headers.get(_CUSTOM, "")).startswith(_CUSTOM_ID):
-        given = custom.removeprefix(_CUSTOM_ID)
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    request_id = request.headers.get("x-request-id", "")
+    if not request_id and (custom := request.headers.get(_CUSTOM, "")).startswith(_CUSTOM_ID):
+        request_id = custom.removeprefix(_CUSTOM_ID)
+    return request_id if _REQUEST_ID.fullmatch(request_id) else uuid.uuid4().hex
 
 
 def origin_of(request: web.Request, origin: Origin) -> Origin:
-    """The body's origin, with the shorter of its and the header's time limits."""
+    """Return the body's origin, with the shorter of its and the header's time limits."""
     if (seconds := parse_timeout(request.headers.get(TIMEOUT_HEADER))) is None:
         return origin
     return replace(origin, timeout=min(seconds, origin.timeout or seconds))
@@ -186,7 +188,7 @@ def origin_of(request: web.Request, origin: Origin) -> Origin:
 def adapter_of(
     service: Service, model: str, adapter: AdapterRef | AdapterMix | None
 ) -> AdapterRef | AdapterMix | None:
-    """The adapter that a body means, by its reference or by the model's name. Raises ModelNotFound."""
+    """Return the adapter that a body names, by reference or by model name. Raises ModelNotFound."""
     served = service.config.served_model_name
     if adapter is None and model != served:
         return service.registry.get(model, param="model").ref

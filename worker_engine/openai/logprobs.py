@@ -1,4 +1,4 @@
-"""Log probabilities in OpenAI's two forms: chat's, with bytes, and completions', with offsets."""
+"""Log probabilities in OpenAI's two formats: chat's, with bytes, and completions', with offsets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from worker_engine.text.tokenizer import REPLACEMENT, ChatTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One token's log probabilities; `offset` is where its text begins, in characters of the answer.
+    """One token's log probabilities. `offset` is where its text begins, in characters of the response.
 
-    A prompt's first token has none.
+    A prompt's first token has no log probabilities.
     """
 
     token_id: int
@@ -24,10 +24,12 @@ class Entry:
 
 
 class LogprobsWriter:
-    """Keeps one choice's tokens until their text is shown, so that a stop string's are never told."""
+    """Buffers one choice's tokens until their text is released, so that tokens of a stop string are never
+    sent.
+    """
 
     def __init__(self, tokenizer: ChatTokenizer, top: int, *, chat: bool) -> None:
-        """`top`: how many alternatives are told beside each token."""
+        """`top`: number of alternatives reported per token."""
         self._top, self._due = top, 0
         self._tokenizer, self._chat = tokenizer, chat
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -38,15 +40,16 @@ class LogprobsWriter:
         for item in logprobs:
             pending = self._decoder.getstate()[0]
             text = self._decoder.decode(self._tokenizer.token_bytes(item.token_id))
-            # A character that stays incomplete becomes U+FFFD, which stands before this token's text.
+            # An incomplete character becomes U+FFFD, which precedes this token's text.
             broken = bool(pending) and text.startswith(REPLACEMENT)
             self._entries.append(Entry(item.token_id, item, self._read + broken))
             self._read += len(text)
 
     def add_prompt(self, token_ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]) -> None:
-        """A prompt and the text that is shown of it, before anything else; of its first token there are none.
+        """Add a prompt before anything else. `text` is its echoed text; its first token has no log
+        probabilities.
 
-        A special token that the text leaves out, as one that the tokenizer added, has no length in it.
+        A special token that the text omits, such as one added by the tokenizer, has length 0.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token_id, item in zip(token_ids, (None, *logprobs), strict=True):
@@ -60,7 +63,7 @@ class LogprobsWriter:
         self._due = len(self._entries)
 
     def release(self, text: str, *, everything: bool = False) -> dict[str, Any] | None:
-        """The entries that begin before the end of what has been shown, `text` being the newest of it."""
+        """Return the entries that begin within the text released so far, `text` being its newest part."""
         self._shown += len(text)
         count = max(self._due, sum(everything or entry.offset < self._shown for entry in self._entries))
         self._due = 0
@@ -72,10 +75,10 @@ class LogprobsWriter:
     def _chat_form(self, entries: Sequence[Entry]) -> dict[str, Any]:
         return {
             "content": [
-                self._token(told.token_id, told.logprob)
-                | {"top_logprobs": [self._token(*item) for item in told.top]}
-                for told in (entry.logprobs for entry in entries)
-                if told is not None
+                self._token(logprobs.token_id, logprobs.logprob)
+                | {"top_logprobs": [self._token(*item) for item in logprobs.top]}
+                for logprobs in (entry.logprobs for entry in entries)
+                if logprobs is not None
             ],
             "refusal": None,
         }
@@ -85,11 +88,11 @@ class LogprobsWriter:
         return {"token": raw.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(raw)}
 
     def _completion_form(self, entries: Sequence[Entry]) -> dict[str, Any]:
-        told = [entry.logprobs for entry in entries]
+        logprobs = [entry.logprobs for entry in entries]
         return {
             "tokens": [self._name(entry.token_id) for entry in entries],
-            "token_logprobs": [None if item is None else _finite(item.logprob) for item in told],
-            "top_logprobs": [None if item is None else self._tops(item) for item in told],
+            "token_logprobs": [None if item is None else _finite(item.logprob) for item in logprobs],
+            "top_logprobs": [None if item is None else self._tops(item) for item in logprobs],
             "text_offset": [entry.offset for entry in entries],
         }
 
@@ -99,7 +102,9 @@ class LogprobsWriter:
         return {self._name(token): _finite(value) for token, value in (*item.top[: self._top], chosen)}
 
     def _name(self, token_id: int) -> str:
-        """A token's text, or its bytes, as OpenAI writes them, where it is no text alone: so names differ."""
+        """Return a token's text, or its bytes as OpenAI writes them if they are not valid UTF-8, so that
+        names differ.
+        """
         raw = self._tokenizer.token_bytes(token_id)
         try:
             return raw.decode()
@@ -109,7 +114,7 @@ class LogprobsWriter:
 
 @dataclass(frozen=True, slots=True)
 class PromptWriter:
-    """A prompt's log probabilities as vLLM tells them: by token id, with ranks, none of the first token."""
+    """Formats a prompt's log probabilities as vLLM does: by token id, with ranks; None for the first."""
 
     tokenizer: ChatTokenizer
     top: int
@@ -118,7 +123,7 @@ class PromptWriter:
         return None if logprobs is None else [None, *(self._position(item) for item in logprobs)]
 
     def _position(self, item: TokenLogprobs) -> dict[str, Any]:
-        """The prompt's own token, then the likeliest."""
+        """Return the prompt's own token, then the most likely ones."""
         own = {str(item.token_id): self._token(item.token_id, item.logprob, item.rank)}
         ranked = enumerate(item.top[: self.top], 1)
         return own | {
@@ -133,5 +138,5 @@ class PromptWriter:
 
 
 def _finite(logprob: float) -> float:
-    """JSON has no infinities; OpenAI writes -9999 for what cannot happen."""
+    """Return a finite number, since JSON has no infinities; OpenAI writes -9999 for impossible tokens."""
     return max(logprob, -9999.0)

@@ -1,4 +1,4 @@
-"""Whose request it is and what that means for its turn: fields that the gateway sets beside OpenAI's."""
+"""Scheduling fields that the gateway adds to OpenAI's: tenant, weight, priority, cache salt, time limit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MAX_SECONDS: Final = 86400.0
 
 
 def parse_origin(body: Mapping[str, Any], adapter: AdapterRef | AdapterMix | None) -> Origin:
-    """The origin that a request's body tells; without `tenant` it is the adapters' owner's.
+    """Return the origin in a request's body; without `tenant` it is the owner of the adapters.
 
     Raises:
-        InvalidRequest: whose `param` names the field at fault.
+        InvalidRequest: its `param` names the malformed field.
     """
     refs = [ref for ref, _ in adapter.members] if isinstance(adapter, AdapterMix) else [adapter]
     owners = {EngineName.parse(ref.name).tenant for ref in refs if ref is not None}
@@ -38,7 +38,7 @@ def parse_origin(body: Mapping[str, Any], adapter: AdapterRef | AdapterMix | Non
 
 
 def parse_timeout(header: str | None) -> float | None:
-    """Seconds of an `x-request-timeout` header. Raises InvalidRequest."""
+    """Return the seconds of an `x-request-timeout` header. Raises InvalidRequest."""
     if header is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a parameter may be, said once: the reader that checks it and the JSON schema that tells of it."""
+"""Request parameters, each defining both its validation and its JSON schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST: Final = 2**63 - 1
 
 
 class Parameter(Protocol):
-    """Anything that can be told as a JSON schema."""
+    """Anything that can be described by a JSON schema."""
 
     @property
     def schema(self) -> Schema: ...
@@ -21,7 +21,7 @@ class Parameter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number from `low` to `high`; `open_low` leaves `low` itself out."""
+    """A number from `low` to `high`; `open_low` excludes `low` itself."""
 
     default: float
     low: float
@@ -39,7 +39,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An integer from `low` to `high`; absent it is None."""
+    """An integer from `low` to `high`; None if absent."""
 
     low: int
     high: int = _MOST
@@ -87,7 +87,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list of at most `most` integers or strings, `wanted` in words; absent it is empty."""
+    """A list of at most `most` integers or strings; empty if absent. `wanted` describes it in errors."""
 
     most: int
     kind: type[int] | type[str]
@@ -110,13 +110,13 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A parameter that a parser of its own reads; its schema stands beside that parser's name here."""
+    """A parameter with its own parser elsewhere; only its schema is given here."""
 
     schema: Schema = field(default_factory=dict)
 
 
 def object_schema(parameters: Mapping[str, Parameter], required: Sequence[str] = ()) -> dict[str, Any]:
-    """The schema of an object of these parameters and no others."""
+    """Return the schema of an object with exactly these parameters."""
     properties = {name: dict(parameter.schema) for name, parameter in parameters.items()}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | ({"required": list(required)} if required else {})

@@ -1,4 +1,4 @@
-"""From a checked body to what the engine takes: prompt tokens, sampling parameters, a compiled grammar."""
+"""Turns a validated body into engine input: prompt tokens, sampling parameters, a compiled grammar."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from worker_engine.text.tool_calls.base import CallForm, Function, lark
 from worker_engine.text.tool_calls.forms import form_of
 
 COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
-"""OpenAI's default for /v1/completions; a chat goes on to the context's end."""
+"""OpenAI's default for /v1/completions; a chat may fill the context."""
 _TOKENS_APART: Final = 64
 INLINE_CHARS: Final = 16384
 """Prompts up to this length are tokenized on the event loop (about 2 ms); longer ones in a thread."""
 
 
 def call_form(service: Service, body: CompletionRequest) -> CallForm | None:
-    """How this model writes calls, when the request has tools.
+    """Return this model's tool call format, when the request has tools.
 
     Raises:
-        InvalidRequest: the request has tools, or calls in its history, and the chat template knows none.
+        InvalidRequest: the request has tools, or calls in its history, and the chat template supports none.
     """
     tokenizer = service.tokenizer
     form = form_of(tokenizer.template_source, knows_tools=tokenizer.template_knows_tools)
@@ -45,10 +45,10 @@ def call_form(service: Service, body: CompletionRequest) -> CallForm | None:
 
 
 async def prompt_tokens(service: Service, body: CompletionRequest) -> list[tuple[int, ...]]:
-    """The token ids of the chat, or of each prompt of a completion, the last ones where it is truncated.
+    """Return the token ids of the chat, or of each prompt of a completion; truncation keeps the last ones.
 
     Raises:
-        InvalidRequest: a prompt has none, or some are out of range.
+        InvalidRequest: a prompt has no tokens, or some are out of range.
         ContextLengthExceeded: a text is so long that its tokens need not be counted.
     """
     param = "prompt" if body.messages is None else "messages"
@@ -80,13 +80,13 @@ def room_for(service: Service, truncate: int | None, max_tokens: int) -> int | N
 def text_end(service: Service, text: str, num_tokens: int) -> str:
     """Return the end of a text that holds its last tokens, since tokenizing all of 8 MB takes seconds.
 
-    Tokens depend on few characters to their left: what is cut off further away does not change them.
+    Tokens depend on few characters to their left, so text further away can be cut off.
     """
     return text[-(num_tokens + _TOKENS_APART) * service.tokenizer.longest_token :]
 
 
 def place_of(prompts: Sequence[object], index: int) -> str:
-    """What follows the parameter's name in a message: nothing where there is one prompt."""
+    """Return the index suffix of a parameter's name in a message; "" if there is only one prompt."""
     return f"[{index}]" if len(prompts) > 1 else ""
 
 
@@ -128,37 +128,41 @@ def _demand_ids(service: Service, ids: tuple[int, ...], param: str) -> None:
 async def sampling_params(
     service: Service, body: CompletionRequest, lengths: Sequence[int], form: CallForm | None
 ) -> list[SamplingParams]:
-    """The parameters of the first choice of each prompt, its grammar compiled.
+    """Return the parameters of the first choice of each prompt, with a compiled grammar.
 
     Args:
         lengths: tokens of each prompt.
 
     Raises:
-        InvalidRequest: naming the parameter at fault.
+        InvalidRequest: naming the malformed parameter.
         ContextLengthExceeded: a prompt and its completion fit neither the context nor the KV cache.
     """
-    asked = body.sampling
-    _demand_ids(service, asked.stop_token_ids, "stop_token_ids")
-    _demand_ids(service, tuple(token for token, _ in asked.logit_bias), "logit_bias")
-    _demand_ids(service, asked.allowed_token_ids or (), "allowed_token_ids")
+    sampling = body.sampling
+    _demand_ids(service, sampling.stop_token_ids, "stop_token_ids")
+    _demand_ids(service, tuple(token for token, _ in sampling.logit_bias), "logit_bias")
+    _demand_ids(service, sampling.allowed_token_ids or (), "allowed_token_ids")
     _demand_room(service, body.n, len(lengths))
     limits = [
         _max_tokens(service, body, length, place_of(lengths, index)) for index, length in enumerate(lengths)
     ]
-    if asked.min_tokens > min(limits):
+    if sampling.min_tokens > min(limits):
         raise InvalidRequest(f"min_tokens must be at most max_tokens, {min(limits)}", param="min_tokens")
-    ends = {*service.model.eos_token_ids, *asked.stop_token_ids}
-    if asked.allowed_token_ids is not None and asked.min_tokens and ends.issuperset(asked.allowed_token_ids):
+    ends = {*service.model.eos_token_ids, *sampling.stop_token_ids}
+    if (
+        sampling.allowed_token_ids is not None
+        and sampling.min_tokens
+        and ends.issuperset(sampling.allowed_token_ids)
+    ):
         raise InvalidRequest(
             "allowed_token_ids are all ends of the text, which min_tokens forbids", param="allowed_token_ids"
         )
-    params = replace(asked, bad_words=_bad_words(service, body.bad_words))
+    params = replace(sampling, bad_words=_bad_words(service, body.bad_words))
     if form is not None:
-        # The marks of a call may be special tokens, which the parser must see.
+        # Keep special tokens: call markers may be special tokens, which the parser needs.
         params = replace(params, skip_special_tokens=False)
     param, grammar = _grammar(service, body, form)
     if grammar is not None:
-        # One place in the queue for as long as it waits and compiles: then the generation takes its own.
+        # Hold one queue slot while the grammar waits and compiles; the generation then takes its own.
         with service.limits.place(body.origin.tenant):
             await service.engine.grammars.prepare(grammar, param, body.origin.tenant)
         params = replace(params, grammar=replace(grammar, param=param))
@@ -166,7 +170,7 @@ async def sampling_params(
 
 
 def _demand_room(service: Service, n: int, prompts: int) -> None:
-    """All of a request's sequences are taken at once, or none."""
+    """Raise InvalidRequest if the request has more sequences than the worker accepts at once."""
     capacity = service.limits.most_at_once
     if n > capacity:
         raise InvalidRequest(f"n must be at most {capacity}, which this worker takes at once", param="n")
@@ -210,7 +214,7 @@ def _checked_functions(functions: tuple[Function, ...]) -> tuple[Function, ...]:
 
 
 def _bad_words(service: Service, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Each word's tokens at the beginning of a text and behind a space, where they differ."""
+    """Return each word's tokens at the start of a text and after a space, where they differ."""
     encode = service.tokenizer.encode
     spelled = (encode(prefix + word, add_special_tokens=False) for word in words for prefix in ("", " "))
     return tuple(dict.fromkeys(tuple(ids) for ids in spelled if ids))

@@ -1,4 +1,4 @@
-"""OpenAI's answers: whole bodies, and chunks of a stream."""
+"""Renders OpenAI's responses: whole bodies, and chunks of a stream."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def event(value: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What every body and chunk of one answer repeats.
+    """Fields that every body and chunk of one response repeats.
 
     Attributes:
-        id: the answer's id.
+        id: the response's id.
         model: as the caller named it.
         created: Unix seconds.
+        chat: chat completion rather than text completion.
     """
 
     id: str
@@ -43,7 +44,7 @@ class Head:
 
 
 class Renderer:
-    """Answers to one request, of one or several choices."""
+    """Renders the response to one request, of one or several choices."""
 
     def __init__(
         self,
@@ -53,28 +54,29 @@ class Renderer:
         continuous_usage: bool = False,
         prompts: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
-        """
+        """Prepare to render one response.
+
         Args:
             n: choices of a prompt.
             continuous_usage: end every chunk with `usage`, as its last key.
-            prompts: their token ids, to be returned with those of the answer; None for neither.
+            prompts: token ids of the prompts, returned with those of the response; None for neither.
         """
         self._head, self._continuous, self._n, self._prompts = head, continuous_usage, n, prompts
         self._usage = AnswerUsage(n)
         self._begun: set[int] = set()
 
     def note(self, index: int, delta: TokenDelta) -> None:
-        """Takes the token counts of choice `index` into the usage of all that is rendered from here on."""
+        """Add the token counts of choice `index` to the usage rendered from now on."""
         self._usage.note(index, delta)
 
     def role(self, index: int) -> bytes:
-        """The first event of a chat stream's choice."""
+        """Return the first event of a chat stream's choice."""
         delta = {"role": "assistant", "content": ""}
         prompt = {} if self._prompts is None else {"prompt_token_ids": self._prompts[0]}
         return self._chunk({"index": index, "delta": delta, "finish_reason": None}, prompt)
 
     def chunk(self, index: int, part: Part) -> bytes:
-        """One event with what `part` adds."""
+        """Return one event with what `part` adds."""
         choice: dict[str, Any] = {"index": index}
         if self._head.chat:
             content: dict[str, Any] = {"content": part.text} if part.text else {}
@@ -98,21 +100,25 @@ class Renderer:
         return ids
 
     def final_usage(self) -> bytes:
-        """The event before [DONE] that `include_usage` asks for."""
+        """Return the event before [DONE] that `include_usage` requests."""
         return event(self._head.fields(stream=True) | {"choices": [], "usage": self._usage.to_dict()})
 
     def prompt_progress(self) -> bytes:
-        """The comment that reports how much of the prompt has been read."""
+        """Return the comment that reports how much of the prompt has been processed."""
         return PROMPT_PROGRESS + orjson.dumps(self._usage.to_dict()) + b"\n\n"
 
     def whole(self, choices: Sequence[Sequence[Part]]) -> dict[str, Any]:
-        """The body of a request that does not stream, from all parts of each choice."""
+        """Return the body of a request that does not stream, from all parts of each choice."""
         rendered = [self._choice(index, parts) for index, parts in enumerate(choices)]
         body = self._head.fields(stream=False) | {"choices": rendered, "usage": self._usage.to_dict()}
         if self._prompts is not None and self._head.chat:
             body["prompt_token_ids"] = self._prompts[0]
-        told = choices[0][0].prompt_logprobs
-        return body if told is None or not self._head.chat else body | {"prompt_logprobs": told}
+        prompt_logprobs = choices[0][0].prompt_logprobs
+        return (
+            body
+            if prompt_logprobs is None or not self._head.chat
+            else body | {"prompt_logprobs": prompt_logprobs}
+        )
 
     def _choice(self, index: int, parts: Sequence[Part]) -> dict[str, Any]:
         text = "".join(part.text for part in parts)
@@ -124,8 +130,12 @@ class Renderer:
             index, tuple(item for part in parts if not part.empty for item in part.token_ids)
         )
         if not self._head.chat:
-            told = parts[0].prompt_logprobs
-            return choice | {"text": text} | ({} if told is None else {"prompt_logprobs": told})
+            prompt_logprobs = parts[0].prompt_logprobs
+            return (
+                choice
+                | {"text": text}
+                | ({} if prompt_logprobs is None else {"prompt_logprobs": prompt_logprobs})
+            )
         content = text if text or not calls else None
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         return choice | {"message": message | ({"tool_calls": calls} if calls else {})}

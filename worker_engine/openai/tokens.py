@@ -40,7 +40,7 @@ _DETOKENIZE: Final[Mapping[str, Parameter]] = {"model": _MODEL, "tokens": _IDS}
 
 
 async def tokenize(request: web.Request) -> web.Response:
-    """POST /tokenize: a text's tokens, or a chat's with the template around it."""
+    """POST /tokenize: the tokens of a text, or of a chat rendered with its template."""
     service = request.app[SERVICE]
     value = parse_object(await request.read())
     fields = Fields(value)
@@ -62,14 +62,14 @@ async def tokenize(request: web.Request) -> web.Response:
 
 
 def _text(service: Service, fields: Fields) -> tuple[str, bool]:
-    """What to tokenize, and whether special tokens come before it: by default in plain text only."""
+    """Return the text to tokenize, and whether to add special tokens: by default for plain text only."""
     chat = "messages" in fields
     if chat and "prompt" in fields:
         raise InvalidRequest("messages and prompt exclude each other", param="messages")
     special = _SPECIAL.read(fields, "add_special_tokens")
     if not chat:
-        if of_chats := [name for name in ("tools", *CHAT_FLAGS) if name in fields]:
-            raise InvalidRequest(f"{of_chats[0]} needs messages", param=of_chats[0])
+        if chat_only := [name for name in ("tools", *CHAT_FLAGS) if name in fields]:
+            raise InvalidRequest(f"{chat_only[0]} needs messages", param=chat_only[0])
         return _PROMPT.read(fields, "prompt"), special
     messages = parse_messages(fields.get("messages", None, list, "a list"))
     tools, (prompt, continues) = parse_tools(fields), read_chat_flags(fields)

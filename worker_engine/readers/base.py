@@ -1,4 +1,4 @@
-"""What a request reads of its prompt's hidden states, beside the token that comes next."""
+"""Interface for reading a prompt's hidden states (embeddings, prompt log probabilities)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from worker_engine.protocol import TokenLogprobs
 
 Predict = Callable[[torch.Tensor], torch.Tensor]
-"""Hidden states [rows, hidden] of one sequence -> its float32 logits [rows, vocab]."""
+"""Maps hidden states [rows, hidden] of one sequence to its float32 logits [rows, vocab]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a reader made of what it took, as `TokenDelta` tells it."""
+    """A reader's results, as fields of `TokenDelta`."""
 
     embedding: array[float] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
@@ -26,22 +26,22 @@ class Findings:
 class Reader(Protocol):
     """Takes the hidden states of positions `start` to `stop`, chunk by chunk as they are computed.
 
-    Each is taken once, though a sequence that was preempted computes it again. What stands before `start` may
-    therefore come out of the prefix cache, where there are keys and values but no hidden states.
+    Each position is taken once, even if a preempted sequence computes it again. Positions before `start` may
+    therefore come from the prefix cache, which has keys and values but no hidden states.
 
     Attributes:
         start: the next position to take.
-        stop: the first one behind the last.
+        stop: end of the positions to take, exclusive.
     """
 
     start: int
     stop: int
 
     def take(self, hidden: torch.Tensor, predict: Predict) -> None:
-        """Moves `start` by the rows of `hidden` [n, hidden], which the model's last norm gave.
+        """Take `hidden` [n, hidden], the output of the model's last norm, and advance `start` by n.
 
-        Leaves results on the device: the host waits for them once, at the end.
+        Results stay on the device, so that the host waits for them only once, at the end.
         """
 
     def finish(self) -> Findings | None:
-        """Once all is taken; None when it holds values that are not finite. Waits for the device."""
+        """Return the results after all positions; None if they are not finite. Waits for the device."""

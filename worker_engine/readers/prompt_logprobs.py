@@ -1,4 +1,4 @@
-"""Log probabilities of a prompt's tokens, each given those before it."""
+"""Log probabilities of a prompt's tokens, each given the tokens before it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from worker_engine.readers.base import Findings, Predict
 from worker_engine.sampling.truncation import largest_at
 
 BLOCK_ROWS: Final = 64
-"""Positions whose logits exist at a time: 64 MiB for a vocabulary of 262,144."""
+"""Positions whose logits are in memory at once: 64 MiB for a vocabulary of 262,144."""
 
 
 class PromptLogprobs:
-    """Position i tells of token i + 1, so neither the last position nor the first token has any."""
+    """Reads prompt log probabilities. Position i predicts token i + 1, so the first token has none."""
 
     def __init__(self, token_ids: Sequence[int], top: int) -> None:
-        """`top`: how many likely alternatives are told beside each token."""
+        """`top`: number of likely alternatives reported per token."""
         self._token_ids, self._top = token_ids, top
         self.start, self.stop = 0, len(token_ids) - 1
         self._tables: list[torch.Tensor] = []
@@ -33,7 +33,7 @@ class PromptLogprobs:
             self.start += len(block)
 
     def _table(self, logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-        """float64 [rows, 3 + 2 * top]: token, rank, its logprob, the top's logprobs, the top's tokens."""
+        """Return float64 [rows, 3 + 2 * top]: token, rank, logprob, the top's logprobs, the top's tokens."""
         logprobs = torch.log_softmax(logits, dim=-1)
         tokens = to_device(np.array(ids, dtype=np.int64), logits.device).unsqueeze(1)
         own = logprobs.gather(1, tokens)
@@ -49,13 +49,13 @@ class PromptLogprobs:
         if bool(table[:, 2].isnan().any()):
             return None
         most = (table.shape[1] - 3) // 2
-        told = (
+        positions = (
             TokenLogprobs(
                 token_id=int(line[0]),
                 logprob=line[2],
-                top=tuple((int(line[3 + most + at]), line[3 + at]) for at in range(most)),
+                top=tuple((int(line[3 + most + index]), line[3 + index]) for index in range(most)),
                 rank=int(line[1]),
             )
             for line in table.tolist()
         )
-        return Findings(prompt_logprobs=tuple(told))
+        return Findings(prompt_logprobs=tuple(positions))

@@ -26,7 +26,7 @@ _LIST: Final = ("limit", "next_page_token")
 
 
 async def register(request: web.Request) -> web.Response:
-    """POST /adapters: the arguments stand in the query, as LMI has them, or in a JSON body."""
+    """POST /adapters: register an adapter; arguments come from the query, as in LMI, or from a JSON body."""
     _demand_model(request)
     fields = await _arguments(request)
     fields.refuse_others(_REGISTER)
@@ -41,7 +41,7 @@ async def register(request: web.Request) -> web.Response:
 
 
 async def update(request: web.Request) -> web.Response:
-    """POST /adapters/{name}/update: reads the source anew, and pins the content or lets it go."""
+    """POST /adapters/{name}/update: read the source again, and pin or unpin the content."""
     _demand_model(request)
     registry, name = request.app[SERVICE].registry, request.match_info["name"]
     old = registry.get(name, param="name")
@@ -54,15 +54,15 @@ async def update(request: web.Request) -> web.Response:
 
 
 async def describe(request: web.Request) -> web.Response:
-    """GET /adapters/{name}."""
+    """GET /adapters/{name}: describe one adapter."""
     _demand_model(request)
     return web.json_response(
-        _shown(request.app[SERVICE].registry.get(request.match_info["name"], param="name"))
+        _to_dict(request.app[SERVICE].registry.get(request.match_info["name"], param="name"))
     )
 
 
 async def unregister(request: web.Request) -> web.Response:
-    """DELETE /adapters/{name}."""
+    """DELETE /adapters/{name}: unregister an adapter."""
     _demand_model(request)
     name = request.match_info["name"]
     request.app[SERVICE].registry.unregister(name, param="name")
@@ -70,13 +70,13 @@ async def unregister(request: web.Request) -> web.Response:
 
 
 async def list_adapters(request: web.Request) -> web.Response:
-    """GET /adapters, a page at a time."""
+    """GET /adapters: list adapters, one page at a time."""
     _demand_model(request)
     fields = Fields(dict(request.query))
     fields.refuse_others(_LIST)
     limit, first = _page(request, "limit", DEFAULT_LIMIT, 1), _page(request, "next_page_token", 0, 0)
     items = list(request.app[SERVICE].registry)
-    answer: dict[str, Any] = {"adapters": [_shown(item) for item in items[first : first + limit]]}
+    answer: dict[str, Any] = {"adapters": [_to_dict(item) for item in items[first : first + limit]]}
     if first + limit < len(items):
         answer["nextPageToken"] = str(first + limit)
     return web.json_response(answer)
@@ -92,7 +92,7 @@ def _page(request: web.Request, name: str, default: int, low: int) -> int:
 
 
 async def _arguments(request: web.Request) -> Fields:
-    """Of the query and the body; one that stands in both is refused."""
+    """Return the arguments of query and body; an argument in both is refused."""
     body = parse_object(raw) if (raw := await request.read()) else {}
     query: dict[str, Any] = {}
     for name, text in request.query.items():
@@ -109,7 +109,7 @@ def _demand_model(request: web.Request) -> None:
         raise ModelNotFound(f"the model {model[:256]!r} was not found; this worker serves {served!r}")
 
 
-def _shown(item: Registered) -> Mapping[str, Any]:
+def _to_dict(item: Registered) -> Mapping[str, Any]:
     return {"name": item.name, "src": item.src, "pin": item.pin, "sha256": item.ref.sha256}
 
 

@@ -1,4 +1,4 @@
-"""Log probabilities of the model's own distribution, for the rows that ask for them."""
+"""Log probabilities of the model's own distribution, for the rows that request them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from worker_engine.sampling.truncation import largest_at
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Log probabilities, float32 [n, vocab], of the n batch rows in `rows`, before any change to them."""
+    """Log probabilities, float32 [n, vocab], of the n batch rows in `rows`, before any change to their
+    logits.
+    """
 
     rows: list[int]
     counts: list[int]
@@ -23,7 +25,12 @@ class Reporter:
 
     @classmethod
     def of(cls, logits: torch.Tensor, wanted: Items[int | None]) -> Reporter | None:
-        """`wanted` is, for each row, how many alternatives to tell, or None for nothing."""
+        """Build the reporter; None if no row requests log probabilities.
+
+        Args:
+            logits: float32 [rows of the batch, vocab].
+            wanted: per row, the number of alternatives to report, or None for nothing.
+        """
         pairs = [(row, count) for row, count in enumerate(wanted) if count is not None]
         if not pairs:
             return None
@@ -32,9 +39,9 @@ class Reporter:
         return cls(rows, [count for _, count in pairs], torch.log_softmax(chosen, dim=-1))
 
     def table(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Once the tokens, int64 [rows of the batch], are chosen: float64 [n, 2 + 2 * most], for `read`.
+        """Return float64 [n, 2 + 2 * most] for the chosen tokens, int64 [rows of the batch].
 
-        Each line is the token, its logprob, the largest logprobs and their tokens.
+        Each line is the token, its logprob, the largest logprobs and their tokens. `read` parses it.
         """
         ids = token_ids[_index(self.rows, token_ids.device)].unsqueeze(1)
         most = max(self.counts)
@@ -43,7 +50,7 @@ class Reporter:
         return torch.cat([part.double() for part in (ids, own, values, tops)], dim=1)
 
     def read(self, table: list[float]) -> dict[int, TokenLogprobs]:
-        """By batch row, from the table's values one after another."""
+        """Return the log probabilities by batch row, from the table's values in row-major order."""
         most = max(self.counts)
         width = 2 + 2 * most
         lines = [table[first : first + width] for first in range(0, len(table), width)]

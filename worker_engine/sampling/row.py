@@ -1,4 +1,4 @@
-"""What sampling keeps of one sequence on the host: its random stream, its token counts, its biases."""
+"""Per-sequence sampling state on the host: random stream, token counts, biases, grammar."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ NO_IDS: Final[Ids] = np.empty(0, np.int64)
 
 
 class Drawn(Protocol):
-    """What a row's token is chosen by: a sequence, or a guess that the token would follow."""
+    """A source of one row's sampling parameters: a sequence, or a draft token that the row follows."""
 
     @property
     def sampling(self) -> SamplingRow: ...
 
     @property
     def token_ids(self) -> Items[int]:
-        """Prompt and completion; may be empty where `sampling.follows` is false."""
+        """Prompt and completion tokens; may be empty where `sampling.follows` is False."""
 
     @property
     def next_index(self) -> int:
-        """Number, among the completion's tokens, of the one that is chosen."""
+        """Index of the sampled token within the completion."""
 
 
 class SamplingRow:
-    """One sequence's part of every batch that it is sampled in.
+    """One sequence's sampling state, used in every batch that it is sampled in.
 
     Attributes:
-        plain: the row is its logits' argmax and nothing else is asked of it.
+        plain: the token is the logits' argmax, and no log probabilities are requested.
         edited: logits change before the token is chosen.
-        follows: the choice depends on the tokens before it, so the host must have read them.
-        grammar: where the completion stands in its grammar, if it has one.
+        follows: the choice depends on previous tokens, so the host must have read them.
+        grammar: the completion's state in its grammar, if it has one.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class SamplingRow:
         self.plain = params.greedy and not self.edited and params.logprobs is None
 
     def ahead(self, token: int) -> SamplingRow | None:
-        """This row once `token` is taken as well; None where its grammar forbids that or ends with it."""
+        """Return this row's state after `token`; None if its grammar forbids the token or ends with it."""
         grammar = None
         if self.grammar is not None and (grammar := self.grammar.ahead(token)) is None:
             return None
@@ -102,7 +102,7 @@ class SamplingRow:
         return made
 
     def bare(self) -> SamplingRow:
-        """Temperature, truncation and random stream alone: what another model guesses tokens by."""
+        """Return a copy with only temperature, truncation and random stream, for a draft model's sampling."""
         made = copy.copy(self)
         made.params = replace(self.params, logprobs=None)
         made.counts = made.grammar = None
@@ -111,11 +111,11 @@ class SamplingRow:
         return made
 
     def uniform(self, index: int) -> float:
-        """The number that completion token `index` is drawn with."""
+        """Return the uniform random number that samples completion token `index`."""
         return uniform(self._key, index)
 
     def banned(self, token_ids: Items[int], num_completion: int) -> Ids:
-        """Tokens that may not come next: ends before `min_tokens`, last tokens of bad words."""
+        """Return tokens that may not come next: ends before `min_tokens`, last tokens of bad words."""
         last = [
             word[-1]
             for word in self.params.bad_words
@@ -127,11 +127,11 @@ class SamplingRow:
 
 
 class TokenCounts:
-    """How often each token has come, kept up to date token by token.
+    """Counts each token's occurrences incrementally.
 
     Attributes:
         ids: distinct tokens of prompt and completion.
-        counts: times in the completion; 0 for a token of the prompt only.
+        counts: occurrences in the completion; 0 for a token of the prompt only.
     """
 
     def __init__(self, prompt: Items[int]) -> None:
@@ -141,24 +141,24 @@ class TokenCounts:
         self._ids: Ids = np.zeros(room, np.int64)
         self._counts: Values = np.zeros(room, np.float32)
         self._ids[: len(distinct)] = distinct
-        self._seen = len(prompt)
+        self._num_counted = len(prompt)
 
     def copy(self) -> TokenCounts:
-        """One that goes its own way from here."""
+        """Return an independent copy."""
         made = copy.copy(self)
         made._slots, made._ids, made._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
         return made
 
     def follow(self, token_ids: Items[int]) -> None:
-        """Counts what `token_ids`, prompt and completion, holds beyond the last call's."""
-        for token in token_ids[self._seen :]:
+        """Count the tokens of `token_ids` (prompt and completion) that were added since the last call."""
+        for token in token_ids[self._num_counted :]:
             slot = self._slots.setdefault(token, len(self._slots))
             if slot == len(self._ids):
                 self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
             self._ids[slot] = token
             self._counts[slot] += 1
-        self._seen = len(token_ids)
+        self._num_counted = len(token_ids)
 
     @property
     def ids(self) -> Ids:

@@ -1,4 +1,4 @@
-"""How often guesses are right: of one sequence, beginning with what others of its adapter had."""
+"""Acceptance rates of draft tokens per sequence, initialized from its adapter's rate."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import OrderedDict
 from typing import Final
 
 DECAY: Final = 0.95
-"""What an observation weighs after one more guess: about the last 20 guesses count."""
+"""Weight of an observation after one more draft token; about the last 20 count."""
 PRIOR_WEIGHT: Final = 2.0
-"""Guesses that the expectation stands for before anything was seen."""
+"""Number of draft tokens that the prior expectation counts as."""
 FIRST: Final = 0.5
-"""Expected of an adapter that nothing is known of."""
+"""Prior rate of an unknown adapter."""
 MAX_KNOWN: Final = 256
-"""Adapters whose acceptance is kept, those used last."""
+"""Number of adapters whose rate is kept, least recently used dropped first."""
 
 
 class Acceptance:
-    """A share of right guesses that forgets."""
+    """A share of accepted draft tokens, with exponential decay."""
 
     __slots__ = ("_right", "_tried", "expected")
 
@@ -25,25 +25,27 @@ class Acceptance:
         self._right = self._tried = 0.0
 
     def observe(self, right: int, tried: int) -> None:
-        """Of `tried` guesses in a row the first `right` were so; those behind the first wrong one are not
-        tried."""
-        kept = DECAY**tried
-        self._right, self._tried = self._right * kept + right, self._tried * kept + tried
+        """Record that the first `right` of `tried` draft tokens were accepted.
+
+        Drafts after the first rejected one do not count as tried.
+        """
+        decay = DECAY**tried
+        self._right, self._tried = self._right * decay + right, self._tried * decay + tried
 
     @property
     def rate(self) -> float:
-        """The probability that a guess is right, given that those before it were."""
+        """The probability that a draft token is accepted, given that those before it were."""
         return (self._right + PRIOR_WEIGHT * self.expected) / (self._tried + PRIOR_WEIGHT)
 
 
 class KnownAcceptance:
-    """By adapter, and of the base under "": what a newcomer's guesses are expected to be worth."""
+    """Acceptance rates by adapter digest ("" for the base model), used as priors of new sequences."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Acceptance] = OrderedDict()
 
     def of(self, adapter: str) -> Acceptance:
-        """The adapter's; beyond `MAX_KNOWN` the one asked for longest ago is forgotten."""
+        """Return the adapter's rate; the least recently used adapter beyond `MAX_KNOWN` is dropped."""
         known = self._known.get(adapter)
         if known is None:
             known = self._known[adapter] = Acceptance()

@@ -1,4 +1,4 @@
-"""What guesses tokens that the model then verifies."""
+"""Interface of draft token proposers. The model verifies their tokens."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ from worker_engine.sequence import Sequence
 
 
 class Proposer(ABC):
-    """Guesses how running sequences go on: one token for each place, and no distribution.
+    """Proposes draft tokens for running sequences: one token per position, without probabilities.
 
-    A guess may be anything: what is not what the model would have chosen is dropped. A method that draws its
-    guesses draws them with the sequence's own random numbers, so that they agree with the model's draws as
-    often as their distributions do.
+    Any token is allowed: the model's verification drops those that it would not have sampled. A proposer that
+    samples uses the sequence's own random numbers, so that its samples agree with the model's as often as
+    their distributions do.
 
     Attributes:
-        free: a guess costs the host some microseconds and the device nothing. Such a proposer is asked in
-            each step, so that how often it is right is known also where nothing is verified.
+        free: proposals cost the host some microseconds and the device nothing. Such a proposer is called in
+            every step, so that its acceptance rate is known even where nothing is verified.
     """
 
     free: ClassVar[bool]
 
     @abstractmethod
     def propose(self, wanted: Items[tuple[Sequence, int]]) -> list[list[int]]:
-        """How each sequence may go on: at most as many tokens as wanted (at least 1), none where it has no
-        guess.
+        """Return each sequence's draft tokens: at most as many as wanted (at least 1), or none.
 
-        Every token of the sequences has been read (`num_unread` is 0). May compute on the device. Raises
-        nothing that the sequences are to blame for; what it raises fails the step.
+        All tokens of the sequences are on the host (`num_pending_tokens` is 0). May compute on the device.
+        Must not raise because of a sequence's content; any exception fails the step.
         """
 
     @abstractmethod
     def seconds(self, sequences: int, longest: int) -> float:
-        """What `propose` is expected to take for so many sequences and at most so many tokens of each."""
+        """Return the expected seconds of `propose` for this many sequences of at most `longest` tokens."""
 
     @abstractmethod
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended: what is kept of it is let go of. Unknown ones are ignored."""
+        """Release the state of a finished sequence. Unknown ones are ignored."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of weights and memory; nothing can be proposed after this."""
+        """Release weights and memory; no further calls are allowed."""

@@ -1,4 +1,4 @@
-"""What a step costs by its rows, as it was measured on this machine under what runs on it now."""
+"""Measured step times by number of rows, on this machine under its current load."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from typing import Final
 import torch
 
 SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
-"""Rows of a step are told apart up to these."""
+"""Steps are grouped by rows, up to each of these sizes."""
 FIRST: Final = 5
-"""Steps whose times are averaged before an outlier is one."""
+"""Steps that are averaged before outliers are capped."""
 SHARE: Final = 0.1
-"""Of a new time in the average then. The same for shorter and longer ones: a size of step that is seen seldom
-would else seem dearer than one that is seen often."""
+"""Weight of a new time in the average thereafter. It is equal for all sizes; otherwise rare sizes would seem
+more expensive than frequent ones.
+"""
 OUTLIER: Final = 1.5
-"""A time beyond so many times the average counts as that."""
+"""Times beyond this multiple of the average are capped to it."""
 FADE: Final = 64
-"""Steps after which a measurement weighs half as much beside one of another number of rows."""
+"""Steps after which a measurement's weight, relative to other sizes, halves."""
 SHAPE: Final[dict[str, tuple[tuple[int, float], ...]]] = {
     "cpu": ((1, 1.0), (4, 1.2), (8, 1.7), (16, 3.0), (32, 6.0), (128, 23.0)),
     "cuda": ((1, 1.0), (64, 1.2), (256, 2.0)),
 }
-"""What steps of some rows cost, as multiples of one row's, before they are measured.
+"""Step times before they are measured, as multiples of a one-row step: (rows, multiple).
 
-Of SmolLM2-135M's linear layers (kernels/native/README.md): up to 8 rows they wait for memory, then they
-compute. A GPU's is a guess that nothing has measured.
+Of SmolLM2-135M's linear layers (kernels/native/README.md): up to 8 rows they are memory-bound, then
+compute-bound. The GPU's values are an unmeasured guess.
 """
 
 
 def step_clock(device: torch.device) -> Callable[[], float]:
-    """Seconds that tell what a step costs.
+    """Return the clock, in seconds, that measures step times.
 
-    On a CPU those that this process computed: what others take from a shared machine is in the time on the
-    wall, in some steps and not in others, and says nothing of rows. The calling thread's alone would say too
-    little of large steps, of which the other threads compute more.
+    On a CPU it is this process's CPU time, because wall time on a shared machine varies with other processes.
+    The calling thread's time alone would miss the other threads' work, which dominates large steps.
     """
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
 class _Measured:
-    """Steps of about as many rows."""
+    """Averaged times of steps with similar numbers of rows."""
 
     __slots__ = ("count", "last", "rows", "seconds")
 
@@ -61,17 +61,17 @@ class _Measured:
 
 
 class StepCosts:
-    """Seconds by rows: what steps took that were measured, straight lines between them; never falling."""
+    """Seconds by rows: interpolates measured step times linearly; never decreasing in rows."""
 
     def __init__(self, device: str) -> None:
-        """`device` is of `SHAPE`."""
+        """`device` is a key of `SHAPE`."""
         self._shape = SHAPE[device]
         self._measured: dict[int, _Measured] = {}
         self._points: list[tuple[float, float]] = []
         self._steps = 0
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A step of `rows` rows took so long."""
+        """Record that a step of `rows` rows took `seconds`."""
         self._steps += 1
         size = bisect_left(SIZES, rows)
         measured = self._measured.get(size)
@@ -86,12 +86,12 @@ class StepCosts:
         return bool(self._points)
 
     def age(self, rows: int) -> int:
-        """Steps since one of about as many rows was measured."""
+        """Return the number of steps since one with a similar number of rows was measured."""
         measured = self._measured.get(bisect_left(SIZES, rows))
         return self._steps - (0 if measured is None else measured.last)
 
     def _rising(self) -> list[tuple[float, float]]:
-        """The measurements, those averaged that say that more rows take less time."""
+        """Return (rows, seconds) sorted by rows; decreasing runs are replaced by their weighted mean."""
         pools: list[tuple[float, float, list[float]]] = []
         for item in sorted(self._measured.values(), key=lambda item: item.rows):
             weight = min(item.count, FIRST) / (1 + (self._steps - item.last) / FADE)
@@ -104,7 +104,7 @@ class StepCosts:
         return [(rows, mean) for mean, _, pool in pools for rows in pool]
 
     def seconds(self, rows: int) -> float:
-        """Expected of a step of `rows` rows; in multiples of one row's before anything was measured."""
+        """Return the expected time of a step with `rows` rows; before measurements, relative to one row."""
         points, shape = self._points, _line(self._shape, rows)
         if not points:
             return shape
@@ -114,10 +114,10 @@ class StepCosts:
         return seconds * shape / _line(self._shape, known)
 
 
-def _line(points: Items[tuple[float, float]], at: float) -> float:
-    """The value at `at` of straight lines through `points`, the last of which goes on."""
+def _line(points: Items[tuple[float, float]], x: float) -> float:
+    """Interpolate at `x` the piecewise linear function through `points`, extrapolated at both ends."""
     if len(points) == 1:
         return points[0][1]
-    right = min(max(bisect_left(points, (at, 0.0)), 1), len(points) - 1)
-    (x, low), (beyond, high) = points[right - 1], points[right]
-    return low + (high - low) * (at - x) / (beyond - x)
+    right = min(max(bisect_left(points, (x, 0.0)), 1), len(points) - 1)
+    (start, low), (beyond, high) = points[right - 1], points[right]
+    return low + (high - low) * (x - start) / (beyond - start)

@@ -1,22 +1,22 @@
-"""What speculation did, for the metrics: counted by the engine's thread, read by any."""
+"""Counters of speculation for the metrics; the engine's thread writes, any thread reads."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_ADAPTERS: Final = 20
-"""Adapters with counts of their own, those used last; the counts of others are added up for good."""
+"""Number of adapters with their own counters, by last use; those of others are summed for good."""
 OTHERS: Final = "_others"
-"""No adapter's name: those begin with `t_` and a tenant's."""
+"""Not an adapter's name: those begin with `t_` and a tenant's."""
 BASE: Final = "_base"
 _SHARE: Final = 0.02
 
 
 class SpeculationCounts:
-    """Guesses verified and kept, by adapter, and how long they lately were.
+    """Draft tokens verified and accepted by adapter, and their recent number per step.
 
     Attributes:
-        length: guesses verified for a token that was due anyway, averaged over about the last 50 steps.
+        length: draft tokens verified per decoding sequence, averaged over about the last 50 steps.
     """
 
     def __init__(self) -> None:
@@ -25,21 +25,21 @@ class SpeculationCounts:
         self.length = 0.0
 
     def add(self, adapter: str, proposed: int, accepted: int) -> None:
-        """`adapter` is its engine name, or `BASE`."""
+        """Count verified and accepted drafts. `adapter` is its engine name, or `BASE`."""
         before = self._by_adapter.pop(adapter, (0, 0))
         self._by_adapter[adapter] = (before[0] + proposed, before[1] + accepted)
         if len(self._by_adapter) > MAX_ADAPTERS:
-            # Not back again: a counter that fell would be read as one that began anew.
-            gone = self._by_adapter.pop(next(iter(self._by_adapter)))
-            self._others = (self._others[0] + gone[0], self._others[1] + gone[1])
+            # Its counts stay in the sum for good: Prometheus reads a decreasing counter as a reset.
+            evicted = self._by_adapter.pop(next(iter(self._by_adapter)))
+            self._others = (self._others[0] + evicted[0], self._others[1] + evicted[1])
 
     def note_length(self, guesses: int, sequences: int) -> None:
-        """A step verified so many guesses of so many decoding sequences."""
+        """Record that a step verified `guesses` draft tokens of `sequences` decoding sequences."""
         self.length += _SHARE * (guesses / sequences - self.length)
 
     def by_adapter(self) -> dict[str, tuple[int, int]]:
-        """(guesses verified, guesses kept) by adapter; at most `MAX_ADAPTERS` and `OTHERS`."""
-        told = dict(self._by_adapter)
+        """Return (verified, accepted) draft tokens by adapter; at most `MAX_ADAPTERS`, and `OTHERS`."""
+        counts = dict(self._by_adapter)
         if any(self._others):
-            told[OTHERS] = self._others
-        return told
+            counts[OTHERS] = self._others
+        return counts

@@ -1,4 +1,4 @@
-"""Guesses by a smaller model of the same vocabulary, which follows each sequence in a KV cache of its own."""
+"""Draft tokens by a smaller model of the same vocabulary, which tracks each sequence in its own KV cache."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from worker_engine.text.tokenizer import ChatTokenizer
 
 
 class DraftModel(Proposer):
-    """The base alone, without adapters: what these change shows in how often its guesses are right.
+    """Drafts with a smaller base model and no adapters; their effect shows in the acceptance rate.
 
-    Each sequence has a shadow with the same tokens, and pages of this model's own pool. A guess is drawn with
-    the number that the sequence's own draw will use, from the same temperature and truncation.
+    Each sequence has a shadow with the same tokens, and pages of this model's own pool. A draft token is
+    sampled with the random number of the sequence's own sample, and with the same temperature and truncation.
     """
 
     free: ClassVar[bool] = False
@@ -45,7 +45,8 @@ class DraftModel(Proposer):
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """
+        """Load the draft model.
+
         Raises:
             ConfigError: the draft's vocabulary is not the model's, or its KV cache has no room.
             CheckpointError: the draft cannot be loaded.
@@ -100,7 +101,7 @@ class DraftModel(Proposer):
         del self._runner
 
     def _follow(self, sequence: Sequence, most: int) -> Sequence | None:
-        """The shadow with the sequence's tokens and room for `most` guesses; None where there is no room."""
+        """Return the shadow with the sequence's tokens and room for `most` drafts; None without room."""
         shadow = self._shadows.get(sequence)
         if shadow is None:
             shadow = self._shadows[sequence] = _Shadow(_shadow_of(sequence))
@@ -117,14 +118,14 @@ class DraftModel(Proposer):
         return own
 
     def _reclaim(self) -> None:
-        """Pages of sequences that were set back to wait."""
+        """Free the pages of preempted sequences."""
         for sequence, shadow in self._shadows.items():
             if not sequence.num_computed:
                 self._pool.free(shadow.own.pages)
                 shadow.own.pages, shadow.own.num_computed = [], 0
 
     def _catch_up(self, shadows: Iterable[Sequence]) -> list[Chunk]:
-        """What the shadows lack, as far as a step's rows go: one that is not done then guesses later."""
+        """Return chunks of tokens the shadows lack, within a step's rows; incomplete ones draft later."""
         chunks, budget = [], self._rows
         for own in shadows:
             count = min(own.num_remaining, budget)
@@ -134,7 +135,7 @@ class DraftModel(Proposer):
         return chunks
 
     def _step(self, chunks: list[Chunk], guesses: dict[Sequence, list[int]]) -> list[Sequence]:
-        """One pass; returns the shadows that guessed a token."""
+        """Run one forward pass; return the shadows that got a draft token."""
         began = self._clock()
         logits, sampled = self._runner.run(chunks, self._pool.take_fresh())
         if not sampled:
@@ -153,10 +154,10 @@ class DraftModel(Proposer):
 
 @dataclass(slots=True)
 class _Shadow:
-    """A sequence of the draft model.
+    """A sequence's counterpart in the draft model.
 
     Attributes:
-        own: the sequence's tokens, and behind them guesses of the last step.
+        own: the sequence's tokens, followed by drafts of the last step.
         known: how many of them were the sequence's when they were last compared.
     """
 
@@ -164,29 +165,31 @@ class _Shadow:
     known: int = 0
 
     def follow(self, token_ids: Items[int]) -> None:
-        """Keeps what was computed of guesses that were right, and drops the others."""
-        held, at = self.own.token_ids, self.known
-        while at < min(len(held), len(token_ids)) and held[at] == token_ids[at]:
-            at += 1
-        held[at:] = token_ids[at:]
+        """Adopt the sequence's tokens; keep what was computed of accepted drafts, and drop the others."""
+        held, index = self.own.token_ids, self.known
+        while index < min(len(held), len(token_ids)) and held[index] == token_ids[index]:
+            index += 1
+        held[index:] = token_ids[index:]
         self.known = len(token_ids)
-        self.own.num_computed = min(self.own.num_computed, at, len(token_ids) - 1)
+        self.own.num_computed = min(self.own.num_computed, index, len(token_ids) - 1)
 
 
 def _shadow_of(sequence: Sequence) -> Sequence:
-    asked = sequence.request
-    params = SamplingParams(asked.sampling.max_tokens, temperature=0.0)
-    own = Sequence(GenerateRequest(asked.request_id, asked.prompt_token_ids, params), sequence.detokenizer)
+    request = sequence.request
+    params = SamplingParams(request.sampling.max_tokens, temperature=0.0)
+    own = Sequence(
+        GenerateRequest(request.request_id, request.prompt_token_ids, params), sequence.detokenizer
+    )
     own.sampling = sequence.sampling.bare()
     return own
 
 
 def _demand_vocabulary(folder: Path, tokenizer: ChatTokenizer) -> None:
-    """Raises ConfigError naming a token that is not the same one."""
+    """Raise ConfigError naming a token that differs between the vocabularies."""
     drafts, own = ChatTokenizer(folder).vocabulary(), tokenizer.vocabulary()
-    apart = sorted(token for token in drafts.keys() | own.keys() if drafts.get(token) != own.get(token))
-    if apart:
+    diff = sorted(token for token in drafts.keys() | own.keys() if drafts.get(token) != own.get(token))
+    if diff:
         raise ConfigError(
-            f"--draft-model {folder} has another vocabulary: {apart[0]!r} is token {drafts.get(apart[0])} "
-            f"there and {own.get(apart[0])} in --model; give a checkpoint with the same tokenizer"
+            f"--draft-model {folder} has another vocabulary: {diff[0]!r} is token {drafts.get(diff[0])} "
+            f"there and {own.get(diff[0])} in --model; give a checkpoint with the same tokenizer"
         )

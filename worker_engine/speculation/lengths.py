@@ -1,4 +1,4 @@
-"""How many guesses of which sequence the next step verifies: as many as make its tokens come soonest."""
+"""Chooses how many draft tokens of each sequence a step verifies, to maximize expected tokens per second."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from worker_engine.speculation.base import Proposer
 from worker_engine.speculation.costs import StepCosts
 
 MARGIN: Final = 1.1
-"""By how much more tokens a second are to be expected than without any guess: neither times nor rates are
-exact, and of a batch that fills the cores a guess that seemed to win a few percent lost some (8 streams)."""
+"""Required gain in expected tokens per second over no drafts. Times and rates are inexact: with 8 streams on
+busy cores, drafts with a predicted gain of a few percent lost some.
+"""
 PROBE_EVERY: Final = 32
-"""Steps after which something is tried though it does not seem to pay; doubled each time, up to
-`PROBE_SELDOM`, and again this many once it paid."""
+"""Steps after which drafts are tried although they do not seem to pay. It doubles each time, up to
+`PROBE_SELDOM`, and is reset once they pay.
+"""
 PROBE_SELDOM: Final = 1024
 PROBE_LENGTH: Final = 3
 HOPELESS: Final = 0.3
-"""A rate below which guesses whose worth is known without verifying them are not even tried."""
+"""Free proposers are not probed below this acceptance rate, since theirs is known without verification."""
 STALE: Final = 48
-"""Steps after which the time of a step without guesses is measured again."""
+"""Steps after which the time of a step without drafts is measured again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one sequence could have verified.
+    """The draft tokens that one sequence could have verified.
 
     Attributes:
-        rate: the probability that a guess is right, given that those before it were.
-        most: guesses that there are, or would be.
+        rate: the probability that a draft is accepted, given that those before it were.
+        most: number of drafts that the proposer has, or would propose.
     """
 
     rate: float
@@ -37,19 +39,19 @@ class Offer:
 
 
 class Lengths:
-    """Chooses lengths by expected tokens a second: the goodput of Liu et al. 2024 (arXiv:2406.14066)."""
+    """Chooses lengths by expected tokens per second: the goodput of Liu et al. 2024 (arXiv:2406.14066)."""
 
     def __init__(self, costs: StepCosts, proposer: Proposer) -> None:
         self._costs, self._proposer = costs, proposer
         self._refused, self._interval = 0, PROBE_EVERY
 
     def choose(self, offers: Items[Offer], *, decoding: int, rows: int, room: int) -> list[int]:
-        """Guesses of each offer to verify, all 0 where none pays.
+        """Return the number of drafts to verify for each offer, all 0 if none pays.
 
         Args:
             decoding: sequences that get a token of the step in any case.
-            rows: of the step without guesses.
-            room: guesses that the step may have at most.
+            rows: of the step without drafts.
+            room: most drafts that the step may have.
         """
         if room < 1 or not offers:
             return [0] * len(offers)
@@ -67,8 +69,8 @@ class Lengths:
         return self._probe(offers, room)
 
     def _best(self, offers: Items[Offer], decoding: int, rows: int, room: int) -> list[int]:
-        # A guess's worth is the probability that it and all before it are right. Sorted, each sequence's
-        # come in their order, so that any beginning of the list is a choice of lengths.
+        # A draft's gain is the probability that it and all drafts before it are accepted. In sorted order,
+        # each sequence's drafts stay in sequence, so every prefix of the list is a valid choice of lengths.
         gains = sorted(
             (
                 (offer.rate**place, index)
@@ -80,13 +82,13 @@ class Lengths:
         best, chosen = MARGIN * decoding / self._costs.seconds(rows), 0
         tokens = float(decoding)
         lengths = [0] * len(offers)
-        asked = longest = 0
+        num_sequences = longest = 0
         for count, (gain, index) in enumerate(gains, start=1):
             tokens += gain
             lengths[index] += 1
-            asked += lengths[index] == 1
+            num_sequences += lengths[index] == 1
             longest = max(longest, lengths[index])
-            seconds = self._costs.seconds(rows + count) + self._proposer.seconds(asked, longest)
+            seconds = self._costs.seconds(rows + count) + self._proposer.seconds(num_sequences, longest)
             if tokens > best * seconds:
                 best, chosen = tokens / seconds, count
         lengths = [0] * len(offers)

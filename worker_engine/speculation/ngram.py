@@ -1,7 +1,7 @@
-"""Guesses by n-grams: where a sequence's last tokens came before, it may go on as it did there.
+"""Draft tokens by n-grams: where a sequence's last tokens occurred before, it may continue in the same way.
 
-Prompt lookup (Saxena 2023) over prompt and completion. Texts that quote, edit or extract repeat themselves
-for many tokens on end; others are seldom guessed, at a cost of two look-ups a token.
+Prompt lookup (Saxena 2023) over prompt and completion. Texts that quote, edit or extract repeat many
+consecutive tokens. Other texts rarely get drafts, at a cost of two look-ups per token.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from worker_engine.sequence import Sequence
 from worker_engine.speculation.base import Proposer
 
 SIZES: Final = (4, 2)
-"""Tokens that must agree; the longer n-gram's last place counts where there is one."""
+"""Tokens that must match; the longer n-gram's last position is used if there is one."""
 _BITS: Final = 21
-"""Of a token id in an n-gram's key: vocabularies have up to 2**18 tokens."""
+"""Bits of a token id in an n-gram's key: vocabularies have up to 2**18 tokens."""
 
 
 class NgramIndex:
-    """Where each n-gram of a growing list of tokens ended last, before its present end.
+    """Maps each n-gram of a growing list of tokens to the end of its last earlier occurrence.
 
     About 110 bytes for each token and size: 1.8 MB for 8,192 tokens.
     """
@@ -32,7 +32,7 @@ class NgramIndex:
         self._seen = 0
 
     def follow(self, token_ids: Items[int]) -> None:
-        """Takes in what `token_ids` holds beyond the last call's."""
+        """Add the tokens of `token_ids` beyond the last call's."""
         total = len(token_ids)
         if total == self._seen:
             return
@@ -50,7 +50,7 @@ class NgramIndex:
         self._seen = total
 
     def guess(self, token_ids: Items[int], most: int) -> list[int]:
-        """How the last n-gram went on; what runs into the present end goes on periodically."""
+        """Return the tokens after the last n-gram's earlier occurrence; past the end they repeat."""
         total = len(token_ids)
         match = next((end for end in self._matches if end is not None), None)
         if match is None:
@@ -62,7 +62,7 @@ class NgramIndex:
 
 
 class NgramProposer(Proposer):
-    """An index for each running sequence."""
+    """Proposes from one n-gram index per running sequence."""
 
     free: ClassVar[bool] = True
 

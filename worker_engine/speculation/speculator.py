@@ -1,4 +1,4 @@
-"""Speculation as the engine sees it: guesses added to a step's decode rows, and what became of them."""
+"""Adds draft tokens to a step's decode rows, and evaluates their samples."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from worker_engine.speculation.rejection import kept
 
 
 class Speculator:
-    """Which guesses each step verifies. Lives in the engine's thread.
+    """Chooses the draft tokens that each step verifies. Runs in the engine's thread.
 
     Attributes:
         counts: for the metrics.
-        clock: what steps are timed by, in seconds.
+        clock: clock for step times, in seconds.
     """
 
     def __init__(self, proposer: Proposer, *, most: int, device: torch.device, eos: frozenset[int]) -> None:
-        """
+        """Set up speculation with the given proposer.
+
         Args:
-            most: guesses of one sequence and step.
-            device: what steps run on.
-            eos: what ends a completion.
+            most: most drafts of one sequence and step.
+            device: the device that steps run on.
+            eos: token ids that end a completion.
         """
         self._proposer, self._most, self._eos = proposer, most, eos
         self._costs = StepCosts(device.type)
@@ -47,9 +48,9 @@ class Speculator:
         self.counts = SpeculationCounts()
 
     def extend(self, chunks: list[Chunk], scheduler: Scheduler) -> list[Chunk]:
-        """The step's chunks, decode rows with the guesses that are verified behind them.
+        """Return the step's chunks, with draft tokens added to decode rows.
 
-        Guesses take rows that nothing else wants, and pages that are free: they preempt nobody.
+        Drafts only use rows and pages that are free; they preempt nothing.
         """
         self._guessed.clear()
         decoding = [chunk for chunk in chunks if chunk.samples]
@@ -71,7 +72,11 @@ class Speculator:
     def settle(
         self, sequence: Sequence, drafts: Items[Draft], sampled: Items[Sampled | None]
     ) -> Items[Sampled | None]:
-        """What the sequence gets of a step: see `kept`. `sampled` is what its rows drew."""
+        """Return the sequence's tokens of a step (see `kept`) and update the statistics.
+
+        Args:
+            sampled: [1 + drafts] the samples of its rows.
+        """
         taken = kept(drafts, sampled)
         guessed = self._guessed.pop(sequence, ())
         if guessed:
@@ -81,11 +86,13 @@ class Speculator:
         return taken
 
     def observe(self, rows: int, began: float) -> None:
-        """A step that computed no prompt was thought of when `clock` said `began`, and is done now."""
+        """Record the time of a step without prefills that began when `clock` returned `began`, and is done
+        now.
+        """
         self._costs.observe(rows, self.clock() - began)
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended."""
+        """Release the state of a finished sequence."""
         self._acceptance.pop(sequence, None)
         self._guessed.pop(sequence, None)
         self._proposer.forget(sequence)
@@ -102,16 +109,16 @@ class Speculator:
             wanted = [(sequence, len(guess)) for (sequence, _), guess in zip(wanted, guesses, strict=True)]
         offers = [Offer(self._acceptance_of(sequence).rate, most) for sequence, most in wanted if most]
         lengths = iter(self._lengths.choose(offers, decoding=decoding, rows=rows, room=room))
-        asked = [(sequence, next(lengths) if most else 0) for sequence, most in wanted]
+        requests = [(sequence, next(lengths) if most else 0) for sequence, most in wanted]
         if not self._proposer.free:
-            asked = [(sequence, length) for sequence, length in asked if length]
-            guesses = self._proposer.propose(asked) if asked else []
+            requests = [(sequence, length) for sequence, length in requests if length]
+            guesses = self._proposer.propose(requests) if requests else []
         self._guessed = {
-            sequence: guess for (sequence, _), guess in zip(asked, guesses, strict=True) if guess
+            sequence: guess for (sequence, _), guess in zip(requests, guesses, strict=True) if guess
         }
         found = {
             sequence: drafts_of(sequence, guess[:length], self._ends(sequence))
-            for (sequence, length), guess in zip(asked, guesses, strict=True)
+            for (sequence, length), guess in zip(requests, guesses, strict=True)
             if length and guess
         }
         return {sequence: drafts for sequence, drafts in found.items() if drafts}
@@ -122,7 +129,7 @@ class Speculator:
         return named if params.ignore_eos else named | self._eos
 
     def _lengthen(self, chunk: Chunk, drafts: tuple[Draft, ...], scheduler: Scheduler) -> Chunk:
-        drafts = drafts[: scheduler.lend(chunk.sequence, len(drafts))] if drafts else drafts
+        drafts = drafts[: scheduler.allocate_draft_pages(chunk.sequence, len(drafts))] if drafts else drafts
         return replace(chunk, drafts=drafts) if drafts else chunk
 
     def _observe(self, sequence: Sequence, guessed: Items[int], taken: Items[Sampled | None]) -> None:

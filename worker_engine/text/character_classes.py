@@ -1,7 +1,7 @@
-r"""What `\d`, `\w` and `\s` mean in a client's regular expression: ASCII.
+r"""Replaces `\d`, `\w` and `\s` in clients' regular expressions by their ASCII classes.
 
-The grammar library's syntax is Rust's, where they mean Unicode: `\d{4}` would let a model write digits of
-other scripts, and small ones do.
+The grammar library uses Rust's syntax, where they mean Unicode: `\d{4}` would let a model write digits of
+other scripts, and small models do.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _CLASSES: Final = {
 }
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
-"""Keywords of a JSON schema that hold values, in which `pattern` is a name like others."""
+"""Keywords of a JSON schema that hold values, where `pattern` is an ordinary name."""
 _NAMES: Final = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords that hold schemas by names, of which `pattern` may be one."""
+"""Keywords that map names to schemas; `pattern` may be one of the names."""
 
 
 def with_ascii_classes(pattern: str) -> str:
-    """`pattern` with the classes spelled out; within brackets too, where Rust's syntax nests them."""
+    """Return `pattern` with the classes spelled out, also within brackets, where Rust's syntax nests them."""
     return _ESCAPE.sub(lambda found: _CLASSES.get(found[1], found[0]), pattern)
 
 
 def schema_with_ascii_classes(schema: Any) -> Any:
-    """A copy of a JSON schema whose `pattern`s and `patternProperties` have the classes spelled out."""
+    """Return a copy of a JSON schema with the classes in `pattern` and `patternProperties` spelled out."""
     if isinstance(schema, list):
         return [schema_with_ascii_classes(item) for item in schema]
     if not isinstance(schema, dict):

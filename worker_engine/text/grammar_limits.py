@@ -1,8 +1,8 @@
-"""What is refused before a grammar is compiled: sizes that the grammar library does not bound by itself.
+"""Size limits checked before a grammar is compiled, where the grammar library has none of its own.
 
 Measured with llguidance 1.9: a number's `multipleOf` becomes an automaton of as many states (9,973: 26 ms;
-99,991: 400 ms; 99,999,989: no end within 18 s); nested counted repetitions of 10^9 take 0.7 s and 180 MB
-before they are given up. All else that was tried ends by the library's own limits within 0.4 s.
+99,991: 400 ms; 99,999,989: no end within 18 s). Nested counted repetitions of 10^9 take 0.7 s and 180 MB
+before the library gives up. All other cases tried end by the library's own limits within 0.4 s.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from worker_engine.errors import InvalidRequest
 MAX_TEXT: Final = 1 << 18
 MAX_MULTIPLE: Final = 10_000
 MAX_REPETITIONS: Final = 100_000
-"""Of one count: what it repeats is looked at as far as the text has come."""
+"""Limit of one count; the library expands it only as far as the text has come."""
 MAX_NESTED_REPETITIONS: Final = 10_000
-"""Product of counts within one another. 316 times 316 keeps 40 MB and 100 times 100 keeps 5, at once."""
+"""Limit of the product of nested counts. 316 times 316 takes 40 MB and 100 times 100 takes 5, immediately."""
 MAX_NAMES: Final = 3_000
 MAX_INTEGER: Final = 1 << 53
-"""Of const and enum: the grammar library holds numbers as floats, which round integers beyond."""
+"""Limit for const and enum: the grammar library holds numbers as floats, which round larger integers."""
 _COUNT: Final = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
-"""The grammar library takes blanks within a count."""
+"""The grammar library allows blanks within a count."""
 _GROUP_OPTIONS: Final = re.compile(r"\(\?(?!:|P?<\w)")
-"""A group that begins with flags or looks around. `(?x)` changes what all that follows means."""
+"""A group with flags or lookaround. `(?x)` would change the meaning of everything after it."""
 
 
 def check_size(text: str) -> None:
-    """Raises InvalidRequest when a grammar's text is too long."""
+    """Raise InvalidRequest when a grammar's text is too long."""
     if len(text) > MAX_TEXT:
         raise InvalidRequest(f"the grammar is larger than {MAX_TEXT} characters")
 
 
 def check_schema(text: str) -> int:
-    """Names in its objects. Raises InvalidRequest when a JSON schema holds something too large to compile."""
-    # At the first schema: the engine alone, as the GPU report runs it, needs no JSON library.
+    """Return the number of names in its objects. Raises InvalidRequest when a JSON schema is too large to
+    compile.
+    """
+    # Import it here: the engine alone, as the GPU report runs it, needs no JSON library.
     import orjson
 
     check_size(text)
@@ -67,7 +69,7 @@ def check_schema(text: str) -> int:
 
 
 def _demand_exact(values: list[Any]) -> None:
-    """Raises InvalidRequest when the values, or those within them, hold an integer beyond MAX_INTEGER."""
+    """Raise InvalidRequest when the values, or nested ones, hold an integer beyond MAX_INTEGER."""
     while values:
         value = values.pop()
         if isinstance(value, dict):
@@ -91,7 +93,7 @@ def _is_text(value: object) -> bool:
 
 
 def _common_multiple(known: Fraction, value: object) -> Fraction:
-    """Least common multiple of the schema's `multipleOf`, counted in the smallest decimal step among them."""
+    """Return the least common multiple of the `multipleOf` values, in their smallest decimal step."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return known
     if value <= 0 or not math.isfinite(value):
@@ -110,17 +112,17 @@ def _common_multiple(known: Fraction, value: object) -> Fraction:
 
 
 def check_pattern(pattern: str) -> int:
-    """Return the largest product of counts within one another.
+    """Return the largest product of nested counts.
 
     Raises:
         InvalidRequest: a regular expression has flags or nests counted repetitions too far.
     """
     check_size(pattern)
     # Per open group: the largest product of counts within it. The count that follows a group multiplies it.
-    inside, last, at = [1], 1, 0
-    while at < len(pattern):
-        char = pattern[at]
-        count = _COUNT.match(pattern, at) if char == "{" else None
+    inside, last, pos = [1], 1, 0
+    while pos < len(pattern):
+        char = pattern[pos]
+        count = _COUNT.match(pattern, pos) if char == "{" else None
         if count is not None:
             most = MAX_NESTED_REPETITIONS if last > 1 else MAX_REPETITIONS
             last *= max(_number(count[1]), _number(count[2] or ""), 1)
@@ -128,16 +130,16 @@ def check_pattern(pattern: str) -> int:
                 nested = " by counts within one another" if most < MAX_REPETITIONS else ""
                 raise InvalidRequest(f"a regular expression repeats something over {most} times{nested}")
             inside[-1] = max(inside[-1], last)
-            at = count.end()
+            pos = count.end()
             continue
-        # A count behind one of these repeats what they repeat.
+        # A count after one of these multiplies the same product.
         if char in "?*+":
-            at += 1
+            pos += 1
             continue
         if char == "(":
-            if _GROUP_OPTIONS.match(pattern, at):
+            if _GROUP_OPTIONS.match(pattern, pos):
                 raise InvalidRequest(
-                    f"a regular expression may not have {pattern[at : at + 4]!r}: flags such as (?i) and "
+                    f"a regular expression may not have {pattern[pos : pos + 4]!r}: flags such as (?i) and "
                     "lookaround are not supported"
                 )
             inside.append(1)
@@ -145,28 +147,28 @@ def check_pattern(pattern: str) -> int:
         if char == ")" and len(inside) > 1:
             last = inside.pop()
             inside[-1] = max(inside[-1], last)
-        at = _class_end(pattern, at) if char == "[" else at + (2 if char == "\\" else 1)
+        pos = _class_end(pattern, pos) if char == "[" else pos + (2 if char == "\\" else 1)
     return max(inside)
 
 
 def _number(digits: str) -> int:
-    """The number, or one beyond every limit where it is so long that it would be slow to read."""
+    """Return the number, or one beyond every limit if it is too long to parse quickly."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) < 10 else 10**9
 
 
-def _class_end(pattern: str, at: int) -> int:
-    """Just behind the character class that begins at `at`, and behind those nested in it."""
+def _class_end(pattern: str, pos: int) -> int:
+    """Return the position after the character class that begins at `pos`, including nested ones."""
     depth = 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 2 if char == "\\" else 1
+    while pos < len(pattern):
+        char = pattern[pos]
+        pos += 2 if char == "\\" else 1
         if char == "[":
             depth += 1
-            at += pattern[at : at + 1] == "^"
-            at += pattern[at : at + 1] == "]"
+            pos += pattern[pos : pos + 1] == "^"
+            pos += pattern[pos : pos + 1] == "]"
         elif char == "]":
             depth -= 1
             if not depth:
                 break
-    return at
+    return pos

@@ -1,4 +1,4 @@
-"""The bytes that each token of a vocabulary stands for, byte-level or SentencePiece-like."""
+"""The bytes of each token of a vocabulary, byte-level or SentencePiece-like."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TokenBytes:
         return bytes.fromhex(byte[1]) if byte else text.replace("\u2581", " ").encode()
 
     def is_special(self, token_id: int) -> bool:
-        """Whether decoding leaves the token out."""
+        """Return True if decoding omits the token."""
         token = self._added.get(token_id)
         return token is not None and token.special
 
@@ -45,7 +45,9 @@ def _decoder_types(tokenizer: FastTokenizer) -> set[str]:
 
 @cache
 def _letters() -> dict[str, bytes]:
-    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for letters from 256 on."""
+    """Return GPT-2's alphabet: printable Latin-1 bytes map to themselves, the others to code points from 256
+    on.
+    """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): bytes([byte]) for byte in printable}

@@ -1,4 +1,4 @@
-"""Text to token ids and back: the checkpoint's tokenizer, its chat template, and text as it streams."""
+"""The checkpoint's tokenizer and chat template, and incremental detokenization of streams."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from worker_engine.text.token_bytes import TokenBytes
 from worker_engine.text.tool_calls.parser import overlap
 
 REPLACEMENT = "\ufffd"
-"""What the byte decoder writes for a UTF-8 character that is not complete yet."""
+"""The byte decoder's output for an incomplete UTF-8 character."""
 _END_OF_TEXT = "\ue000end of the last message\ue000"
-"""Marks where a message that the model continues ends: templates strip blanks and put marks behind it."""
+"""Marks the end of a message that the model continues, since templates strip blanks and append markers."""
 _CONTEXT = 5
-"""Tokens of the prompt before a completion's first: some decoders drop a text's leading space."""
+"""Tokens of the prompt decoded before a completion's first: some decoders drop a text's leading space."""
 
 
 class ChatTokenizer:
     """The tokenizer of one checkpoint."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises CheckpointError when tokenizer.json is missing or the chat template does not compile."""
+        """Load the tokenizer. Raises CheckpointError when it is missing or the chat template does not
+        compile.
+        """
         path = folder / "tokenizer.json"
         try:
             self._tokenizer = FastTokenizer.from_file(str(path))
@@ -47,13 +49,13 @@ class ChatTokenizer:
         self._bytes = TokenBytes(self._tokenizer)
 
     def vocabulary(self) -> dict[str, int]:
-        """Every token's id, special ones included."""
+        """Return the id of every token, including special ones."""
         ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         return ids
 
     @cached_property
     def longest_token(self) -> int:
-        """Characters of the longest token: a text is at least its length over this many tokens."""
+        """Characters of the longest token, which bounds the number of a text's tokens from below."""
         return max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -61,16 +63,16 @@ class ChatTokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text, by default without special tokens; an incomplete character ends in U+FFFD."""
+        """Return the text, by default without special tokens; an incomplete character becomes U+FFFD."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         return text
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What one token stands for; a special token's name, nothing for an id beyond the tokenizer's."""
+        """Return a token's bytes: a special token's name, b"" for an unknown id."""
         return self._bytes[token_id]
 
     def special_token_id(self, text: str) -> int | None:
-        """The id of the special token `text`, or None when it is none."""
+        """Return the id of the special token `text`; None if there is none."""
         token_id: int | None = self._tokenizer.token_to_id(text)
         return token_id if token_id is not None and self._bytes.is_special(token_id) else None
 
@@ -85,10 +87,9 @@ class ChatTokenizer:
         """Return the chat as one prompt.
 
         Args:
-            tools: the tools that the model is told of, as OpenAI writes them.
-            generation_prompt: end with what opens the assistant's answer.
-            continues: end behind the text of the last message, which the model goes on with.
-
+            tools: the tools available to the model, in OpenAI's format.
+            generation_prompt: end with the prefix of the assistant's answer.
+            continues: end after the text of the last message, which the model continues.
         Raises:
             InvalidRequest: when the model has no chat template or its template refuses the messages.
         """
@@ -100,7 +101,7 @@ class ChatTokenizer:
             text = self._template.render(
                 messages=messages, tools=tools, add_generation_prompt=generation_prompt, **self._special
             )
-        except Exception as error:  # foreign code meets foreign values
+        except Exception as error:  # templates are untrusted code on untrusted values
             raise InvalidRequest(f"the chat template refuses: {error}", param="messages") from error
         if not continues:
             return text
@@ -114,7 +115,7 @@ class ChatTokenizer:
 
 
 class Detokenizer:
-    """Turns one sequence's tokens into text as they come: whole characters, no part of a stop string."""
+    """Turns one sequence's tokens into text incrementally: whole characters, no part of a stop string."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class Detokenizer:
         min_tokens: int = 0,
         context: Sequence[int] = (),
     ) -> None:
-        """Stop strings are looked for behind the first `min_tokens`; `context` is the prompt's end."""
+        """Stop strings match after the first `min_tokens` tokens; `context` is the prompt's end."""
         self._tokenizer, self._stop = tokenizer, tuple(stop)
         self._include_stop, self._skip_special = include_stop, skip_special_tokens
         self._deaf_tokens = min_tokens
@@ -139,7 +140,7 @@ class Detokenizer:
 
     @classmethod
     def of(cls, tokenizer: ChatTokenizer, params: SamplingParams, prompt: Sequence[int]) -> Self:
-        """For a completion of `prompt`."""
+        """Build the detokenizer for a completion of `prompt`."""
         return cls(
             tokenizer,
             params.stop,
@@ -150,7 +151,7 @@ class Detokenizer:
         )
 
     def append(self, token_id: int) -> str:
-        """Text that may be shown now; `stopped` is set when a stop string is complete."""
+        """Return text that may be sent now; `stopped` is set when a stop string is complete."""
         self._ids.append(token_id)
         text = self._decode_new(final=False)
         if self._deaf_tokens > 0:
@@ -162,13 +163,13 @@ class Detokenizer:
         return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special)
 
     def flush(self) -> str:
-        """What is left when no token follows."""
+        """Return the remaining text when no token follows."""
         text = self._release(self._decode_new(final=True))
-        rest, self._held = self._held, ""
-        return text + rest
+        held, self._held = self._held, ""
+        return text + held
 
     def _decode_new(self, *, final: bool) -> str:
-        """Decodes from a few tokens back, since a token's text may depend on its left neighbour."""
+        """Decode from a few tokens back, since a token's text may depend on its left neighbor."""
         known = self._decode(self._ids[self._prefix : self._read])
         whole = self._decode(self._ids[self._prefix :])
         if len(whole) <= len(known) or (whole.endswith(REPLACEMENT) and not final):
@@ -180,11 +181,11 @@ class Detokenizer:
         if self.stopped or not self._stop:
             return "" if self.stopped else text
         self._held += text
-        hits = [(at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        hits = [(index, stop) for stop in self._stop if (index := self._held.find(stop)) >= 0]
         if hits:
             self.stopped = True
-            at, stop = min(hits)
-            shown, self._held = self._held[: at + len(stop) * self._include_stop], ""
+            index, stop = min(hits)
+            shown, self._held = self._held[: index + len(stop) * self._include_stop], ""
             return shown
         keep = max(overlap(self._held, stop) for stop in self._stop)
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
@@ -207,9 +208,9 @@ def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def _compile(source: str | None) -> tuple[jinja2.Template | None, set[str]]:
-    """The template and the names that it asks for.
+    """Return the template and the names of its variables.
 
-    A checkpoint's template is foreign code: it runs in Jinja's sandbox and may not change its input.
+    A checkpoint's template is untrusted code: it runs in Jinja's sandbox and cannot change its input.
     """
     if source is None:
         return None, set()

@@ -1,7 +1,7 @@
-"""`python -m worker_engine` where a zygote answers: it is asked for the worker, and stood in for.
+"""Starts a worker through a zygote, and represents it: `python -m worker_engine` where a zygote answers.
 
-To whoever started it this process is the worker: signals go through, it ends when the worker does and with
-its status, and the worker ends with it. Stdlib only, so that it is there in a moment.
+For its parent this process is the worker: it forwards signals, ends when the worker does and with its status,
+and the worker ends with it. Stdlib only, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _PASSED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, 
 
 
 def hand_over(path: str, arguments: Sequence[str]) -> int | None:
-    """The worker's exit status, once it has ended; None where no zygote took it: stderr tells why."""
+    """Return the worker's exit status once it has ended; None if no zygote took it, with the reason on
+    stderr.
+    """
     order = Order(
         arguments=list(arguments), environment=dict(os.environ), folder=os.getcwd(),
         cores=sorted(os.sched_getaffinity(0)), umask=_umask(), code=code_digest(), began=process_began(),
@@ -50,17 +52,17 @@ def _alone(reason: str) -> int | None:
 
 
 def _stand_in(connection: socket.socket, worker: int) -> int:
-    """`worker` is a descriptor of the process, which cannot come to mean another one."""
+    """Forward signals and wait for the worker. `worker` is a pidfd, which never refers to another process."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended: its status is on the way
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and its status will arrive
             signal.pidfd_send_signal(worker, number)
 
     for number in _PASSED:
         signal.signal(number, pass_on)
     message = connection.recv(MAX_BYTES)
     if not message:
-        # The zygote was killed; the worker goes on, but nobody will tell how it ended.
+        # The zygote was killed; the worker continues, but its exit status cannot be known.
         select.select([worker], [], [])
         print("worker_engine: ended; the zygote that knew its status is gone", file=sys.stderr)
         return 1
@@ -73,6 +75,6 @@ def _stand_in(connection: socket.socket, worker: int) -> int:
 
 
 def _umask() -> int:
-    held = os.umask(0o077)
-    os.umask(held)
-    return held
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

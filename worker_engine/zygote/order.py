@@ -1,8 +1,8 @@
-"""What whoever wants a worker tells the zygote, as one message on a Unix socket. Stdlib only.
+"""The message that requests a worker from the zygote on a Unix socket. Stdlib only.
 
-The caller's standard streams go with it. The answer is one message with the new process's id and a
-descriptor of it, or why there is none; a last one tells the exit status. While the caller holds the
-connection the worker runs; a caller that is killed takes its worker with it.
+The caller's standard streams are sent along. The first answer has the new process's id and pidfd, or why it
+was refused; the last one has the exit status. The worker runs while the caller holds the connection, so
+killing the caller kills its worker.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import Final, Self
 
 MAX_BYTES: Final = 128 << 10
-"""Of a message: arguments and environment of one process."""
+"""Size of a message: arguments and environment of one process."""
 STREAMS: Final = (0, 1, 2)
 READ_AT_LOAD: Final = (
     "ATEN_", "DNNL_", "GLIBC_", "GOMP_", "GRAFTWORK_WORKER_CACHE_DIR", "GRAFTWORK_WORKER_NATIVE", "KMP_",
     "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "THP_", "TORCH",
     "TRITON_", "TZ",
 )  # fmt: skip
-"""Beginnings of variables that libraries read while they are loaded: a fork is too late for others."""
+"""Prefixes of variables that libraries read at load time, which is too early for a fork to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One worker that is asked for.
+    """A request for one worker.
 
     Attributes:
         arguments: `python -m worker_engine`'s.
         folder: its working folder.
         cores: CPUs that it may use.
         code: `code_digest()` of the caller.
-        began: when the caller started, of CLOCK_BOOTTIME.
+        began: when the caller started, by CLOCK_BOOTTIME.
     """
 
     arguments: Sequence[str]
@@ -51,7 +51,7 @@ class Order:
 
     @classmethod
     def decode(cls, message: bytes) -> Self:
-        """Raises ValueError for what `encode` has not written."""
+        """Parse a message. Raises ValueError if `encode` has not written it."""
         try:
             return cls(**json.loads(message.decode("utf-8", "surrogateescape")))
         except TypeError as error:
@@ -59,7 +59,7 @@ class Order:
 
 
 def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Names of variables that are read at load and not the same in both."""
+    """Return the names of variables that are read at load time and differ."""
     return sorted(
         name
         for name in ours.keys() | theirs.keys()
@@ -68,7 +68,7 @@ def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
 
 
 def code_digest() -> str:
-    """Of paths, sizes and times of the product's own modules: a zygote of other code is of no use."""
+    """Hash the paths, sizes and times of the product's modules, to reject a zygote of other code."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256(f"{os.path.realpath('/proc/self/exe')}\0".encode())
     for package in ("contracts", "kernels", "worker_engine"):

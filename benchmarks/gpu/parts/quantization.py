@@ -1,4 +1,4 @@
-"""Part `quantization`: quantized weights beside whole ones, by layer, by model, and in the engine."""
+"""Part `quantization`: quantized against unquantized weights, by layer, by model, and in the engine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ ROWS: Final = (1, 16, 64, 4, 8, 2, 32, 2048)
 STACK_ROWS: Final = (1, 8, 64)
 DECODE_ROWS: Final = 64
 GOAL: Final = 2.5
-"""Times as fast as bf16 at batch 1."""
+"""Required speed relative to bf16 at batch 1."""
 
 
 def tasks(quick: bool, device: str) -> list[Task]:
-    """Decode steps of the engine first, of which the goal speaks; then all layers, then each."""
+    """Return the tasks: the engine's decode steps first, since the goal is about them; then all layers, then
+    each.
+    """
     return _decode(quick, device) + _all_layers(quick, device) + _layers(quick, device)
 
 
@@ -78,12 +80,12 @@ def _inputs(quick: bool, op: str, form: str, rows: int) -> dict[str, str | int]:
 
 
 def _environment(device: str) -> Mapping[str, str]:
-    """On a CPU the kernels run in the interpreter: that they are right, not how fast."""
+    """On a CPU the kernels run in the interpreter, which tests results, not speed."""
     return {} if device == "cuda" else {"TRITON_INTERPRET": "1"}
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """Steps of the engine beside those in bf16, then products beside PyTorch's, medians over layers."""
+    """Format decode steps against those in bf16, then products against PyTorch's, medians over layers."""
     lines = [f"{'row':44} {'us':>9} {'bf16 us':>9} {'x bf16':>6} {'x roof':>6}"]
     for row in select(rows, op="decode"):
         if "decode_step_us" not in row:
@@ -106,7 +108,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 
 def _whole_step(rows: Sequence[Row], row: Row) -> float | None:
-    """The step of the same load over weights that are not quantized."""
+    """Return the step time of the same load with unquantized weights."""
     inputs = row["inputs"]
     same = {name: inputs[name] for name in ("batch", "adapters", "prompt_tokens", "out_tokens")}
     found = [one["decode_step_us"] for one in select(rows, op="decode", form=WHOLE, **same)]
@@ -114,7 +116,7 @@ def _whole_step(rows: Sequence[Row], row: Row) -> float | None:
 
 
 def goals(rows: Sequence[Row]) -> list[Goal]:
-    """Of the forms with groups of 128, on a GPU: a whole decode step, and all linear layers alone."""
+    """Return the goals of the formats with groups of 128, on a GPU: a decode step, and all linear layers."""
     measured = [row for row in rows if row.get("measured_on") == "cuda" and "error" not in row]
     return [goal for form in quantized_rows.FORMS[:2] for goal in _of_form(measured, form.name)]
 

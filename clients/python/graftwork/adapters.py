@@ -22,7 +22,7 @@ from graftwork.transport import Transport
 from graftwork.uploads import Uploads
 
 _REFUSALS: Final = (InvalidRequestError, PermissionDeniedError, NotFoundError, ConflictError)
-"""Answers to which the same registration would be refused again."""
+"""Refusals that would repeat for the same registration, so the uploads are deleted."""
 
 
 class Adapters:
@@ -32,11 +32,11 @@ class Adapters:
         self._transport, self._uploads = transport, uploads
 
     def list(self, **filters: Any) -> Iterator[Adapter]:
-        """Every adapter by name. Filters: `search`, `base_model`, `status`, `page_size`."""
+        """Lists adapters by name. Filters: `search`, `base_model`, `status`, `page_size`."""
         return pages(self._transport, Adapter, "/adapters", **filters)
 
     def get(self, name: str) -> Adapter:
-        """One adapter. Raises NotFoundError."""
+        """Returns one adapter. Raises NotFoundError."""
         return self._transport.read(Adapter, f"/adapters/{name}")
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
@@ -44,23 +44,23 @@ class Adapters:
         self._transport.delete(f"/adapters/{name}", etag=etag)
 
     def versions(self, name: str, **filters: Any) -> Iterator[Version]:
-        """An adapter's versions, newest first. Filters: `status`, `page_size`."""
+        """Lists an adapter's versions, newest first. Filters: `status`, `page_size`."""
         return pages(self._transport, Version, f"/adapters/{name}/versions", **filters)
 
     def version(self, name: str, number: int) -> Version:
-        """One version. Raises NotFoundError."""
+        """Returns one version. Raises NotFoundError."""
         return self._transport.read(Version, f"/adapters/{name}/versions/{number}")
 
     def pin(self, name: str, number: int | None) -> Adapter:
-        """Sets which version the bare name means; None follows the newest ready one."""
+        """Sets the default version, which serves the bare name; None follows the newest ready one."""
         return self._transport.change(Adapter, "PUT", f"/adapters/{name}/pin", {"version": number})
 
     def rollback(self, name: str) -> Adapter:
-        """Makes the bare name mean the version again that its newest change replaced."""
+        """Restores the previous default version."""
         return self._transport.create(Adapter, f"/adapters/{name}/rollback")
 
     def base_models(self, **filters: Any) -> Iterator[BaseModel]:
-        """The base models that adapters can be registered for."""
+        """Lists the base models that adapters can be registered for."""
         return pages(self._transport, BaseModel, "/base-models", **filters)
 
     def push(
@@ -77,21 +77,21 @@ class Adapters:
     ) -> Version:
         """Uploads a PEFT folder as an adapter, or as the next version of one.
 
-        The server checks name, base model, quota and lineage before a byte is sent, and again at the end. A
-        refusal removes the uploads. Broken off and called again, it goes on where it was: of the same client,
-        or of any with the same `unfinished` file.
+        The server checks name, base model, quota and lineage before the upload, and again at the end. A
+        refusal removes the uploads. An interrupted upload resumes when the same client calls again, or any
+        client with the same `unfinished` file.
 
         Args:
-            dataset: what it was trained on, in words of yours.
+            dataset: the training data, as free text.
             run_url: the training run's page.
-            make_default: True makes the bare name mean the version once it is ready, False keeps its version.
-                None keeps it if it was called in the last 7 days.
+            make_default: True makes the new version the default once it is ready, False keeps the default.
+                None keeps it only if the bare name was called in the last 7 days.
             progress: called with (bytes sent, bytes in all).
-            on_check: called before the upload with the version that callers of the bare name get; not called
-                for a server of a release without checks.
+            on_check: called before the upload with the default version; not called for a server of a release
+                without checks.
 
         Returns:
-            the version, pending: `wait` for it.
+            The pending version; pass it to `wait`.
 
         Raises:
             ConfigurationError: the folder lacks a file, or holds a pickle.
@@ -99,7 +99,8 @@ class Adapters:
         """
         found = AdapterFolder(Path(folder))
         body = {
-            "name": name, "base_model": base_model, "make_default": make_default, **_told(dataset, run_url),
+            "name": name, "base_model": base_model, "make_default": make_default,
+            **_lineage(dataset, run_url),
         }  # fmt: skip
         try:
             if check := self._check({**body, "size_bytes": found.size}):
@@ -115,7 +116,7 @@ class Adapters:
         return version
 
     def _check(self, body: dict[str, Any]) -> AdapterCheck | None:
-        """Check a registration before its upload; None from a server of a release without checks.
+        """Checks a registration before its upload; None from a server of a release without checks.
 
         Raises:
             ApiError: the server refuses the registration.
@@ -123,7 +124,8 @@ class Adapters:
         try:
             return self._transport.create(AdapterCheck, "/adapter-checks", body)
         except NotFoundError:
-            # A server with checks answers 404 too if the base model is unknown, and then this read says so.
+            # A server with checks answers 404 too for an unknown base model; this read then raises the right
+            # error.
             self._transport.read(BaseModel, f"/base-models/{quote(body['base_model'], safe='')}")
             return None
 
@@ -131,7 +133,7 @@ class Adapters:
         """Uploads the folder's files and returns their uploads' ids."""
         done, ids = 0, []
         for file in folder.files:
-            ids.append(self._uploads.send(file, progress=_telling(progress, done, folder.size)))
+            ids.append(self._uploads.send(file, progress=_offset_progress(progress, done, folder.size)))
             done += file.stat().st_size
         return tuple(ids)
 
@@ -145,10 +147,10 @@ class Adapters:
         run_url: str = "",
         make_default: bool | None = None,
     ) -> Version:
-        """Registers what lies at a URI: `s3://`, `hf://` or `file://`, as the server permits."""
+        """Registers an adapter at a URI: `s3://`, `hf://` or `file://`, as the server permits."""
         body = {
             "name": name, "base_model": base_model, "uri": uri, "make_default": make_default,
-            **_told(dataset, run_url),
+            **_lineage(dataset, run_url),
         }  # fmt: skip
         return self._transport.create(Version, "/adapters", body)
 
@@ -160,18 +162,18 @@ class Adapters:
         timeout: float = 1800.0,
         on_change: Callable[[Version], None] = lambda version: None,
     ) -> Version:
-        """The version once it is ready; `on_change` gets it whenever a step has moved on.
+        """Waits until the version is ready, and returns it; `on_change` gets each new state of its steps.
 
         Raises:
             RefusedError: validation refused it; the text says why.
             TimeoutError: it was not settled within `timeout` seconds.
         """
-        deadline, seen = time.monotonic() + timeout, None
+        deadline, reported = time.monotonic() + timeout, None
         while True:
             version = self.version(name, number)
-            if version != seen:
+            if version != reported:
                 on_change(version)
-                seen = version
+                reported = version
             if version.status == "refused":
                 raise RefusedError(version.reason)
             if version.settled:
@@ -183,11 +185,11 @@ class Adapters:
             time.sleep(0.3)
 
 
-def _told(dataset: str, run_url: str) -> dict[str, str]:
-    """What is known: an older server refuses fields that it does not know."""
+def _lineage(dataset: str, run_url: str) -> dict[str, str]:
+    """Returns the non-empty lineage fields: an older server refuses fields that it does not know."""
     return {key: text for key, text in (("dataset", dataset), ("run_url", run_url)) if text}
 
 
-def _telling(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
-    """What a file's progress adds to what was sent `before` it."""
+def _offset_progress(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
+    """Returns a callback for one file that adds the `before` bytes of earlier files."""
     return lambda sent: None if progress is None else progress(before + sent, total)

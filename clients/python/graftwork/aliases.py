@@ -17,15 +17,15 @@ class Aliases:
         self._transport = transport
 
     def list(self, adapter: str, **filters: Any) -> Iterator[Alias]:
-        """An adapter's aliases by name. Filters: `search`, `version`, `page_size`."""
+        """Lists an adapter's aliases by name. Filters: `search`, `version`, `page_size`."""
         return pages(self._transport, Alias, f"/adapters/{adapter}/aliases", **filters)
 
     def get(self, adapter: str, name: str) -> Alias:
-        """One alias. Raises NotFoundError."""
+        """Returns one alias. Raises NotFoundError."""
         return self._transport.read(Alias, self._path(adapter, name))
 
     def set(self, adapter: str, name: str, *, version: int, etag: str | None = None) -> Alias:
-        """Points the alias at a ready version, making it if need be; in force within a second."""
+        """Points the alias at a ready version, and creates it if needed; in force within a second."""
         return self._transport.change(
             Alias, "PUT", self._path(adapter, name), {"version": version}, etag=etag
         )
@@ -40,11 +40,11 @@ class Aliases:
         self._transport.delete(self._path(adapter, name), etag=etag)
 
     def history(self, adapter: str, name: str) -> Iterator[AliasChange]:
-        """What the alias has pointed at, newest first."""
+        """Lists the alias's changes, newest first."""
         return pages(self._transport, AliasChange, f"{self._path(adapter, name)}/history")
 
     def rollback(self, adapter: str, name: str) -> Alias:
-        """Takes the newest change back."""
+        """Reverts the newest change."""
         return self._transport.create(Alias, f"{self._path(adapter, name)}/rollback", {})
 
     @staticmethod

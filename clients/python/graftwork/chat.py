@@ -1,4 +1,4 @@
-"""Chats through the gateway's OpenAI-compatible API, as they stream."""
+"""Streaming chats through the gateway's OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Choice(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Tokens that the chat is billed for."""
+    """Billed tokens of the chat."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -40,7 +40,7 @@ class _Chunk(msgspec.Struct):
 
 
 class ChatStream:
-    """The pieces of one answer, while they come; afterwards `usage`, `finish_reason` and `served_model`."""
+    """Streams one answer's text; `usage`, `finish_reason` and `served_model` are set at its end."""
 
     def __init__(self, http: httpx.Client, request: httpx.Request) -> None:
         self._http, self._request = http, request
@@ -67,7 +67,7 @@ class ChatStream:
             self._response.close()
 
     def __iter__(self) -> Iterator[str]:
-        """Texts in order. Raises GraftworkError when the stream breaks off."""
+        """Yields the text in order. Raises GraftworkError when the stream breaks."""
         assert self._response is not None, "use it as `with client.chat(...) as stream:`"
         try:
             for line in self._response.iter_lines():
@@ -91,7 +91,7 @@ def chat_request(
     http: httpx.Client, gateway_url: str, api_key: str, model: str,
     messages: Sequence[Mapping[str, str]], options: Mapping[str, Any],
 ) -> httpx.Request:  # fmt: skip
-    """A streaming chat completion."""
+    """Builds the request for a streaming chat completion."""
     body = {
         "model": model, "messages": list(messages), "stream": True,
         "stream_options": {"include_usage": True}, **options,

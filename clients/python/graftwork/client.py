@@ -1,4 +1,4 @@
-"""The client: where to call, as whom, and the parts of the API."""
+"""The client of the REST API: one object that groups its parts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Client:
     Args:
         url: of the control plane, as `https://graftwork.example`; GRAFTWORK_API_URL if left out.
         api_key: `gw_...` with scope `manage` (chats need `inference`); GRAFTWORK_API_KEY if left out.
-        gateway_url: ends in `/v1`; asked of the control plane if left out.
+        gateway_url: ends in `/v1`; fetched from the control plane if left out.
         timeout: seconds to wait for more of an answer.
-        retries: how often a request is repeated that got no answer, or a passing failure.
-        unfinished: a file that remembers uploads which were broken off, so that another process goes on.
+        retries: how often a request is repeated after no answer or a transient failure.
+        unfinished: a file that records interrupted uploads, so that another process can resume them.
+        transport: an httpx transport, for tests.
         transport: an httpx transport to send by, for tests.
 
     Raises:
@@ -80,28 +81,28 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         self._transport.close()
         self._gateway.close()
 
     def etag(self, path: str) -> str:
-        """The tag of the state in force at a path such as `/keys/<public id>`, for an `etag=` elsewhere."""
+        """Returns the ETag of the resource at a path such as `/keys/<public id>`, for an `etag=` argument."""
         return self._transport.etag(path)
 
     def whoami(self) -> Identity:
-        """Who the key is, for which tenant it acts and what it may do."""
+        """Returns the key's identity: its tenant, role and permissions."""
         return self._transport.read(Identity, "/me")
 
     def usage(self, start: dt.date, end: dt.date, *, group_by: Sequence[str] = ("day",)) -> UsageReport:
-        """Tokens and price from `start` to `end`, UTC days, both included."""
+        """Returns tokens and price from `start` to `end`, UTC days, both included."""
         query = {"start": start.isoformat(), "end": end.isoformat(), "group_by": ",".join(group_by)}
         return self._transport.read(UsageReport, "/usage", **query)
 
     def chat(self, model: str, messages: Sequence[Mapping[str, str]], **options: Any) -> ChatStream:
-        """A streaming chat: `with client.chat(...) as stream: for text in stream: ...`.
+        """Opens a streaming chat: `with client.chat(...) as stream: for text in stream: ...`.
 
         Args:
-            options: further parameters of OpenAI's chat completions, as `temperature` or `max_tokens`.
+            options: further parameters of OpenAI's chat completions, such as `temperature` or `max_tokens`.
         """
         if self._gateway_url is None:
             self._gateway_url = self.whoami().gateway_url

@@ -1,9 +1,9 @@
-"""Turns a pickled adapter, or one in shards, into one file of safetensors on this machine.
+"""Converts a pickled or sharded adapter into one safetensors file on this machine.
 
-Loading a pickle can run code. A process that may do little else reads it with `weights_only`, which admits
-tensors alone, and should that ever be got round, it is bounded in time, memory, files, and what it can start,
-and knows nothing of the environment. What it may still do is what this user may: use a machine that holds
-nothing else for a pickle that you do not trust.
+Loading a pickle can run code. A subprocess reads it with `weights_only`, which admits only tensors. In case
+that is ever bypassed, the subprocess has limits on time, memory, files and child processes, and no
+environment variables. It still has the user's own rights, so convert an untrusted pickle on a machine that
+holds nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
 
     Args:
         target: a folder that does not exist yet. On an error it still does not.
-        seconds: the longest that it may take.
+        seconds: time limit.
 
     Raises:
         ConfigurationError: torch or safetensors is missing, `source` holds no adapter, or its pickle holds
@@ -84,6 +84,6 @@ def _run(pickle: Path, folder: Path, seconds: float) -> None:
         told = done.stderr.decode(errors="replace").strip().splitlines()
         reason = told[-1][:500] if told else f"the converting process ended with {done.returncode}"
         raise ConfigurationError(f"{pickle} cannot be converted: {reason}")
-    # A process that was turned against us could have left a link to something else in its place.
+    # A compromised subprocess could have put a link in the file's place.
     if not stat.S_ISREG(os.lstat(weights).st_mode) or {path.name for path in folder.iterdir()} != {WEIGHTS}:
         raise ConfigurationError(f"{pickle} made more than one plain file: do not trust it")

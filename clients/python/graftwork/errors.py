@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree; `retryable` says whether the same call may succeed later.
+"""The error tree; `retryable` says whether the same call may succeed later.
 
 GraftworkError
 ├── ConfigurationError         no address or key, or a file that cannot be read
@@ -30,7 +30,7 @@ class GraftworkError(Exception):
 
 
 class ConfigurationError(GraftworkError):
-    """The client does not know where to call, as whom, or cannot read what it was given."""
+    """The address or key is missing, or an input file cannot be read."""
 
 
 class RefusedError(GraftworkError):
@@ -44,7 +44,7 @@ class ConnectionFailedError(GraftworkError):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a request. `attr` names the field, header or parameter."""
+    """One fault of a request. `attr` names the field, header or parameter."""
 
     code: str = "error"
     detail: str = ""
@@ -56,8 +56,8 @@ class ApiError(GraftworkError):
 
     Attributes:
         status: HTTP status.
-        problems: what the server said, at least one.
-        retry_after: seconds that it asks to wait, if it does.
+        problems: the server's problems, at least one.
+        retry_after: seconds to wait, if the server states them.
     """
 
     def __init__(self, status: int, problems: Sequence[Problem], retry_after: float | None = None) -> None:
@@ -66,12 +66,12 @@ class ApiError(GraftworkError):
 
     @property
     def code(self) -> str:
-        """The first problem's word for programs."""
+        """The first problem's error code."""
         return self.problems[0].code
 
 
 class InvalidRequestError(ApiError):
-    """What was sent is not acceptable."""
+    """The request is invalid."""
 
 
 class AuthenticationError(ApiError):
@@ -83,15 +83,15 @@ class PermissionDeniedError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such thing for this tenant."""
+    """The object does not exist for this tenant."""
 
 
 class ConflictError(ApiError):
-    """It contradicts what is there already."""
+    """The request conflicts with the current state."""
 
 
 class ChangedError(ApiError):
-    """The object is no longer in the state that the change was meant for: read it again."""
+    """The object changed since it was read: read it again."""
 
 
 class RateLimitedError(ApiError):
@@ -101,7 +101,7 @@ class RateLimitedError(ApiError):
 
 
 class ServerError(ApiError):
-    """The server failed, or something behind it is away."""
+    """The server failed, or a service behind it is unavailable."""
 
     retryable = True
 
@@ -131,7 +131,7 @@ class _OpenAiBody(msgspec.Struct):
 
 
 def api_error(status: int, body: bytes, retry_after: str | None) -> ApiError:
-    """The error of an answer, whether the control plane's or the gateway's."""
+    """Builds the error of a response from the control plane or the gateway."""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else InvalidRequestError)
     seconds = float(retry_after) if retry_after and retry_after.replace(".", "", 1).isdigit() else None
     return kind(status, _problems(status, body), seconds)

@@ -1,4 +1,4 @@
-"""An adapter's folder on this machine: what of it is sent."""
+"""An adapter's folder on this machine, and the files to upload from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHER_FORMS: Final = {
         " with PEFT, or rename and transpose its tensors as PEFT has them"
     ),
 }
-"""File name -> what to do about weights in this form."""
+"""File name -> how to convert weights in this format."""
 
 
 class AdapterFolder:
@@ -46,7 +46,7 @@ class AdapterFolder:
 
     @property
     def base_model(self) -> str | None:
-        """What the configuration calls the base model it was trained on."""
+        """The base model's name in the configuration, if it is stated."""
         try:
             config: Any = json.loads((self.path / CONFIG).read_bytes())
             named = config["base_model_name_or_path"]
@@ -74,6 +74,6 @@ class AdapterFolder:
         return f"{self.path} has no {name}: give the folder that PEFT's save_pretrained wrote"
 
     def _checkpoints(self) -> list[Path]:
-        """Return the folders of steps that a trainer saved, oldest first."""
+        """Returns the trainer's checkpoint folders, oldest first."""
         found = [path for path in self.path.glob("checkpoint-*") if (path / CONFIG).is_file()]
         return sorted(found, key=lambda path: (len(path.name), path.name))

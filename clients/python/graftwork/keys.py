@@ -18,11 +18,11 @@ class Keys:
         self._transport = transport
 
     def list(self, **filters: Any) -> Iterator[Key]:
-        """Every key, newest first, revoked ones too. Filters: `live`, `search`, `project`, `page_size`."""
+        """Lists keys, newest first, with revoked ones. Filters: `live`, `search`, `project`, `page_size`."""
         return pages(self._transport, Key, "/keys", **filters)
 
     def get(self, public_id: str) -> Key:
-        """One key. Raises NotFoundError."""
+        """Returns one key. Raises NotFoundError."""
         return self._transport.read(Key, f"/keys/{public_id}")
 
     def create(
@@ -33,7 +33,7 @@ class Keys:
         expires_at: datetime | None = None,
         **restrictions: Sequence[str] | None,
     ) -> NewKey:
-        """Makes a key; `key` of the answer is shown now and never again.
+        """Creates a key; only this answer contains its text, as `key`.
 
         Args:
             restrictions: some of `allowed_models`, `allowed_endpoints`, `allowed_networks`.
@@ -42,16 +42,16 @@ class Keys:
         return self._transport.create(NewKey, "/keys", body)
 
     def update(self, public_id: str, *, etag: str | None = None, **changes: Any) -> Key:
-        """Changes `expires_at` and restrictions; what is left out stays."""
+        """Changes `expires_at` and restrictions; fields that are left out stay."""
         return self._transport.change(Key, "PATCH", f"/keys/{public_id}", changes, etag=etag)
 
     def rotate(self, public_id: str, *, old_secret_until: datetime | None = None) -> NewKey:
-        """Gives the key a new secret; the old one is right until `old_secret_until`."""
+        """Gives the key a new secret; the old one is accepted until `old_secret_until`."""
         body = {"old_secret_until": _iso(old_secret_until)}
         return self._transport.create(NewKey, f"/keys/{public_id}/rotate", body)
 
     def revoke(self, public_id: str, *, etag: str | None = None) -> None:
-        """Ends the key everywhere within a second."""
+        """Revokes the key; in force everywhere within a second."""
         self._transport.delete(f"/keys/{public_id}", etag=etag)
 
 

@@ -1,4 +1,4 @@
-"""What the API answers, as frozen structs. Fields that this version does not know are passed over."""
+"""Response types of the API, as frozen structs. Unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Version(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Ready or refused: nothing will change any more."""
+        """True if the version is ready or refused, and so will not change."""
         return self.status in ("ready", "refused")
 
 
@@ -59,14 +59,14 @@ class Alias(msgspec.Struct, frozen=True):
 
 
 class AliasState(msgspec.Struct, frozen=True):
-    """What an alias meant for a time: a version, or arms of (version, percent)."""
+    """The target of an alias at a time: a version, or arms of (version, percent)."""
 
     version: int
     arms: tuple[tuple[int, int], ...] = ()
 
 
 class AliasChange(msgspec.Struct, frozen=True):
-    """One change of an alias; `before` None where it was made, `after` None where it was removed."""
+    """One change of an alias; `before` is None at its creation, `after` None at its removal."""
 
     id: int
     before: AliasState | None = None
@@ -77,7 +77,7 @@ class AliasChange(msgspec.Struct, frozen=True):
 
 
 class Adapter(msgspec.Struct, frozen=True):
-    """An adapter; `default_version` is what its bare name means."""
+    """An adapter; `default_version` serves its bare name."""
 
     name: str
     base_model: str
@@ -90,7 +90,7 @@ class Adapter(msgspec.Struct, frozen=True):
 
 
 class AdapterCheck(msgspec.Struct, frozen=True):
-    """Which version callers of the bare name get; `becomes_default`: the new one, once it is ready."""
+    """The default version now; `becomes_default`: True if the new version replaces it once it is ready."""
 
     default_version: int | None = None
     becomes_default: bool = True
@@ -115,13 +115,13 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class NewKey(Key, frozen=True):
-    """A key with its text, which is shown now and never again."""
+    """A new key with its text, which no later answer contains."""
 
     key: str = ""
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """Usage of one group; `price` is decimal text, None where some token has no price."""
+    """Usage of one group; `price` is decimal text, None if some tokens have no price."""
 
     group: dict[str, str]
     requests: int
@@ -132,7 +132,7 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """Rows in the order of their groups, and their sum."""
+    """Rows sorted by group, and their total."""
 
     start: date
     end: date
@@ -143,7 +143,7 @@ class UsageReport(msgspec.Struct, frozen=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """How a tenant stands, in nano-units (1e-9) of `currency`; with `unpriced` some usage is in no amount."""
+    """A tenant's balance, in nano-units (1e-9) of `currency`; `unpriced`: some usage is in no amount."""
 
     tenant: str
     currency: str
@@ -187,7 +187,7 @@ class Invoice(msgspec.Struct, frozen=True):
 
 
 class InvoiceLine(msgspec.Struct, frozen=True):
-    """Quantity times price, without tax; `unit_nano` and `amount_nano` are None where there is no price."""
+    """Quantity times price, without tax; `unit_nano` and `amount_nano` are None if there is no price."""
 
     position: int
     month: date
@@ -206,9 +206,9 @@ class InvoiceLine(msgspec.Struct, frozen=True):
 
 
 class CreditNote(msgspec.Struct, frozen=True):
-    """What was taken back of an invoice: net + tax = pre-payment + post-payment, in nano-units.
+    """A credit on an invoice: net + tax = pre-payment + post-payment, in nano-units.
 
-    One that voids another has its amounts, and takes them the other way.
+    A note that voids another has the same amounts, and reverses them.
     """
 
     id: int
@@ -234,7 +234,7 @@ class CreditNote(msgspec.Struct, frozen=True):
 
 
 class CreditNoteLine(msgspec.Struct, frozen=True):
-    """Of which line of the invoice, without tax; `invoice_position` None: of the invoice as a whole."""
+    """A credit without tax on an invoice line, or on the whole invoice (`invoice_position` None)."""
 
     position: int
     amount_nano: int
@@ -247,7 +247,7 @@ class CreditNoteLine(msgspec.Struct, frozen=True):
 
 
 class BillingDetails(msgspec.Struct, frozen=True):
-    """How documents name the tenant, in force from a UTC day until a later one."""
+    """The tenant's name and address on documents, in force from a UTC day until a later one."""
 
     id: int
     starts: date
@@ -281,7 +281,7 @@ class BaseModel(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who calls, for which tenant, and where its models are served."""
+    """The caller's tenant and permissions, and the gateway's address."""
 
     tenant: str | None = None
     tenant_name: str = ""
@@ -293,5 +293,5 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def to_json(value: Any) -> Any:
-    """A struct, or a list of them, as what `json.dumps` takes."""
+    """Converts a struct, or a list of structs, to plain values for `json.dumps`."""
     return msgspec.to_builtins(value)

@@ -1,4 +1,4 @@
-"""Lists, fetched page by page as they are read."""
+"""Paginated lists, fetched page by page as they are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """One page; `next` is the address of the following one."""
+    """One page; `next` is the address of the next one."""
 
     results: list[T]
     next: str | None = None
@@ -21,7 +21,7 @@ class Page(msgspec.Struct, Generic[T]):
 
 
 def pages(transport: Transport, kind: type[T], path: str, **query: Any) -> Iterator[T]:
-    """Every row of a list, in its order. Raises GraftworkError at the page that fails."""
+    """Yields every row of a list, in order. Raises GraftworkError at the page that fails."""
     page = transport.read(Page[kind], path, **query)  # type: ignore[valid-type]  # a type made at run time
     while True:
         yield from page.results
@@ -31,5 +31,5 @@ def pages(transport: Transport, kind: type[T], path: str, **query: Any) -> Itera
 
 
 def _relative(address: str) -> str:
-    """The address below our own base: behind a proxy the server may know itself by another name."""
+    """Returns the path below our own base URL: a server behind a proxy may know another address of itself."""
     return address.partition("/api/v1")[2]

@@ -1,4 +1,4 @@
-"""Weights that were saved in shards, as one file of safetensors."""
+"""Merges sharded weights into one safetensors file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARD_INDEX: Final = "adapter_model.safetensors.index.json"
 
 
 def merge_shards(source: Path, target: Path) -> None:
-    """Write the tensors of a folder's shards to one file. Needs torch and safetensors.
+    """Writes the tensors of a folder's shards to one file. Needs torch and safetensors.
 
     Raises:
         ConfigurationError: the index or a shard is missing or damaged, or a shard lacks a tensor.

@@ -1,4 +1,4 @@
-"""One HTTP request to the API: authenticated, repeated where that helps, its errors typed."""
+"""HTTP requests to the API: authenticated, retried where that helps, with typed errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graftwork.version import VERSION
 T = TypeVar("T")
 
 USER_AGENT: Final = f"graftwork-python/{VERSION}"
-_PASSING: Final = frozenset({429, 502, 503, 504})
+_TRANSIENT: Final = frozenset({429, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 _LONGEST_WAIT: Final = 60.0
 
@@ -25,9 +25,9 @@ _LONGEST_WAIT: Final = 60.0
 class Transport:
     """Sends requests below `base_url`.
 
-    A request is repeated up to `retries` times when no answer came or a passing failure did, after what
-    `Retry-After` asks, else after 0.5, 1, 2 ... seconds, less up to half at random. POSTs are repeated under
-    one Idempotency-Key, so a creation that was done is not done again.
+    A request is repeated up to `retries` times after no answer or a transient failure. It waits as
+    `Retry-After` asks, else 0.5, 1, 2 ... seconds, less up to half at random. POSTs are repeated under one
+    Idempotency-Key, so that nothing is created twice.
     """
 
     def __init__(
@@ -47,31 +47,31 @@ class Transport:
         )
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         self._http.close()
 
     def read(self, kind: type[T], path: str, **query: Any) -> T:
-        """GET. Raises GraftworkError."""
+        """Sends a GET. Raises GraftworkError."""
         return self._decoded(kind, self.send("GET", path, params=_present(query) or None))
 
     def create(self, kind: type[T], path: str, body: Any = None, **options: Any) -> T:
-        """POST under an Idempotency-Key of its own. Raises GraftworkError."""
+        """Sends a POST under its own Idempotency-Key. Raises GraftworkError."""
         return self._decoded(kind, self.send("POST", path, json=body, **options))
 
     def change(self, kind: type[T], method: str, path: str, body: Any, *, etag: str | None = None) -> T:
-        """PUT or PATCH, with `If-Match` when `etag` is given. Raises GraftworkError."""
+        """Sends a PUT or PATCH, with `If-Match` if `etag` is given. Raises GraftworkError."""
         return self._decoded(kind, self.send(method, path, json=body, headers=_if_match(etag)))
 
     def delete(self, path: str, *, etag: str | None = None) -> None:
-        """DELETE. Raises GraftworkError."""
+        """Sends a DELETE. Raises GraftworkError."""
         self.send("DELETE", path, headers=_if_match(etag))
 
     def etag(self, path: str) -> str:
-        """The tag of the state in force. Raises GraftworkError."""
+        """Returns the resource's current ETag. Raises GraftworkError."""
         return str(self.send("GET", path).headers.get("etag", "*"))
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The answer, of a status below 400. Raises GraftworkError."""
+        """Sends a request, and returns the response if its status is below 400. Raises GraftworkError."""
         headers = dict(options.pop("headers", None) or {})
         if method == "POST":
             headers.setdefault("Idempotency-Key", str(uuid.uuid4()))
@@ -91,11 +91,11 @@ class Transport:
             refusal = self._error(response)
             if method == "DELETE" and unknown_outcome and isinstance(refusal, NotFoundError):
                 return response  # an attempt whose answer was lost had done it
-            if last or not _may_pass(refusal):
+            if last or not _is_transient(refusal):
                 try:
                     raise refusal
                 finally:
-                    # Its traceback has this frame: named here it would keep the body that was sent.
+                    # The traceback holds this frame, and a local name would keep the sent body alive.
                     del refusal
             time.sleep(_pause(attempt, refusal.retry_after))
         raise AssertionError("the last attempt returns or raises")
@@ -110,7 +110,7 @@ class Transport:
 
 
 def decoded(kind: type[T], content: bytes) -> T:
-    """JSON as `kind`. Raises ConnectionFailedError when it is something else, as a proxy's page."""
+    """Decodes JSON as `kind`. Raises ConnectionFailedError for anything else, such as a proxy's page."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
@@ -119,14 +119,14 @@ def decoded(kind: type[T], content: bytes) -> T:
         ) from error
 
 
-def _may_pass(error: ApiError) -> bool:
+def _is_transient(error: ApiError) -> bool:
     in_progress = error.status == 409 and error.retry_after is not None
-    return (error.status in _PASSING or in_progress) and (error.retry_after or 0) <= _LONGEST_WAIT
+    return (error.status in _TRANSIENT or in_progress) and (error.retry_after or 0) <= _LONGEST_WAIT
 
 
-def _pause(attempt: int, asked: float | None) -> float:
-    if asked is not None:
-        return asked
+def _pause(attempt: int, retry_after: float | None) -> float:
+    if retry_after is not None:
+        return retry_after
     return float(min(0.5 * 2**attempt, 8.0) * random.uniform(0.5, 1.0))  # noqa: S311  # spread, not secret
 
 

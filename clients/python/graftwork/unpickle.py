@@ -1,4 +1,4 @@
-"""What `graftwork.convert` starts: `unpickle.py PICKLE TARGET SECONDS`. Needs torch and safetensors."""
+"""The subprocess of `graftwork.convert`: `unpickle.py PICKLE TARGET SECONDS`. Needs torch, safetensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 _SPARE = 1 << 30
-"""Bytes beside the tensors."""
+"""Memory limit beyond the tensors, in bytes."""
 
 
 def main(source: str, target: str, seconds: int) -> None:
@@ -27,13 +27,13 @@ def main(source: str, target: str, seconds: int) -> None:
     for name, value in held.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             sys.exit(f"{str(name)[:100]!r} is no plain tensor")
-        # Tensors that share memory may not stand in safetensors.
+        # safetensors refuses tensors that share memory.
         tensors[name] = value.detach().clone(memory_format=torch.contiguous_format)
     save_file(tensors, target, metadata={"format": "pt"})
 
 
 def _limit(*, memory: int, file: int, seconds: int) -> None:
-    """Takes rights away for good: what torch itself needed is loaded by now."""
+    """Sets resource limits for good; torch's own libraries are loaded by now."""
     try:
         import resource
     except ImportError:  # Windows has no such limits

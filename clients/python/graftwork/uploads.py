@@ -1,4 +1,4 @@
-"""Files sent part by part (tus 1.0), going on where an earlier attempt was broken off."""
+"""Resumable uploads of files, part by part (tus 1.0)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from graftwork.errors import ConflictError, ConnectionFailedError, GraftworkErro
 from graftwork.transport import Transport
 
 CHUNK = 8 << 20
-"""Bytes a request: what is lost when one breaks, and what is held in memory."""
+"""Bytes per request: a broken one loses this much, and memory holds this much."""
 _PIECE: Final = 256 << 10
 _PAUSES: Final = (1.0, 2.0, 4.0, *(8.0,) * 9)
-"""Seconds between attempts while another request holds the upload: the server may not have seen yet that ours
-broke, and one whose web process died with it holds it for 60."""
+"""Seconds between attempts while another request holds the upload. The server may not have noticed yet that
+our connection broke; if its web process died, the upload is held for 60 s."""
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """An upload on the server: `offset` bytes of `size` are there."""
+    """An upload on the server, which has received `offset` of `size` bytes."""
 
     id: str
     name: str
@@ -35,7 +35,7 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class Unfinished:
-    """Remembers in a file which uploads were begun; without a file for as long as it lives."""
+    """Records started uploads in a file; without a path, in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -44,19 +44,19 @@ class Unfinished:
             try:
                 self._ids = dict(json.loads(path.read_text()))
             except (ValueError, TypeError):
-                self._ids = {}  # it only saves time
+                self._ids = {}  # the record only saves time
 
     def find(self, file: Path) -> str | None:
-        """The upload begun for `file`, if it is the same file still."""
+        """Returns the upload started for `file`, if the file has not changed since."""
         return self._ids.get(_fingerprint(file))
 
     def remember(self, file: Path, upload_id: str) -> None:
-        """Notes the upload of `file`."""
+        """Records the upload of `file`."""
         self._ids[_fingerprint(file)] = upload_id
         self._save()
 
     def forget(self, file: Path) -> None:
-        """Its upload has been used."""
+        """Removes the record of the file's upload."""
         self._ids.pop(_fingerprint(file), None)
         self._save()
 
@@ -69,17 +69,17 @@ class Unfinished:
 
 
 class Uploads:
-    """Sends files. Each part has its checksum; a part whose answer was lost is not sent twice."""
+    """Uploads files in parts with checksums; a part that arrived is not sent again if its answer was lost."""
 
     def __init__(self, transport: Transport, unfinished: Unfinished) -> None:
         self._transport, self._unfinished = transport, unfinished
 
     def send(self, file: Path, *, progress: Callable[[int], None]) -> str:
-        """The id of the finished upload; `progress` hears how many of the file's bytes are there.
+        """Uploads a file, and returns the upload's id; `progress` gets the bytes that the server has.
 
         Raises ConnectionFailedError when another process holds the upload for longer than `_PAUSES`.
         """
-        upload = self._begun(file)
+        upload = self._resume_or_create(file)
         offset, waits = upload.offset, 0
         progress(offset)
         with file.open("rb") as source:
@@ -100,18 +100,18 @@ class Uploads:
         return upload.id
 
     def forget(self, file: Path) -> None:
-        """Its upload has become a version."""
+        """Removes the record of an upload that became a version."""
         self._unfinished.forget(file)
 
     def discard(self, file: Path) -> None:
-        """Removes the file's upload from the server, whole or not, and forgets it."""
+        """Deletes the file's upload from the server, complete or not, and its record."""
         if (known := self._unfinished.find(file)) is not None:
-            # An upload that cannot be removed now expires within a day.
+            # If the deletion fails, the upload expires within a day.
             with suppress(GraftworkError):
                 self._transport.delete(f"/uploads/{known}")
             self._unfinished.forget(file)
 
-    def _begun(self, file: Path) -> Upload:
+    def _resume_or_create(self, file: Path) -> Upload:
         size = file.stat().st_size
         if (known := self._unfinished.find(file)) is not None:
             try:
@@ -144,10 +144,11 @@ class Uploads:
 
 
 class _Pieces:
-    """A body in small pieces, as often as it is asked for: of one that is sent whole the HTTP library copies
-    what is left at each turn of the socket.
+    """A request body in small pieces, iterable again for each attempt.
 
-    Closed it holds nothing: a request lies in a cycle with its answer, and with its body until collected.
+    The HTTP library copies the rest of a body that is given whole at each write to the socket. `close`
+    releases the data, because a request stays alive in a reference cycle with its response until it is
+    collected.
     """
 
     def __init__(self, data: bytes) -> None:

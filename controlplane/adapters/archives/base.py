@@ -1,4 +1,4 @@
-"""What an archive may hold: the rules that .zip and .tar.gz share."""
+"""Rules for the content of adapter archives, shared by .zip and .tar.gz."""
 
 from __future__ import annotations
 
@@ -13,70 +13,70 @@ from controlplane.artifacts.uploads.file_names import MODEL_CARD, name_fault, on
 from controlplane.errors import RefusedError
 
 Put = Callable[[str, ByteStream], None]
-"""Stores one of ADAPTER_FILES, or the model card, in place of an earlier one.
+"""Stores one of ADAPTER_FILES or the model card, replacing an earlier one.
 
-Refuses more than that file's bytes.
+Raises if the stream exceeds that file's limit.
 """
 
 MAX_RATIO: Final = 200
-"""Times that data may grow. Weights hardly shrink; only the zeros of a fresh adapter, half of it, do."""
+"""Largest compression ratio. Weights hardly compress, except the zeros of a fresh adapter, half of it."""
 RATIO_COUNTS_FROM: Final = 16 << 20
 """Unpacked bytes below which any ratio is harmless."""
 MAX_ENTRIES: Final = 1000
 MOST_CARDS: Final = 16
-"""That are held until it shows which folder is the adapter's."""
+"""Most model cards that are buffered until the adapter's folder is known."""
 MAX_READ: Final = 2 << 20
-"""Longest single read that an archive's own lengths may cause: a directory or header beyond it is hostile."""
+"""Longest single read that an archive's own lengths may cause; a longer directory or header is hostile."""
 
 _CHECKPOINT: Final = re.compile(r"checkpoint-[0-9]+")
-"""Folders of transformers' Trainer."""
+"""Checkpoint folders of transformers' Trainer."""
 
 
 class Entries:
-    """Judges an archive's entries one by one, and says which of ADAPTER_FILES an entry is, or the card.
+    """Checks an archive's entries one by one, and finds the adapter's files and its card among them.
 
-    A trainer's output holds the adapter, and `checkpoint-<step>` folders with copies of earlier steps, which
-    are skipped. One such folder may also be packed alone: until an adapter comes, the first checkpoint's
-    files are given out, and the adapter's files then replace them.
+    A trainer's output holds the adapter and `checkpoint-<step>` folders of earlier steps, which are skipped.
+    Such a folder may also be packed alone. Therefore the first checkpoint's files are used until the
+    adapter's own files replace them.
     """
 
     def __init__(self) -> None:
-        self._seen = set[str]()
+        self._entry_names = set[str]()
         self._found = dict[str, str]()
         self._checkpoints = dict[str, set[str]]()
         self._cards = 0
 
     def admit(self, name: str, *, kind: str, is_folder: bool = False) -> str | None:
-        """The adapter file that this entry is, or a card that may be the adapter's, else None.
+        """Return the entry's name among the adapter's files, or the card's; None for other entries.
 
         Args:
-            kind: `file`, or in words what else it is, which is refused.
+            kind: `file`, or a description of another kind, which is refused.
 
         Raises:
-            RefusedError: the archive is not acceptable because of it.
+            RefusedError: this entry makes the archive unacceptable.
         """
         if kind != "file":
             raise RefusedError(f"{name[:200]!r} in the archive is a {kind}: pack plain files alone")
         if fault := name_fault(name):
             raise RefusedError(f"the name {name[:200]!r} in the archive {fault}: pack the adapter's folder")
-        if len(self._seen) >= MAX_ENTRIES:
+        if len(self._entry_names) >= MAX_ENTRIES:
             raise RefusedError(
                 f"the archive holds more than {MAX_ENTRIES} entries: pack the adapter's folder"
             )
-        if (folded := one_name(name)) in self._seen and not is_folder:
+        if (folded := one_name(name)) in self._entry_names and not is_folder:
             raise RefusedError(
                 f"{name[:200]!r} is in the archive twice, if case and Unicode's forms are folded"
             )
-        self._seen.add(folded)
+        self._entry_names.add(folded)
         if is_folder:
             return None
         return self._adapter_file(name)
 
     def finish(self) -> None:
-        """Raises RefusedError unless both files came, out of one folder."""
+        """Raises RefusedError unless both adapter files were found in one folder."""
         self._choose_checkpoint()
         if missing := [file for file in ADAPTER_FILES if file not in self._found]:
-            files = [name.rpartition("/")[2] for name in self._seen]
+            files = [name.rpartition("/")[2] for name in self._entry_names]
             if missing == [ADAPTER_FILES[1]] and (refusal := refusal_of_others(files)):
                 raise RefusedError(refusal)
             raise RefusedError(f"the archive holds no {' and no '.join(missing)}: pack the adapter's folder")
@@ -85,7 +85,7 @@ class Entries:
 
     @property
     def folder(self) -> str:
-        """The adapter's, as `folder_of` has it; known once `finish` is content."""
+        """The adapter's folder, as by `folder_of`; valid after `finish`."""
         return next(iter(self._found.values()))
 
     def _choose_checkpoint(self) -> None:
@@ -129,5 +129,5 @@ class Entries:
 
 
 def folder_of(name: str) -> str:
-    """The folder of an entry, the same whichever way it is written."""
+    """Return an entry's folder in one spelling."""
     return name.rpartition("/")[0].removeprefix("./").strip("/")

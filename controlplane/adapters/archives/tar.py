@@ -44,7 +44,7 @@ def unpack_tar(stream: ByteStream, put: Put) -> None:
                 name = entries.admit(member.name, kind=kind, is_folder=member.isdir())
                 body = archive.extractfile(member) if name is not None else None
                 if name == MODEL_CARD and body is not None:
-                    # Whose it is shows when the adapter's files have come.
+                    # The adapter's folder, and so its card, is known only after the last entry.
                     cards.setdefault(folder_of(member.name), body.read(MAX_CARD_BYTES))
                 elif name is not None and body is not None:
                     put(name, body)
@@ -54,7 +54,7 @@ def unpack_tar(stream: ByteStream, put: Put) -> None:
 
 
 class _Member(tarfile.TarInfo):
-    """Refuses by the head alone what tarfile would read into memory, or follow."""
+    """Refuses by their headers entries that tarfile would read into memory or follow."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -70,12 +70,12 @@ class _Member(tarfile.TarInfo):
         return member
 
     def _proc_gnusparse_10(self, *_: Any) -> None:
-        # tarfile would read a map of as many numbers as the archive says.
+        # tarfile would read a map of unbounded size.
         raise RefusedError("the archive holds a sparse file: pack plain files alone")
 
 
 class _Packed:
-    """Counts the bytes that go in, against those that have come out."""
+    """Counts the packed bytes read, and compares them with the unpacked bytes."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream, self.taken, self.given = stream, 0, 0
@@ -83,14 +83,14 @@ class _Packed:
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
         self.taken += len(data)
-        # Packed data that unpacks to nothing (endless names, empty members) costs time alone.
+        # Packed data that unpacks to nothing (endless names, empty members) would only cost time.
         if self.taken > MAX_READ + 2 * self.given:
             raise RefusedError("the archive is larger than what it holds: pack it again")
         return data
 
 
 class _Unpacked:
-    """Counts the bytes that come out, against those that went in."""
+    """Counts the unpacked bytes, and compares them with the packed bytes."""
 
     def __init__(self, plain: gzip.GzipFile, packed: _Packed) -> None:
         self._plain, self._packed = plain, packed

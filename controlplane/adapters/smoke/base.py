@@ -1,4 +1,4 @@
-"""What is asked of a copy, and how it is asked: one completion with the prompt's log-probabilities."""
+"""The smoke test's request to a copy: one completion with the prompt's log-probabilities."""
 
 from __future__ import annotations
 
@@ -16,42 +16,45 @@ PROMPT: Final = (
     "The library opens at nine and closes at six. To borrow a book, show your card at the desk and ask for"
     " the shelf. Question: What do I need to borrow a book? Answer:"
 )
-"""Plain English, since that is what a model of any size has seen most of."""
+"""Plain English, which models of any size have seen most."""
 NEW_TOKENS: Final = 16
 TIMEOUT: Final = httpx.Timeout(60.0, connect=3.0)
 
 
 class CopyUnableError(Exception):
-    """This copy cannot tell now; the text says why."""
+    """This copy cannot run the test now; the text says why."""
 
 
 class GenerationBrokenError(Exception):
-    """The copy could not go on with a request, or what it tells is no number."""
+    """The copy failed during a request, or returned log-probabilities that are not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The prompt's natural log-probabilities without its first token's, and the text generated after it."""
+    """Natural log-probabilities of the prompt's tokens from the second on, and the generated text."""
 
     logprobs: tuple[float, ...]
     text: str
 
 
 class Prober(AbstractContextManager["Prober"], Protocol):
-    """Asks one copy, with the adapter and without; leaving the block leaves nothing on the copy."""
+    """Queries one copy with and without the adapter; the end of the block removes it from the copy."""
 
     def ask(self, *, adapted: bool) -> Told:
-        """One completion.
+        """Request one completion.
 
         Raises:
-            CopyUnableError: it does not answer, or not what is needed.
-            GenerationBrokenError: it answers that it could not go on.
-            RefusedError: it refuses the adapter itself.
+            CopyUnableError: the copy does not answer, or not with log-probabilities.
+            GenerationBrokenError: the copy reports that the generation failed.
+            RefusedError: the copy refuses the adapter itself.
         """
 
 
 def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> Told:
-    """As `Prober.ask`, by `/v1/completions`; `model` is what a request names it by."""
+    """Request a completion from `/v1/completions`; `model` holds the fields that name the model.
+
+    Raises as `Prober.ask` does.
+    """
     body = {
         **model, "prompt": PROMPT, "max_tokens": NEW_TOKENS, "temperature": 0, "prompt_logprobs": 0,
         "cache_salt": secrets.token_hex(8),
@@ -65,8 +68,8 @@ def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> T
         _refusal(answer.status_code, value, adapted=adapted)
     try:
         [choice] = value["choices"]
-        told = [next(iter(position.values()))["logprob"] for position in choice["prompt_logprobs"][1:]]
-        logprobs = tuple(float(logprob) for logprob in told)
+        values = [next(iter(position.values()))["logprob"] for position in choice["prompt_logprobs"][1:]]
+        logprobs = tuple(float(logprob) for logprob in values)
         text = str(choice["text"])
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise CopyUnableError("its answer has no prompt_logprobs") from error
@@ -76,7 +79,7 @@ def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> T
 
 
 def _refusal(status: int, value: object, *, adapted: bool) -> None:
-    """Raises what a copy's error means: of a request with the adapter it may be the adapter's fault."""
+    """Raise the error for a failed request; with the adapter it may be the adapter's fault."""
     match value:
         case {"error": {"message": str(message), "code": code}}:
             pass

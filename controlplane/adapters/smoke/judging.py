@@ -1,4 +1,4 @@
-"""What the figures of two generations are, and what they mean."""
+"""Compares generations with and without the adapter, and judges the figures."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from controlplane.adapters.steps import StepStatus
 from controlplane.errors import RefusedError
 
 _ABOVE_NOISE: Final = 4.0
-"""Times that a difference must exceed the base's from itself. Where the base repeats itself to the bit, as
-the bundled worker does, any difference is the adapter's: one on a single module may move no token by
+"""Factor by which a difference must exceed the base's difference from itself. The bundled worker repeats the
+base exactly, so there any difference is the adapter's. An adapter on a single module may move no token by
 0.001."""
 _WORSE: Final = 3.0
-"""Nats a token: a prompt each of whose tokens is e**3 = 20 times less probable is worth a look."""
+"""Nats per token: warn if each of the prompt's tokens is e**3 = 20 times less probable."""
 _BROKEN: Final = 2.0
 _GUESSING: Final = 0.5
-"""Nats a token. As bad as blind guessing, and 2 worse than the base: broken weights or scaling end there,
-no training does."""
+"""Nats per token. Only broken weights or scaling make an adapter as bad as blind guessing and 2 nats worse
+than the base."""
 
 
 @dataclass(frozen=True, slots=True)
 class Smoke:
-    """Figures of one comparison; logarithms are natural, differences are of the prompt's tokens."""
+    """Figures of one comparison: natural logarithms, and differences over the prompt's tokens."""
 
     copy: str
     tokens: int
@@ -42,7 +42,7 @@ class Smoke:
 
 
 def judge(smoke: Smoke, *, vocabulary: int | None) -> tuple[StepStatus, str]:
-    """What the figures mean; raises RefusedError when they mean that the adapter is broken."""
+    """Return the step's status and text for the figures. Raises RefusedError for a broken adapter."""
     base, adapter = -smoke.base_mean_logprob, -smoke.adapter_mean_logprob
     figures = f"{adapter:.2f} nats a token beside the base's {base:.2f}"
     guessing = math.log(vocabulary) if vocabulary else math.inf
@@ -65,12 +65,12 @@ def judge(smoke: Smoke, *, vocabulary: int | None) -> tuple[StepStatus, str]:
 
 
 def compare(prober: Prober, *, copy: str, progress: Callable[[], None]) -> Smoke:
-    """Asks the base, the adapter and the base again; `copy` is who is asked.
+    """Query the base, the adapter and the base again on `copy`, and return the figures.
 
-    A token's difference is that to the nearer of the base's two answers, so that what the copy's load changes
-    between them is not taken for the adapter's.
+    A token's difference is that to the nearer of the base's two answers, so that effects of the copy's load
+    are not counted as the adapter's.
 
-    Raises as `Prober.ask` does, but for GenerationBrokenError: of the adapter that is a RefusedError.
+    Raises as `Prober.ask` does, except that GenerationBrokenError for the adapter becomes a RefusedError.
     """
     base = _ask_base(prober)
     progress()
@@ -103,7 +103,7 @@ def _ask_base(prober: Prober) -> Told:
 
 
 def _ask_adapter(prober: Prober) -> Told:
-    """An engine that broke for another's sake fails once, an adapter that explodes each time."""
+    """Query with the adapter, and once more on failure: only an adapter at fault fails twice."""
     try:
         return prober.ask(adapted=True)
     except GenerationBrokenError:

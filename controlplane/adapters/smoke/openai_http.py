@@ -1,4 +1,4 @@
-"""vLLM, or what has its routes: it is made to load the staged adapter, and to forget it."""
+"""Smoke test on vLLM or a server with its routes: loads the staged adapter and unloads it again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class OpenAIHttpProber(Prober):
-    """Loads under a name that no route has: what it is loaded from is gone once the version is ready."""
+    """Loads the adapter under a name without a route, since the staged files are temporary."""
 
     def __init__(self, copy: Copy, base_model: BaseModel, ref: AdapterRef) -> None:
-        """Raises CopyUnableError: it may not be told to load adapters."""
+        """Raises CopyUnableError if the copy loads no adapters at runtime."""
         if not copy.loads_adapters:
             raise CopyUnableError("it loads no adapters while it runs (loads_adapters is off)")
         key = settings.GRAFTWORK.openai_http_key
@@ -50,7 +50,7 @@ class OpenAIHttpProber(Prober):
         parts = urlsplit(self._uri)
         path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else self._uri
         try:
-            # What an attempt that died has left would be another attempt's files.
+            # A failed attempt may have left its own files loaded under this name.
             self._unload()
             answer = self._client.post(
                 "/v1/load_lora_adapter", json={"lora_name": self._name, "lora_path": path}

@@ -1,4 +1,4 @@
-"""What an adapter is imported from. A source is checked when it is written and opened by the validation."""
+"""The sources from which adapters are imported: checked at registration, opened by the validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.errors import InvalidInputError, RefusedError
 
 
 class MissingFileError(Exception):
-    """The source has no such file. `answer` is the beginning of what an HTTP server said to that."""
+    """The source has no such file. `answer` is the beginning of the HTTP server's response."""
 
     def __init__(self, name: str, *, answer: bytes = b"") -> None:
         self.answer = answer
@@ -19,7 +19,7 @@ class MissingFileError(Exception):
 
 
 class SourceRefusedError(RefusedError):
-    """An HTTP server will not give a file. `answer` is the beginning of what it said to that."""
+    """An HTTP server refuses a file. `answer` is the beginning of its response."""
 
     def __init__(self, message: str, *, answer: bytes) -> None:
         self.answer = answer
@@ -27,39 +27,39 @@ class SourceRefusedError(RefusedError):
 
 
 class Source(Protocol):
-    """One folder, or one archive."""
+    """A folder or an archive with an adapter's files."""
 
     @property
     def uri(self) -> str:
-        """Its one spelling, as the version keeps it; no secret is in it."""
+        """The normalized URI, which is stored with the version; it holds no secret."""
 
     @property
     def archive(self) -> str:
         """The archive's file name; '' for a folder."""
 
     def pinned(self) -> Self:
-        """The same content by a name that cannot come to mean another; itself where there is none.
+        """Return the source pinned to its present content, such as a commit; itself if it cannot be.
 
         Raises:
-            RefusedError: there is no such source, or it may not be read.
+            RefusedError: the source does not exist, or may not be read.
             UnavailableError: it does not answer.
         """
 
     def open(self, name: str) -> AbstractContextManager[ByteStream]:
-        """Opens one file, or the archive by its name.
+        """Open one file, or the archive by its name.
 
         Raises, here and while it is read:
-            MissingFileError: it is not there.
+            MissingFileError: there is no such file.
             RefusedError: it may not be read.
             UnavailableError: the source does not answer.
         """
 
 
 def is_plain(parts: SplitResult) -> bool:
-    """Whether a URI has neither query nor fragment nor user."""
+    """Return True if a URI has no query, fragment, user name or password."""
     return not (parts.query or parts.fragment or parts.username or parts.password)
 
 
 def bad_uri(uri: str, expected: str) -> InvalidInputError:
-    """The refusal of a URI that reads like none."""
+    """Return the error for a malformed URI."""
     return InvalidInputError(f"cannot register from {uri[:200]!r}: {expected}", field="uri")

@@ -1,4 +1,4 @@
-"""Uploads that arrived part by part: one archive, or both files."""
+"""Source of finished uploads: one archive, or both adapter files."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SCHEME = "upload"
 
 
 def upload_uri(upload_ids: list[str]) -> str:
-    """How a version names the uploads that it is made from."""
+    """Return the URI that a version stores for its uploads."""
     return f"{SCHEME}:{'+'.join(upload_ids)}"
 
 
 class UploadSource:
-    """Uploads of this tenant that the version has taken."""
+    """The tenant's uploads from which a version was registered."""
 
     def __init__(self, path: str, tenant: Tenant) -> None:
-        """Raises RefusedError: one is gone."""
+        """Raises RefusedError if an upload was removed."""
         try:
             self.uploads = uploads_taken(tenant=tenant, upload_ids=path.split("+"))
         except NotFoundError as error:

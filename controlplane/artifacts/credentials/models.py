@@ -1,4 +1,4 @@
-"""What a tenant's imports log in with at a hub or at an S3 API."""
+"""Credentials of tenants for imports from a hub or an S3 API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.tenants.models import Tenant, User
 
 
 class SourceCredential(models.Model):
-    """One token or access key. The secret is kept sealed and shown to nobody again."""
+    """A token or access key. The secret is stored encrypted and never shown again."""
 
     class Kind(models.TextChoices):
         HUGGINGFACE = "huggingface", "Hugging Face"
@@ -34,5 +34,5 @@ class SourceCredential(models.Model):
 
     @property
     def place(self) -> str:
-        """What the secret is sealed for."""
+        """Context to which the secret's encryption is bound."""
         return f"source-credential {self.tenant_id}/{self.name}"

@@ -1,4 +1,4 @@
-"""What an artifact store does. Keys are relative paths with `/`; a folder is a key without its files."""
+"""The interface of artifact stores. Keys are relative paths with `/`; a folder is a prefix of keys."""
 
 from __future__ import annotations
 
@@ -8,42 +8,41 @@ from typing import Protocol
 
 
 class ByteStream(Protocol):
-    """What is read from: no more than a sized read, so that an S3 body serves as well as a file."""
+    """A readable stream with only a sized `read`, so that files and S3 bodies both qualify."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 class ArtifactStore(Protocol):
-    """Keeps files under keys, in memory bounded by one chunk.
+    """Stores files under keys; memory is bounded by one chunk.
 
-    Every call raises UnavailableError when the store does not answer: the same call may succeed later.
+    Every call raises UnavailableError if the store does not answer; a retry may succeed.
     """
 
     def put(self, key: str, stream: ByteStream, *, limit: int) -> int:
-        """Stores what `stream` yields and returns its size; on any error nothing stands under `key`.
+        """Store the stream's content and return its size; after an error nothing is stored under `key`.
 
         Raises:
-            InvalidInputError: more than `limit` bytes came.
+            InvalidInputError: the stream exceeds `limit` bytes.
         """
 
     def size(self, key: str) -> int | None:
-        """Bytes under `key`; None when there is nothing."""
+        """Return the size in bytes under `key`; None if nothing is stored."""
 
     def open(self, key: str) -> AbstractContextManager[ByteStream]:
-        """Opens a stored file for reading from its start."""
+        """Open a stored file for reading."""
 
     def copy(self, source: str, target: str, *, progress: Callable[[], None]) -> None:
-        """Copies a folder, calling `progress` now and then; the source stays.
+        """Copy a folder, calling `progress` now and then; the source stays.
 
-        Idempotent: `target` is the address of the content, so one that stands already, whole or in
-        part, holds the same.
+        Idempotent: `target` is content-addressed, so existing files there are equal.
         """
 
     def remove_file(self, key: str) -> None:
-        """Removes what is under `key`, if anything."""
+        """Remove the file under `key`, if any."""
 
     def remove(self, folder: str) -> None:
-        """Removes a folder and what is in it, if anything."""
+        """Remove a folder with its files, if any."""
 
     def uri(self, folder: str) -> str:
-        """Where others find the folder: `file:///.../` or `s3://.../`."""
+        """Return the folder's URI for other processes: `file:///.../` or `s3://.../`."""

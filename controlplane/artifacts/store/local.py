@@ -22,7 +22,7 @@ class LocalStore:
         path = self._root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         bounded = BoundedStream(stream, name=path.name, limit=limit)
-        # Outside the try: what stands there already is somebody else's, and stays.
+        # Outside the try: an existing file is another writer's and must not be unlinked.
         with path.open("xb") as target:
             try:
                 while chunk := bounded.read(CHUNK):
@@ -45,8 +45,8 @@ class LocalStore:
 
     def copy(self, source: str, target: str, *, progress: Callable[[], None]) -> None:
         origin, path = self._root / source, self._root / target
-        # Made aside and renamed, so that nobody meets half of it. Its name is the source's: an attempt
-        # after one that died replaces what that one left.
+        # Copied to a temporary folder and renamed, so that readers never see a partial one. It is named
+        # after the source, so that a new attempt replaces the leftovers of a failed one.
         part = path.with_name(f".{origin.name}")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -59,7 +59,7 @@ class LocalStore:
         try:
             part.rename(path)
         except OSError:
-            # The same content is there already (a rename onto a folder with files in it fails).
+            # The same content exists already: a rename onto a non-empty folder fails.
             shutil.rmtree(part)
             if not path.is_dir():
                 raise

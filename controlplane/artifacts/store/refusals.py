@@ -1,4 +1,4 @@
-"""What to do about what S3 refuses, or about its silence: the first row that fits, one sentence a row."""
+"""Advice for S3's errors and outages: the first matching row of a table, one sentence per row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from botocore.exceptions import (
 )
 
 UNKNOWN: Final = "what S3 says tells what to change"
-"""Of a code that nobody has written down yet."""
+"""Advice for a code that is not in the table."""
 SILENT: Final = "check the network and GRAFTWORK_S3_ENDPOINT_URL, and try again"
 REFUSALS: Final[tuple[tuple[str, str], ...]] = (
     ("InvalidObjectState|ObjectNotInActiveTier", "the file is archived (S3 Glacier): restore it, and let no "
@@ -48,7 +48,7 @@ REFUSALS: Final[tuple[tuple[str, str], ...]] = (
      "whoever answers does not take such a request: check GRAFTWORK_S3_ENDPOINT_URL and how the bucket is "
      "encrypted"),
 )  # fmt: skip
-"""By S3's code; HEAD requests have none, and show their status instead."""
+"""Advice by pattern of S3's error code; HEAD requests have none, so their status is matched."""
 _UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
     (
         (NoCredentialsError, PartialCredentialsError, ProfileNotFound, CredentialRetrievalError,
@@ -69,10 +69,10 @@ _UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
 
 
 def s3_advice(error: Exception) -> str:
-    """What to do about an error of boto3's."""
+    """Return the advice for an error of boto3."""
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
+        details = error.response.get("Error", {})
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-        code = str(told.get("Code") or status)
+        code = str(details.get("Code") or status)
         return next((advice for pattern, advice in REFUSALS if re.search(pattern, code)), UNKNOWN)
     return next((advice for kinds, advice in _UNSENT if isinstance(error, kinds)), SILENT)

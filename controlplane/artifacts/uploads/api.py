@@ -63,7 +63,7 @@ class UploadsApi(generics.ListAPIView[Upload]):
 
     @extend_schema(request=UploadInput, responses={201: UploadSerializer})
     def post(self, request: Request) -> Response:
-        """Begins an upload: by JSON, or by tus's headers Upload-Length and Upload-Metadata (`filename`)."""
+        """Creates an upload by JSON, or by tus's headers Upload-Length and Upload-Metadata (`filename`)."""
         check_version(request)
         values = _announced(request) if "Upload-Length" in request.headers else request.data
         data = UploadInput(data=values)
@@ -76,7 +76,7 @@ class UploadsApi(generics.ListAPIView[Upload]):
         return Response(UploadSerializer(upload).data, status.HTTP_201_CREATED, headers=headers)
 
     def options(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
-        """What tus clients may ask for."""
+        """Returns the tus version, extensions and limits."""
         return Response(status=status.HTTP_204_NO_CONTENT, headers=_ABILITIES)
 
 
@@ -89,7 +89,7 @@ class UploadApi(ObjectApi[Upload]):
 
     @conditional()
     def get(self, request: Request, upload_id: str) -> Response:
-        """How far it is; HEAD tells a tus client the same in headers."""
+        """Returns the upload and its offset; HEAD returns the same in tus's headers."""
         check_version(request)
         upload = self.get_object()
         return Response(UploadSerializer(upload).data, headers=_state(upload))
@@ -103,7 +103,7 @@ class UploadApi(ObjectApi[Upload]):
         responses={204: None},
     )
     def patch(self, request: Request, upload_id: str) -> Response:
-        """Adds the body's bytes behind Upload-Offset, which must be how far the upload is."""
+        """Appends the body's bytes at Upload-Offset, which must be the upload's current offset."""
         check_version(request)
         upload = self.get_object()
         offset = _whole_number(request, "Upload-Offset")
@@ -123,7 +123,7 @@ class UploadApi(ObjectApi[Upload]):
 
 
 def check_version(request: Request) -> None:
-    """Raises PreconditionFailed: a tus client of another version."""
+    """Raises PreconditionFailed for another version of tus."""
     if request.headers.get("Tus-Resumable", VERSION) != VERSION:
         raise PreconditionFailed(f"this server speaks tus {VERSION}")
 
@@ -141,7 +141,7 @@ def _state(upload: Upload) -> dict[str, str]:
 
 
 def _announced(request: Request) -> dict[str, Any]:
-    """Name and size out of tus's headers."""
+    """Read name and size from tus's headers."""
     values: dict[str, Any] = {"size": _whole_number(request, "Upload-Length")}
     for pair in request.headers.get("Upload-Metadata", "").split(","):
         key, _, text = pair.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""Adds the bytes of one request to an upload, in memory bounded by one part."""
+"""Appends the bytes of one request to an upload, with memory bounded by one part."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from controlplane.errors import ChecksumError, ConflictError, InvalidInputError
 
 PART_BYTES: Final = 4 << 20
 LEASE: Final = timedelta(seconds=60)
-"""How long a writer that says nothing counts as alive."""
+"""How long a writer without a heartbeat counts as alive."""
 MAX_PARTS: Final = 20_000
 CHECKSUMS: Final[dict[str, Callable[[], Any]]] = {
     "sha256": hashlib.sha256,
     "sha1": lambda: hashlib.sha1(usedforsecurity=False),
 }
-"""tus asks for SHA-1. It tells damage on the way, not intent: content is held to its SHA-256 later."""
+"""tus requires SHA-1. Here it detects transfer errors only; content is verified by SHA-256 later."""
 _QUIET: Final = 2
-"""Waits without a byte, of half a lease each, after which the sender counts as gone."""
+"""Reads without a byte, of half a lease each, after which the sender counts as disconnected."""
 
 
 class Body(Protocol):
-    """What is sent."""
+    """The body of a request."""
 
     @property
     def ended(self) -> bool:
-        """Whether all of it has been read."""
+        """True once the whole body has been read."""
 
     @property
     def cut(self) -> bool:
-        """Whether the sender went away before its end."""
+        """True if the sender disconnected before the end."""
 
     def read(self, size: int, *, seconds: float) -> bytes:
-        """At most `size` bytes, as many as came within `seconds`."""
+        """Return up to `size` bytes that arrive within `seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """What the bytes of one request must add up to."""
+    """Expected checksum of the bytes of one request."""
 
     algorithm: str
     digest: bytes
 
 
 def upload_append(*, upload: Upload, offset: int, body: Body, checksum: Checksum | None = None) -> Upload:
-    """Adds what `body` yields behind `offset`, and gives the upload as it is then.
+    """Append the body's bytes at `offset`, and return the updated upload.
 
-    Without a checksum each part counts once it is stored, also when the sender goes away later; with one
-    all of them or none.
+    Without a checksum each stored part counts, even if the sender disconnects later. With one, all bytes
+    count or none.
 
     Raises:
         ConflictError: the upload is not at `offset`, or another request is writing to it.
-        InvalidInputError: more came than the upload has room for, or in too small pieces.
-        ChecksumError: the bytes are not those that were meant; nothing of them is kept.
+        InvalidInputError: the bytes exceed the announced size, or there are too many parts.
+        ChecksumError: the checksum does not match; none of the bytes are kept.
         UnavailableError: the store does not answer.
     """
     writer = _Writer(upload, offset, checksum)
@@ -77,7 +77,7 @@ def upload_append(*, upload: Upload, offset: int, body: Body, checksum: Checksum
 
 
 class _Writer:
-    """The one request that holds the upload. All it changes holds only while its token stands."""
+    """The single request that may write to the upload; it can write only while its token is valid."""
 
     def __init__(self, upload: Upload, offset: int, checksum: Checksum | None) -> None:
         self._upload, self._begin, self._token = upload, offset, secrets.token_hex(8)
@@ -87,7 +87,7 @@ class _Writer:
         now = timezone.now()
         free = Q(writer="") | Q(writer_seen_at__lt=now - LEASE)
         rows = Upload.objects.filter(free, pk=upload.pk, offset=offset, registered_at=None)
-        # The conditional UPDATE lets one request in, at the offset that it has seen.
+        # The conditional UPDATE admits one request, at the offset that it expects.
         if not rows.update(writer=self._token, writer_seen_at=now):
             upload.refresh_from_db()
             if upload.offset != offset:
@@ -104,7 +104,7 @@ class _Writer:
                 self._store(data)
                 data = bytearray()
             else:
-                self._beat()
+                self._heartbeat()
         if data:
             self._store(data)
         if self._checksum is not None and self._digest is not None:
@@ -114,7 +114,7 @@ class _Writer:
             self._pending = []
 
     def release(self) -> None:
-        """Lets the next request in. What was not committed is removed."""
+        """Remove uncommitted parts and let the next request write."""
         for part in self._pending:
             artifact_store().remove_file(part.key)
         Upload.objects.filter(pk=self._upload.pk, writer=self._token).update(writer="")
@@ -129,7 +129,7 @@ class _Writer:
                 else f"this makes more than {MAX_PARTS} pieces: send larger ones",
                 field="Upload-Offset",
             )
-        # The token in the key: two writers, of whom one lost its lease, do not meet in one file.
+        # The key holds the token, so that a writer that lost its lease never shares a file with the next.
         key = f"{self._upload.folder}/{self._begin:013}-{self._token}"
         artifact_store().put(key, BytesIO(data), limit=PART_BYTES)
         part = UploadPart(upload=self._upload, begin=self._begin, size=len(data), key=key)
@@ -140,7 +140,7 @@ class _Writer:
             self._pending = []
         else:
             self._digest.update(data)
-            self._beat()
+            self._heartbeat()
 
     @transaction.atomic
     def _commit(self, parts: list[UploadPart]) -> None:
@@ -153,7 +153,7 @@ class _Writer:
             raise ConflictError("another request took the upload over, or it was deleted: ask for its offset")
         UploadPart.objects.bulk_create(parts)
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         rows = Upload.objects.filter(pk=self._upload.pk, writer=self._token)
         if not rows.update(writer_seen_at=timezone.now()):
             raise ConflictError("another request took the upload over, or it was deleted: ask for its offset")

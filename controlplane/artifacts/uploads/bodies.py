@@ -69,7 +69,7 @@ class StreamedBody:
             self._waiting.cancel()
 
     async def _gather(self, size: int, seconds: float) -> bytes:
-        """Messages' bytes until there are `size`, the end, or no more time."""
+        """Return the messages' bytes until `size` bytes, the end, or the time limit is reached."""
         data, until = bytearray(), time.monotonic() + seconds
         while len(data) < size and not self._last and (left := until - time.monotonic()) > 0:
             if self._waiting is None:

@@ -1,4 +1,4 @@
-"""Names of files that come from outside: which are harmless, which are one, and which are pickles."""
+"""Checks names of uploaded files: safe paths, equal names, archives and pickles."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contracts.adapters.foreign_weights import refusal_of_others
 from contracts.adapters.reference import ADAPTER_FILES
 
 FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
-"""Bytes accepted of each file."""
+"""Size limit of each adapter file, in bytes."""
 MODEL_CARD: Final = "README.md"
-"""What the adapter's makers say of it: kept with the version, no part of what is served or of its digest."""
+"""The adapter's model card: stored with the version, but not served and not part of its digest."""
 MAX_CARD_BYTES: Final = 100_000
-"""Kept of a card; the rest is left out."""
+"""Bytes of a card that are stored; the rest is cut off."""
 MAX_CARD_UPLOAD: Final = 1 << 20
 MAX_ARCHIVE_BYTES: Final = MAX_ADAPTER_BYTES + MAX_CONFIG_BYTES + (64 << 20)
-"""Of an archive, and of all that it holds, unpacked: an adapter and what PEFT saves beside one."""
+"""Limit for an archive and for its unpacked content: an adapter and the other files that PEFT saves."""
 _ARCHIVES: Final = (".zip", ".tar.gz", ".tgz")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn")
@@ -25,19 +25,19 @@ _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name is taken as an archive."""
+    """Return True if the name is that of an archive."""
     return name.lower().endswith(_ARCHIVES)
 
 
 def accepted_bytes(name: str) -> int | None:
-    """How large a file of this name may be; None where none of the name is taken."""
+    """Return the size limit for a file of this name; None if such files are not accepted."""
     if name == MODEL_CARD:
         return MAX_CARD_UPLOAD
     return MAX_ARCHIVE_BYTES if is_archive(name) else FILE_LIMITS.get(name)
 
 
 def is_pickle(name: str) -> bool:
-    """Whether a file of this name is one that torch.load would run code from."""
+    """Return True for file types from which torch.load can run code."""
     return name.lower().endswith(_PICKLES)
 
 
@@ -54,13 +54,13 @@ def upload_refusal(name: str) -> str:
 
 
 def one_name(name: str) -> str:
-    """The name by which two names count as one: file systems fold case and Unicode's forms."""
+    """Return the normalized name: equal for names that some file systems treat as the same."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     return unicodedata.normalize("NFKC", "/".join(parts)).casefold()
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a file's path; None for a plain relative one."""
+    """Return the fault of a file's path as text; None for a plain relative path."""
     if not name or len(name.encode(errors="replace")) > 1000:
         return "is empty or too long"
     if any(unicodedata.category(character) in _INVISIBLE for character in name):

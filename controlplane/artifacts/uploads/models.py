@@ -1,4 +1,4 @@
-"""Files on their way in: each is the parts that have arrived so far."""
+"""Uploads in progress, each with the parts that have arrived so far."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.tenants.models import Tenant, User
 
 
 class Upload(models.Model):
-    """One file. `writer` is the one request that may add to it now, while its lease lasts."""
+    """An uploaded file. `writer` is the token of the request that may append to it during its lease."""
 
     id = models.CharField(primary_key=True, max_length=32)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="uploads")
@@ -30,17 +30,17 @@ class Upload(models.Model):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every byte is there."""
+        """True once every byte has arrived."""
         return self.offset == self.size
 
     @property
     def folder(self) -> str:
-        """Key of its parts in the artifact store."""
+        """Folder of its parts in the artifact store."""
         return f"uploads/{self.pk}"
 
 
 class UploadPart(models.Model):
-    """Bytes from `begin` on, under a key in the artifact store."""
+    """A part of an upload from byte `begin` on, under a key in the artifact store."""
 
     upload = models.ForeignKey(Upload, models.CASCADE, related_name="parts")
     begin = models.BigIntegerField()

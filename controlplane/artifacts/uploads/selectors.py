@@ -15,13 +15,13 @@ from controlplane.tenants.models import Tenant
 
 
 def upload_list(*, tenant: Tenant) -> QuerySet[Upload]:
-    """The tenant's that have not expired and that no version has taken, newest first."""
+    """List the tenant's uploads that are neither expired nor registered, newest first."""
     live = Upload.objects.filter(expires_at__gt=timezone.now(), registered_at=None)
     return live.filter(tenant=tenant).order_by("-created_at", "id")
 
 
 def upload_get(*, tenant: Tenant, upload_id: str) -> Upload:
-    """Raises NotFoundError, also for another tenant's and for one that has expired."""
+    """Return the upload. Raises NotFoundError, also for another tenant's or an expired one."""
     if (upload := upload_list(tenant=tenant).filter(pk=upload_id).first()) is None:
         raise NotFoundError(
             f"tenant {tenant.pk} has no upload {upload_id[:32]!r}; they expire: begin another"
@@ -30,7 +30,7 @@ def upload_get(*, tenant: Tenant, upload_id: str) -> Upload:
 
 
 def uploads_taken(*, tenant: Tenant, upload_ids: list[str]) -> list[Upload]:
-    """Those that a version was registered from. Raises NotFoundError where one is gone."""
+    """Return the uploads of a registered version. Raises NotFoundError if one was removed."""
     found = {row.pk: row for row in Upload.objects.filter(tenant=tenant, pk__in=upload_ids)}
     if missing := [upload_id for upload_id in upload_ids if upload_id not in found]:
         raise NotFoundError(f"the upload {missing[0][:32]} is gone: upload the file again")
@@ -39,7 +39,7 @@ def uploads_taken(*, tenant: Tenant, upload_ids: list[str]) -> list[Upload]:
 
 @contextmanager
 def upload_open(upload: Upload) -> Iterator[ByteStream]:
-    """The whole file as one stream, of which one part is open at a time."""
+    """Open the whole file as one stream; only one part is open at a time."""
     keys = list(upload.parts.values_list("key", flat=True))
     parts = _Parts(keys)
     try:
@@ -49,17 +49,17 @@ def upload_open(upload: Upload) -> Iterator[ByteStream]:
 
 
 class _Parts:
-    """Parts of the artifact store, one behind the other."""
+    """A stream over consecutive parts in the artifact store."""
 
     def __init__(self, keys: list[str]) -> None:
         self._store, self._pieces = artifact_store(), self._read(keys)
-        self._rest = b""
+        self._buffer = b""
 
     def read(self, size: int = -1, /) -> bytes:
-        if not self._rest:
-            self._rest = next(self._pieces, b"")
-        cut = len(self._rest) if size < 0 else size
-        data, self._rest = self._rest[:cut], self._rest[cut:]
+        if not self._buffer:
+            self._buffer = next(self._pieces, b"")
+        cut = len(self._buffer) if size < 0 else size
+        data, self._buffer = self._buffer[:cut], self._buffer[cut:]
         return data
 
     def close(self) -> None:

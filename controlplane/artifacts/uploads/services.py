@@ -1,4 +1,4 @@
-"""Changes of uploads. What is in a part has arrived for good: an interrupted upload goes on behind it."""
+"""Creates, claims and removes uploads. Stored parts are final: an interrupted upload resumes after them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
 
 LIFETIME: Final = timedelta(hours=24)
-"""From an upload's last byte on."""
+"""Lifetime of an upload, from its last byte on."""
 REGISTERED_LIFETIME: Final = timedelta(days=3)
 """Longer than a version waits for its validation."""
 MAX_OPEN: Final = 16
@@ -27,14 +27,14 @@ MAX_OPEN_BYTES: Final = 16 << 30
 
 @transaction.atomic
 def upload_create(*, tenant: Tenant, name: str, size: int, created_by: User | None = None) -> Upload:
-    """Begins an upload of a file of `size` bytes.
+    """Create an upload of a file of `size` bytes.
 
     Raises:
         InvalidInputError: no file of this name or size can be registered.
-        ConflictError: the tenant has too much on its way.
+        ConflictError: the tenant has too many uploads in progress.
     """
     _check(name, size)
-    # The row's lock makes two beginnings count each other.
+    # The row's lock makes concurrent uploads count each other.
     Tenant.objects.select_for_update().get(pk=tenant.pk)
     now = timezone.now()
     opened = Upload.objects.filter(tenant=tenant, registered_at=None, expires_at__gt=now)
@@ -52,11 +52,11 @@ def upload_create(*, tenant: Tenant, name: str, size: int, created_by: User | No
 
 @transaction.atomic
 def uploads_take(*, tenant: Tenant, upload_ids: Sequence[str]) -> None:
-    """Marks whole uploads as those of one version, in the transaction that registers it.
+    """Claim finished uploads for a version, in the transaction that registers it.
 
     Raises:
-        InvalidInputError: one is not there, or not whole.
-        ConflictError: another registration has taken one.
+        InvalidInputError: an upload is missing or incomplete.
+        ConflictError: another registration has claimed one.
     """
     now = timezone.now()
     for upload_id in upload_ids:
@@ -72,13 +72,13 @@ def uploads_take(*, tenant: Tenant, upload_ids: Sequence[str]) -> None:
 
 
 def upload_discard(*, upload: Upload) -> None:
-    """Removes an upload and its parts. The row goes last, so nothing is lost track of."""
+    """Remove an upload's parts and then its row, so that no part is left without a row."""
     artifact_store().remove(upload.folder)
     upload.delete()
 
 
 def uploads_expire() -> int:
-    """Removes uploads whose time is over and to which nobody writes. Returns how many."""
+    """Remove expired uploads without an active writer; return how many."""
     now = timezone.now()
     expired = Upload.objects.filter(expires_at__lt=now)
     idle = expired.filter(Q(writer="") | Q(writer_seen_at__lt=now - timedelta(minutes=5)))

@@ -1,1 +1,1 @@
-"""Credit notes: what is taken back of finalized invoices."""
+"""Credit notes on finalized invoices."""

@@ -54,12 +54,12 @@ class CreditNoteApi(ObjectApi[CreditNote]):
 
     @conditional()
     def get(self, request: Request, credit_note: int) -> Response:
-        """net + tax = pre-payment + post-payment, to the nano-unit."""
+        """A credit note of the tenant: net + tax = pre-payment + post-payment, to the nano-unit."""
         return Response(CreditNoteSerializer(self.get_object()).data)
 
 
 class CreditNoteLinesApi(generics.ListAPIView[CreditNoteLine]):
-    """What is taken back of which line of the invoice, or (null) of the invoice as a whole."""
+    """The credit note's lines; `invoice_position` is null for an amount on the invoice as a whole."""
 
     permission_classes = (_MAY,)
     serializer_class = CreditNoteLineSerializer
@@ -106,7 +106,7 @@ class FleetCreditNoteApi(ObjectApi[CreditNote]):
 
     @conditional()
     def get(self, request: Request, credit_note: int) -> Response:
-        """Anybody's credit note."""
+        """A credit note of any tenant."""
         return Response(CreditNoteSerializer(self.get_object()).data)
 
 
@@ -117,7 +117,7 @@ class CreditNoteVoidApi(generics.GenericAPIView[CreditNote]):
     @idempotent()
     @extend_schema(request=VoidInput, responses={201: CreditNoteSerializer})
     def post(self, request: Request, credit_note: int) -> Response:
-        """Takes a credit note back, whole, by another one, which is answered; both keep their numbers."""
+        """Voids a credit note in full by issuing another one, which is returned; both keep their numbers."""
         data = VoidInput(data=request.data)
         data.is_valid(raise_exception=True)
         made = credit_note_void(
@@ -135,7 +135,7 @@ class FleetCreditNoteFileApi(generics.GenericAPIView[CreditNote]):
 
     @FILE
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
-        """Anybody's credit note as a file."""
+        """A credit note of any tenant as a file."""
         found = credit_note_get(credit_note_id=credit_note)
         return credit_note_download(request._request, found, form_asked(request))
 
@@ -147,7 +147,7 @@ class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
     @idempotent()
     @extend_schema(request=CreditNoteInput, responses={201: CreditNoteSerializer})
     def post(self, request: Request, invoice: int) -> Response:
-        """Takes back part of a finalized invoice, or all that is left of it, with its tax; final at once."""
+        """Credits part of a finalized invoice, or all that remains of it, with its tax; final at once."""
         data = CreditNoteInput(data=request.data)
         data.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(data.validated_data)

@@ -28,7 +28,7 @@ COLUMNS: Final = (
 
 
 def credit_note_download(request: HttpRequest, note: CreditNote, form: Form) -> StreamingHttpResponse:
-    """The file in one of the forms. Raises UnavailableError: the PDF is not made yet; a retry helps."""
+    """Stream the credit note in a file format. Raises UnavailableError while the PDF is being made; retry."""
     name = f"{note.title.lower()}.{form}"
     return streamed(request, _pieces(note, form), content_type=CONTENT_TYPES[form], file_name=name)
 
@@ -49,20 +49,20 @@ def _pieces(note: CreditNote, form: Form) -> Iterator[bytes]:
 
 
 def credit_note_csv(note: CreditNote) -> Iterator[bytes]:
-    """A line of text a line; what is of the invoice as a whole names none of its lines."""
+    """Yield the CSV, one row per line; a line on the invoice as a whole has no invoice position."""
     yield csv_line(COLUMNS)
     for row in rows(note):
         yield csv_line(csv_value(row[name]) for name in COLUMNS)
 
 
 def credit_note_json(note: CreditNote) -> bytes:
-    """Its sums and its lines, amounts both as integers and as decimal text."""
+    """Return the totals and lines as JSON, with amounts both as integers and as decimal text."""
     return json.dumps({**header(note), "lines": list(rows(note))}, indent=1).encode()
 
 
 def credit_note_parquet(note: CreditNote) -> bytes:
-    """The lines as columns, 64-bit integers for nano-units; the sums in the schema's metadata."""
-    # 100 MB of a process that never writes one.
+    """Return the lines as columns, with 64-bit nano-units; the totals are in the schema's metadata."""
+    # Import here: pyarrow costs 100 MB in a process that never writes Parquet.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +77,7 @@ def credit_note_parquet(note: CreditNote) -> bytes:
 
 
 def header(note: CreditNote) -> dict[str, Any]:
-    """What a credit note says above its lines."""
+    """Return the fields above the lines: numbers, totals, tax, seller and buyer."""
     invoice = note.invoice
     amounts = ("net", "tax", "total", "pre_payment", "post_payment")
     return {
@@ -105,15 +105,15 @@ def header(note: CreditNote) -> dict[str, Any]:
 
 
 def rows(note: CreditNote) -> Iterator[dict[str, Any]]:
-    """The lines, by column; who sells and who is billed stand in each."""
+    """Yield the lines as dicts by column; each repeats the seller and the buyer."""
     parties = flat_parties(note)
     for line in note_line_list(credit_note=note).iterator(chunk_size=2000):
-        of = line.invoice_line
+        invoice_line = line.invoice_line
         yield {
             "position": line.position,
-            "invoice_position": of.position if of else None,
-            "month": f"{(of or note.invoice).month:%Y-%m}",
-            **{name: getattr(of, name) if of else "" for name in _LINE_TEXTS},
+            "invoice_position": invoice_line.position if invoice_line else None,
+            "month": f"{(invoice_line or note.invoice).month:%Y-%m}",
+            **{name: getattr(invoice_line, name) if invoice_line else "" for name in _LINE_TEXTS},
             "amount_nano": line.amount_nano,
             "amount": decimal_text(line.amount_nano),
             "currency": note.currency,

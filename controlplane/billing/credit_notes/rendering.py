@@ -1,4 +1,4 @@
-"""A credit note's PDF, made as an invoice's is."""
+"""Renders credit notes as PDF, as invoices are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RENDER_TASK: Final = "billing.render_credit_note"
 
 
 def credit_note_render(*, credit_note_id: int) -> bool:
-    """Makes the PDF and keeps it; False when that is not due now."""
+    """Renders and stores the PDF; returns False when it is not due now."""
     row = pdf_claim(CreditNotePdf, credit_note_id)
     if row is None:
         return False
@@ -32,7 +32,7 @@ def credit_note_render(*, credit_note_id: int) -> bool:
 
 
 def credit_notes_render_due() -> int:
-    """Makes the PDFs that are due; how many. One that cannot be made holds up no other."""
+    """Renders the PDFs that are due; returns how many. A failing one does not stop the others."""
     count = 0
     for note_id in pdfs_due(CreditNotePdf):
         try:
@@ -43,17 +43,17 @@ def credit_notes_render_due() -> int:
 
 
 def pdf_ready(*, credit_note: CreditNote) -> CreditNotePdf | None:
-    """The document; None while it is made. One that got lost is made anew, once."""
+    """Return the stored PDF, or None while it is being made. A lost file is rendered again."""
 
-    def lost() -> None:
+    def rerender() -> None:
         logger.error("the PDF of %s is lost from the artifact store: it is made anew", credit_note)
         enqueue(RENDER_TASK, credit_note_id=credit_note.pk)
 
-    return pdf_found(CreditNotePdf.objects.get(credit_note=credit_note), lost=lost)
+    return pdf_found(CreditNotePdf.objects.get(credit_note=credit_note), lost=rerender)
 
 
 def html(note: CreditNote) -> str:
-    """The document that is rendered."""
+    """Return the HTML that is rendered."""
     lines = note_line_list(credit_note=note)
     tenant = Tenant.objects.filter(pk=note.tenant).first()
     context: dict[str, Any] = {

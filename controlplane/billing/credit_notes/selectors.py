@@ -1,4 +1,4 @@
-"""Reads of credit notes, and of what invoices have left to take back."""
+"""Reads credit notes, and the amounts of invoices that can still be credited."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from controlplane.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What credit notes may still take back of an invoice, in nano-units."""
+    """Amounts of an invoice that can still be credited, in nano-units."""
 
     net: int
     tax: int
 
 
 def credit_note_list(*, tenant: str | None) -> QuerySet[CreditNote]:
-    """A tenant's credit notes, or (None) everybody's, newest first."""
+    """The tenant's credit notes, or (None) all tenants', newest first."""
     notes = CreditNote.objects.select_related("invoice", "voids").prefetch_related("voidings").order_by("-id")
     return notes if tenant is None else notes.filter(tenant=tenant)
 
 
 def credit_note_get(*, credit_note_id: int, tenant: str | None = None) -> CreditNote:
-    """One of a tenant's, or (None) of anybody's. Raises NotFoundError."""
+    """Return a credit note of the tenant, or (None) of any tenant. Raises NotFoundError."""
     note = credit_note_list(tenant=tenant).filter(pk=credit_note_id).first()
     if note is None:
         raise NotFoundError(f"there is no credit note {credit_note_id}")
@@ -36,36 +36,39 @@ def credit_note_get(*, credit_note_id: int, tenant: str | None = None) -> Credit
 
 
 def note_line_list(*, credit_note: CreditNote) -> QuerySet[CreditNoteLine]:
-    """Its lines in their order, with those of the invoice."""
+    """The credit note's lines in order, each with its invoice line."""
     lines = CreditNoteLine.objects.filter(credit_note=credit_note)
     return lines.select_related("invoice_line").order_by("position")
 
 
 def in_force(*, invoice: Invoice) -> QuerySet[CreditNote]:
-    """Those of an invoice that are not voided, and void none."""
+    """The invoice's credit notes that are not voided and do not void another."""
     return CreditNote.objects.filter(invoice=invoice, voids=None, voidings=None)
 
 
 def left_of(*, invoice: Invoice) -> Left:
-    """What is left of a finalized invoice."""
+    """Return the net and tax of a finalized invoice that its credit notes have left."""
     sums = in_force(invoice=invoice).aggregate(net=Sum("net_nano"), tax=Sum("tax_nano"))
     return Left(invoice.net_nano - (sums["net"] or 0), invoice.tax_nano - (sums["tax"] or 0))
 
 
 def line_left(*, lines: Iterable[InvoiceLine]) -> dict[int, int]:
-    """What is left of lines, by id, in nano-units; 0 of one without a price, below 0 of a correction."""
+    """Map invoice line ids to the nano-units, without tax, that can still be credited.
+
+    An unpriced line has 0, a correcting line a negative amount.
+    """
     amounts = {line.pk: line.amount_nano or 0 for line in lines}
-    taken = CreditNoteLine.objects.filter(
+    credited = CreditNoteLine.objects.filter(
         invoice_line__in=list(amounts), credit_note__voids=None, credit_note__voidings=None
     )
-    taken = taken.order_by()
-    for row in taken.values("invoice_line").annotate(total=Sum("amount_nano")):
+    credited = credited.order_by()
+    for row in credited.values("invoice_line").annotate(total=Sum("amount_nano")):
         amounts[row["invoice_line"]] -= row["total"]
     return amounts
 
 
 def credit_note_told(note: CreditNote, invoice: Invoice) -> dict[str, Any]:
-    """What webhooks are told of a credit note."""
+    """Return the webhook payload of a credit note."""
     return {
         "credit_note": note.pk,
         "title": note.title,

@@ -1,4 +1,4 @@
-"""How credit notes stand in the REST API. Amounts are integers of nano-units (1e-9) of the currency."""
+"""REST representation of credit notes. Amounts are integers of nano-units (1e-9) of the currency."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.billing.parties.serializers import PartiesSerializer
 from controlplane.platform.http.strict import StrictSerializer
 
 MOST_LINES: Final = 1000
-"""Of one credit note, unless it is of the invoice as a whole."""
+"""Most lines of one credit note, unless it is issued on the invoice as a whole."""
 _NANO: dict[str, Any] = {"min_value": 1, "max_value": (1 << 62) - 1}
 
 

@@ -1,4 +1,4 @@
-"""Issues credit notes, and voids them by others. They are booked when they are made, and never change."""
+"""Issues credit notes, and voids them by others. They are booked when issued, and never change."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from controlplane.tenants.limits.services import PUBLISH_BUDGETS
 from controlplane.webhooks.outbox import event_emit
 
 MEMO: Final = 500
-"""Longest note of a credit note."""
-_VOIDED: Final = (
+"""Longest memo of a credit note, in characters."""
+_COPIED_FIELDS: Final = (
     "tenant", "invoice", "reason", "currency", "net_nano", "tax_nano", "pre_payment_nano",
     "post_payment_nano", "post_payment_as",
 )  # fmt: skip
-"""What a note that voids another has of it."""
-_GIVEN_BACK = {
+"""Fields that a voiding credit note copies from the voided one."""
+_POST_PAYMENT_ACCOUNTS = {
     CreditNote.PostPayment.BALANCE: Account.PREPAID,
     CreditNote.PostPayment.CREDIT: Account.CREDIT,
     CreditNote.PostPayment.REFUND: Account.CASH,
@@ -60,48 +60,53 @@ def credit_note_issue(
     lines: Mapping[int, int | None] | None = None,
     post_payment_as: str = CreditNote.PostPayment.BALANCE,
 ) -> CreditNote:
-    """Takes back part of a finalized invoice with its tax: first off what is not paid, the rest as told.
+    """Credits part of a finalized invoice with its tax, and books it.
+
+    The open amount of the invoice is reduced first; the rest goes where `post_payment_as` says. The tenant's
+    ledger head is locked until the transaction ends.
 
     Args:
-        amount_nano: without tax, of the invoice as a whole; None with no `lines` for all that is left of it.
-        lines: by position, without tax; None for all that is left of the line. No position at all is refused.
+        amount_nano: amount on the invoice as a whole, without tax; None without `lines`: all that remains.
+        lines: amounts by position, without tax; None: all that remains of the line. May not be empty.
+        post_payment_as: the account of the part that was paid already: prepaid balance, credit or refund.
 
     Raises:
-        InvalidInputError: the amount, the reason or a position is none, or both kinds of amount are given.
-        ConflictError: the invoice is a draft, it or a line has less left, the rest cannot be given so, or no
-            seller or buyer is stated.
+        InvalidInputError: an amount, the reason or a position is invalid, or lines and an amount are given.
+        ConflictError: the invoice is a draft, or it or a line has less left to credit; or the paid part
+            cannot
+            be returned this way; or no seller or buyer is stated.
     """
     head = head_lock(tenant=invoice.tenant)
     invoice = Invoice.objects.get(pk=invoice.pk)
     if not invoice.is_final:
         raise ConflictError(f"{invoice} is a draft, which follows the books: finalize it first")
     _check(reason, post_payment_as, amount_nano, lines)
-    left = left_of(invoice=invoice)
-    parts = _parts(invoice, left, amount_nano, lines)
-    note = _note(head, invoice, left, sum(part for _, part in parts))
+    remaining = left_of(invoice=invoice)
+    parts = _parts(invoice, remaining, amount_nano, lines)
+    note = _note(head, invoice, remaining, sum(part for _, part in parts))
     note.reason, note.memo, note.post_payment_as = (
         reason,
         checked_text(memo, field="memo", most=MEMO),
         post_payment_as,
     )
     _check_post_payment(note, invoice)
-    _keep(note, parts, head)
+    _save(note, parts, head)
     entries_write(head=head, drafts=list(_drafts(note, invoice)), currency=note.currency)
-    _tell(note, "issue")
+    _announce(note, "issue")
     return note
 
 
 @transaction.atomic
 def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
-    """Takes a credit note back, whole, by another one with the next number: what it booked is reversed entry
-    by entry, and what it took back can be taken back anew.
+    """Voids a credit note in full by issuing another one with the next number.
 
-    A refund counts as never paid, or as come back.
+    Each of its journal entries is reversed, and its amounts can be credited again. A voided refund counts as
+    never paid, or as returned. The tenant's ledger head is locked until the transaction ends.
 
     Raises:
-        InvalidInputError: no reason is given, or a longer one than a document has room for.
-        ConflictError: it voids another one, is voided already, what it gave is used by now, or no seller or
-            buyer is stated.
+        InvalidInputError: the memo is blank or too long.
+        ConflictError: the note voids another one, is voided already, the prepaid balance or credit that it
+            gave is partly used, or no seller or buyer is stated.
     """
     if not memo.strip():
         raise InvalidInputError("say why, as memo", field="memo")
@@ -116,11 +121,11 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
     )
     _check_unused(note, entries)
     void = CreditNote(
-        **{name: getattr(note, name) for name in _VOIDED}, number=head.credit_notes + 1, voids=note,
+        **{name: getattr(note, name) for name in _COPIED_FIELDS}, number=head.credit_notes + 1, voids=note,
         memo=checked_text(memo, field="memo", most=MEMO), issued_at=timezone.now(),
     )  # fmt: skip
     lines = note.lines.select_related("invoice_line").order_by("position")
-    _keep(void, [(line.invoice_line, line.amount_nano) for line in lines], head)
+    _save(void, [(line.invoice_line, line.amount_nano) for line in lines], head)
     drafts = [
         Draft(
             void.issued_at.date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
@@ -130,12 +135,12 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
         for entry in entries
     ]  # fmt: skip
     entries_write(head=head, drafts=drafts, currency=void.currency)
-    _tell(void, "void")
+    _announce(void, "void")
     return void
 
 
-def _keep(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: LedgerHead) -> None:
-    """Saves a note with its lines, and that its PDF is due."""
+def _save(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: LedgerHead) -> None:
+    """Saves a credit note with its lines, and schedules its PDF."""
     parties_named(note, day=note.issued_at.date())
     parties_check(note)
     note.save()
@@ -152,7 +157,7 @@ def _keep(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: L
     enqueue(RENDER_TASK, credit_note_id=note.pk)
 
 
-def _tell(note: CreditNote, verb: str) -> None:
+def _announce(note: CreditNote, verb: str) -> None:
     enqueue(PUBLISH_BUDGETS, tenant=note.tenant)
     kind = "credit_note.voided" if note.voids_id else "credit_note.issued"
     event_emit(tenant=note.tenant, type=kind, data=credit_note_told(note, note.invoice))
@@ -160,15 +165,15 @@ def _tell(note: CreditNote, verb: str) -> None:
 
 
 def _check_unused(note: CreditNote, entries: list[JournalEntry]) -> None:
-    """What it added to what is prepaid, or granted, is there to be taken back."""
+    """Raise ConflictError unless the prepaid balance or credit that the note gave is unused."""
     left = note.post_payment_nano
     if not left:
-        return  # and what is prepaid may be below 0 for other reasons
+        return  # a prepaid balance below 0 has other reasons then
     if note.post_payment_as == CreditNote.PostPayment.BALANCE:
         left = -balances(tenant=note.tenant).get(Account.PREPAID, 0)
     elif note.post_payment_as == CreditNote.PostPayment.CREDIT:
         grants = {entry.grant_id for entry in entries} - {None}
-        left = sum(rest for grant, rest in grants_left(tenant=note.tenant) if grant.pk in grants)
+        left = sum(amount for grant, amount in grants_left(tenant=note.tenant) if grant.pk in grants)
     if left < note.post_payment_nano:
         raise ConflictError(
             f"of {note.post_payment_nano} nano-units that {note.title} gave only {max(0, left)} are left:"
@@ -215,31 +220,31 @@ def _parts(
     return found
 
 
-def _lines(invoice: Invoice, wanted: Mapping[int, int | None]) -> Iterator[tuple[InvoiceLine, int]]:
-    rows = {row.position: row for row in invoice.lines.filter(position__in=wanted)}
-    rest = line_left(lines=rows.values())
-    for position, amount in sorted(wanted.items()):
+def _lines(invoice: Invoice, amounts: Mapping[int, int | None]) -> Iterator[tuple[InvoiceLine, int]]:
+    rows = {row.position: row for row in invoice.lines.filter(position__in=amounts)}
+    remaining = line_left(lines=rows.values())
+    for position, amount in sorted(amounts.items()):
         line = rows.get(position)
         if line is None:
             raise InvalidInputError(f"{invoice} has no line {position}", field="lines")
-        has = rest[line.pk]
-        if has <= 0 or (amount or 0) > has:
+        available = remaining[line.pk]
+        if available <= 0 or (amount or 0) > available:
             raise ConflictError(
-                f"line {position} of {invoice} has {max(0, has)} nano-units left to take back"
+                f"line {position} of {invoice} has {max(0, available)} nano-units left to take back"
             )
-        yield line, has if amount is None else amount
+        yield line, available if amount is None else amount
 
 
 def _note(head: LedgerHead, invoice: Invoice, left: Left, net: int) -> CreditNote:
     before = invoice.net_nano - left.net
-    through = tax_part(
+    cumulated_tax = tax_part(
         invoice.tax_nano, part_nano=before + net, of_nano=invoice.net_nano, currency=invoice.currency
     )
-    # Of the sum of all so far, so that the last one takes back the rest to the unit.
-    # Below 0 where a voided note leaves others' roundings behind.
-    tax = max(0, through - (invoice.tax_nano - left.tax))
+    # Round the tax on the cumulated net, so that the last credit note leaves no remainder.
+    # Negative when a voided note leaves the rounding of others behind.
+    tax = max(0, cumulated_tax - (invoice.tax_nano - left.tax))
     total = net + tax
-    # To the nano-unit: to round it down would give back money that nobody paid.
+    # Keep nano-units: rounding down would return money that nobody paid.
     pre_payment = min(total, invoice_open_nano(invoice=invoice))
     return CreditNote(
         tenant=invoice.tenant, number=head.credit_notes + 1, invoice=invoice, currency=invoice.currency,
@@ -249,34 +254,36 @@ def _note(head: LedgerHead, invoice: Invoice, left: Left, net: int) -> CreditNot
 
 
 def _check_post_payment(note: CreditNote, invoice: Invoice) -> None:
-    back = note.post_payment_nano
-    if note.post_payment_as == CreditNote.PostPayment.CREDIT and back and invoice.tax_nano:
+    returned = note.post_payment_nano
+    if note.post_payment_as == CreditNote.PostPayment.CREDIT and returned and invoice.tax_nano:
         raise ConflictError(
             "a credit pays usage before tax, and gives back more than was paid: choose balance or refund"
         )
-    if note.post_payment_as == CreditNote.PostPayment.REFUND and back != whole_minor(back, note.currency):
+    if note.post_payment_as == CreditNote.PostPayment.REFUND and returned != whole_minor(
+        returned, note.currency
+    ):
         raise ConflictError(
-            f"{back} nano-units are no whole minor units, so nobody can pay them back: choose balance, or"
+            f"{returned} nano-units are no whole minor units, so nobody can pay them back: choose balance, or"
             " another amount_nano"
         )
 
 
 def _drafts(note: CreditNote, invoice: Invoice) -> Iterator[Draft]:
-    """Net and tax, each off what is open first, then to where the rest goes."""
+    """Yield entries for net and tax: each reduces the open amount first, the rest is returned."""
     day, grant = note.issued_at.date(), None
-    back = _GIVEN_BACK[CreditNote.PostPayment(note.post_payment_as)]
-    if back == Account.CREDIT and note.post_payment_nano:
+    account = _POST_PAYMENT_ACCOUNTS[CreditNote.PostPayment(note.post_payment_as)]
+    if account == Account.CREDIT and note.post_payment_nano:
         grant = CreditGrant.objects.create(
             tenant=note.tenant,
             amount_nano=note.post_payment_nano,
             starts=day,
             note=f"credit note {note.title}",
         )
-    off = note.pre_payment_nano
+    open_nano = note.pre_payment_nano
     for debit, amount in ((Account.ALLOWANCE, note.net_nano), (Account.TAX, note.tax_nano)):
-        part = min(off, amount)
-        off -= part
-        for credit, moved in ((Account.RECEIVABLE, part), (back, amount - part)):
+        part = min(open_nano, amount)
+        open_nano -= part
+        for credit, moved in ((Account.RECEIVABLE, part), (account, amount - part)):
             if moved:
                 yield Draft(
                     day, EntryKind.CREDIT_NOTE, debit, credit, moved, invoice=invoice, credit_note=note,

@@ -1,1 +1,1 @@
-"""Invoices: from a draft that follows the books to a file."""
+"""Invoices: drafts that follow the ledger, finalized invoices, and their files."""

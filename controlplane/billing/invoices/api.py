@@ -1,4 +1,4 @@
-"""REST of invoices: a tenant reads its own, staff drafts and finalizes."""
+"""REST of invoices: a tenant reads its own, staff drafts and finalizes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ FILE: Final = extend_schema(
 
 
 class ByForm(DefaultContentNegotiation):
-    """What comes is told by `form`, whatever the request accepts: the answer is no renderer's."""
+    """Ignore the Accept header: the `form` query parameter selects the file format.
+
+    No renderer takes part in a file response.
+    """
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
@@ -72,12 +75,12 @@ class InvoiceApi(ObjectApi[Invoice]):
 
     @conditional()
     def get(self, request: Request, invoice: int) -> Response:
-        """lines + carried in + tax = credits + prepaid + due + carried out, to the nano-unit."""
+        """lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit."""
         return Response(InvoiceSerializer(self.get_object()).data)
 
 
 class InvoiceLinesApi(generics.ListAPIView[InvoiceLine]):
-    """An invoice's lines in their order. What has no price has neither price nor amount."""
+    """The invoice's lines in order. Unpriced lines have neither a price nor an amount."""
 
     permission_classes = (_MAY,)
     serializer_class = InvoiceLineSerializer
@@ -122,7 +125,7 @@ class FleetInvoiceFileApi(generics.GenericAPIView[Invoice]):
 
     @FILE
     def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
-        """Anybody's invoice as a file; a draft has no PDF."""
+        """An invoice of any tenant as a file; a draft has no PDF."""
         return _file(request, invoice_get(invoice_id=invoice))
 
 
@@ -133,7 +136,7 @@ class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
     @idempotent()
     @extend_schema(request=InvoiceInput, responses={201: InvoiceSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Drafts a month's invoice, or brings its draft to what the books say now."""
+        """Drafts a month's invoice, or updates its draft to the current ledger."""
         data = InvoiceInput(data=request.data)
         data.is_valid(raise_exception=True)
         made = invoice_draft(tenant=tenant_get(slug=slug).pk, **data.validated_data)
@@ -147,8 +150,10 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
     @idempotent()
     @extend_schema(request=FinalizeInput, responses={200: InvoiceSerializer})
     def post(self, request: Request, invoice: int) -> Response:
-        """Numbers a draft and closes its month for good: nothing of it changes any more. 409 without a seller
-        and the tenant's billing details."""
+        """Numbers a draft and closes its month for good: the invoice never changes again.
+
+        Answers 409 without a seller or the tenant's billing details.
+        """
         data = FinalizeInput(data=request.data)
         data.is_valid(raise_exception=True)
         found = invoice_get(invoice_id=invoice)
@@ -156,10 +161,10 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
 
 
 def form_asked(request: Request) -> Form:
-    """The form that a file is asked for in. Raises InvalidInputError."""
-    asked = request.query_params.get("form") or "csv"
+    """Return the file format that the request asks for; CSV by default. Raises InvalidInputError."""
+    name = request.query_params.get("form") or "csv"
     for form in CONTENT_TYPES:
-        if form == asked:
+        if form == name:
             return form
     raise InvalidInputError(f"form must be one of {', '.join(CONTENT_TYPES)}", field="form")
 

@@ -1,4 +1,4 @@
-"""An invoice's file as an answer."""
+"""An invoice's file as an HTTP response."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from controlplane.platform.http.streaming import streamed
 
 
 def invoice_download(request: HttpRequest, invoice: Invoice, form: Form) -> StreamingHttpResponse:
-    """The file in one of the forms.
+    """Stream the invoice in a file format.
 
     Raises:
-        ConflictError: the PDF of a draft is asked for.
+        ConflictError: the PDF of a draft is requested.
         UnavailableError: the PDF is not made yet; a retry helps.
     """
     pieces = _pieces(invoice, form)

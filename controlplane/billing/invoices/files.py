@@ -31,26 +31,26 @@ COLUMNS: Final = (
 
 
 def file_name(invoice: Invoice, form: Form) -> str:
-    """`acme-000012.pdf`, or `acme-2026-11-draft.csv`."""
+    """Return a name such as `acme-000012.pdf`, or `acme-2026-11-draft.csv`."""
     name = invoice.title.lower() if invoice.is_final else f"{invoice.tenant}-{invoice.month:%Y-%m}-draft"
     return f"{name}.{form}"
 
 
 def invoice_csv(invoice: Invoice) -> Iterator[bytes]:
-    """A line of text a line of the invoice; what has no price says so in a column, and has no amount."""
+    """Yield the CSV, one row per line; an unpriced line is marked in a column and has no amount."""
     yield csv_line(COLUMNS)
     for row in rows(invoice):
         yield csv_line(csv_value(row[name]) for name in COLUMNS)
 
 
 def invoice_json(invoice: Invoice) -> bytes:
-    """The invoice's sums and its lines, amounts both as integers and as decimal text."""
+    """Return the totals and lines as JSON, with amounts both as integers and as decimal text."""
     return json.dumps({**header(invoice), "lines": list(rows(invoice))}, indent=1).encode()
 
 
 def invoice_parquet(invoice: Invoice) -> bytes:
-    """The lines as columns, 64-bit integers for nano-units; the invoice's sums in the schema's metadata."""
-    # 100 MB of a process that never writes one.
+    """Return the lines as columns, with 64-bit nano-units; the totals are in the schema's metadata."""
+    # Import here: pyarrow costs 100 MB in a process that never writes Parquet.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -69,7 +69,7 @@ def invoice_parquet(invoice: Invoice) -> bytes:
 
 
 def header(invoice: Invoice) -> dict[str, Any]:
-    """What an invoice says above its lines."""
+    """Return the fields above the lines: number, month, totals, tax, seller and buyer."""
     sums = ("lines", "carried_in", "credits", "net", "tax", "prepaid", "shortfall", "due", "carried_out")
     return {
         "invoice": invoice.title,
@@ -93,7 +93,7 @@ def header(invoice: Invoice) -> dict[str, Any]:
 
 
 def rows(invoice: Invoice) -> Iterator[dict[str, Any]]:
-    """The lines, by column; who sells and who is billed stand in each."""
+    """Yield the lines as dicts by column; each repeats the seller and the buyer."""
     parties = flat_parties(invoice)
     for line in line_list(invoice=invoice).iterator(chunk_size=2000):
         amount = line.amount_nano
@@ -110,19 +110,19 @@ def rows(invoice: Invoice) -> Iterator[dict[str, Any]]:
 
 
 def item_title(item: str) -> str:
-    """What people call it."""
+    """Return an item's display name."""
     return items.TITLES.get(item, item)
 
 
 def csv_line(values: Any) -> bytes:
-    """One line of a CSV file."""
+    """Encode one row of a CSV file."""
     text = io.StringIO()
     csv.writer(text).writerow(values)
     return text.getvalue().encode()
 
 
 def csv_value(value: Any) -> Any:
-    """As it stands there: nothing that a spreadsheet would take for a formula."""
+    """Format a value for CSV; text that a spreadsheet would take for a formula is escaped."""
     match value:
         case None:
             return ""

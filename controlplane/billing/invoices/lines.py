@@ -1,4 +1,4 @@
-"""An invoice's lines: the month's postings by key, adapter, item and price."""
+"""Invoice lines: the month's usage postings by key, adapter, item and price."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from controlplane.tenants.selectors import api_key_names
 
 
 def lines_make(*, invoice: Invoice, prices: PriceList) -> list[InvoiceLine]:
-    """The lines that the books give now, unsaved: the month's own first, then adjustments of earlier ones.
+    """Build the invoice's lines from the ledger, unsaved: its month's own first, then adjustments.
 
-    What has no price comes with neither price nor amount; by the `prices` that the month was booked with, or
-    else it might be on neither list, or on both.
+    Unpriced usage makes lines with neither price nor amount. `prices` must be those that the month was booked
+    with. With others, usage could be on neither kind of line, or on both.
     """
     lines = [*_priced(invoice), *_unpriced(invoice, prices)]
     lines.sort(
@@ -36,7 +36,7 @@ def lines_make(*, invoice: Invoice, prices: PriceList) -> list[InvoiceLine]:
 
 
 def key_names_keep(lines: Sequence[InvoiceLine], *, tenant: str) -> None:
-    """Copies into unsaved lines what their keys are called now: so a finalized invoice names them."""
+    """Copy the keys' current names into unsaved lines, so that a finalized invoice keeps them."""
     names = api_key_names(tenant=tenant, public_ids=[line.key_id for line in lines])
     for line in lines:
         line.key_name = names.get(line.key_id, "")
@@ -44,10 +44,12 @@ def key_names_keep(lines: Sequence[InvoiceLine], *, tenant: str) -> None:
 
 def _priced(invoice: Invoice) -> Iterator[InvoiceLine]:
     rows = UsagePosting.objects.filter(tenant=invoice.tenant, month=invoice.month).order_by()
-    groups = rows.annotate(of=TruncMonth("day")).values("of", *UsagePosting.KEY, "unit_nano", "per")
+    groups = rows.annotate(usage_month=TruncMonth("day")).values(
+        "usage_month", *UsagePosting.KEY, "unit_nano", "per"
+    )
     for row in groups.annotate(total=Sum("amount_nano"), count=Sum("quantity")):
-        month, amount, quantity = row.pop("of"), row.pop("total"), row.pop("count")
-        # What was booked and reversed within the same invoice concerns nobody.
+        month, amount, quantity = row.pop("usage_month"), row.pop("total"), row.pop("count")
+        # Skip usage that was booked and reversed within the same invoice.
         if amount or quantity:
             yield InvoiceLine(invoice=invoice, month=month, amount_nano=amount, quantity=quantity, **row)
 

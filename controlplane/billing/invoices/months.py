@@ -1,4 +1,4 @@
-"""A tenant's months: which are open, and where they end. Months are UTC's, and are closed in their order."""
+"""Open months of a tenant. Months are UTC and are closed in order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from controlplane.billing.quantities import quantity_marks
 
 
 def months_open(*, tenant: str, before: dt.date) -> list[dt.date]:
-    """Months before that one that are not closed and have something to say on an invoice, in order.
+    """Return the open months before `before` that would have invoice lines, in order.
 
-    That is what is in the books, and usage that has no price yet.
+    These have usage in the ledger, or usage without a price.
     """
     head = LedgerHead.objects.filter(tenant=tenant).first()
     closed = head.closed_through if head is not None else None
@@ -28,5 +28,5 @@ def months_open(*, tenant: str, before: dt.date) -> list[dt.date]:
         return sorted(booked)
     prices = PriceList.load()
     invoices = {month: Invoice(tenant=tenant, month=month) for month in used}
-    saying = {month for month, made in invoices.items() if lines_make(invoice=made, prices=prices)}
-    return sorted(booked | saying)
+    unpriced = {month for month, made in invoices.items() if lines_make(invoice=made, prices=prices)}
+    return sorted(booked | unpriced)

@@ -1,4 +1,4 @@
-"""A finalized invoice's PDF: rendered by a task, kept in the artifact store, made anew if it gets lost."""
+"""Renders finalized invoices as PDF, stored in the artifact store and rendered again if lost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from controlplane.tenants.models import Tenant
 logger = logging.getLogger(__name__)
 
 MOST_LINES: Final = 1000
-"""Lines that a PDF shows, in about a minute; the other forms have them all."""
+"""Most lines in a PDF, rendered in about a minute; the other formats have all lines."""
 RENDER_TASK: Final = "billing.render_invoice"
 
 
 def invoice_render(*, invoice_id: int) -> bool:
-    """Makes the PDF of a finalized invoice and keeps it; False when that is not due now.
+    """Renders and stores the PDF of a finalized invoice; returns False when it is not due now.
 
-    Who makes it claims it first. What goes wrong is tried again later, and longer and longer after that.
+    An attempt claims the PDF first. A failed one is retried after growing delays.
     """
     row = pdf_claim(InvoicePdf, invoice_id)
     if row is None:
@@ -38,7 +38,7 @@ def invoice_render(*, invoice_id: int) -> bool:
 
 
 def invoices_render_due() -> int:
-    """Makes the PDFs that are due; how many. One that cannot be made holds up no other."""
+    """Renders the PDFs that are due; returns how many. A failing one does not stop the others."""
     count = 0
     for invoice_id in pdfs_due(InvoicePdf):
         try:
@@ -49,17 +49,17 @@ def invoices_render_due() -> int:
 
 
 def pdf_ready(*, invoice: Invoice) -> InvoicePdf | None:
-    """The document of a finalized invoice; None while it is made. One that got lost is made anew, once."""
+    """Return the finalized invoice's PDF, or None while it is being made. A lost file is rendered again."""
 
-    def lost() -> None:
+    def rerender() -> None:
         logger.error("the PDF of %s is lost from the artifact store: it is made anew", invoice)
         enqueue(RENDER_TASK, invoice_id=invoice.pk)
 
-    return pdf_found(InvoicePdf.objects.get(invoice=invoice), lost=lost)
+    return pdf_found(InvoicePdf.objects.get(invoice=invoice), lost=rerender)
 
 
 def html(invoice: Invoice) -> str:
-    """The document that is rendered."""
+    """Return the HTML that is rendered."""
     lines = line_list(invoice=invoice)
     count = lines.count()
     shown = list(lines[:MOST_LINES])

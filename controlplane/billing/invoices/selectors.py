@@ -1,4 +1,4 @@
-"""Reads of invoices."""
+"""Reads invoices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from controlplane.tenants.selectors import api_key_names
 
 
 def invoice_list(*, tenant: str | None) -> QuerySet[Invoice]:
-    """A tenant's invoices, or (None) everybody's, newest first."""
+    """The tenant's invoices, or (None) all tenants', newest first."""
     invoices = Invoice.objects.order_by("-id")
     return invoices if tenant is None else invoices.filter(tenant=tenant)
 
 
 def invoice_get(*, invoice_id: int, tenant: str | None = None) -> Invoice:
-    """One of a tenant's invoices, or (None) of anybody's. Raises NotFoundError."""
+    """Return an invoice of the tenant, or (None) of any tenant. Raises NotFoundError."""
     invoice = invoice_list(tenant=tenant).filter(pk=invoice_id).first()
     if invoice is None:
         raise NotFoundError(f"there is no invoice {invoice_id}")
@@ -28,20 +28,20 @@ def invoice_get(*, invoice_id: int, tenant: str | None = None) -> Invoice:
 
 
 def line_list(*, invoice: Invoice) -> QuerySet[InvoiceLine]:
-    """The invoice's lines in their order."""
+    """The invoice's lines in order."""
     return InvoiceLine.objects.filter(invoice=invoice).select_related("invoice").order_by("position")
 
 
 def key_names(*, invoice: Invoice, lines: Iterable[InvoiceLine]) -> dict[str, str]:
-    """What the lines' keys are called, by public id: as it was kept, or as they are called now."""
-    kept = {line.key_id: line.key_name for line in lines}
-    missing = [key_id for key_id, name in kept.items() if name is None]
+    """Map the lines' key ids to names: the stored name, or for older invoices the current one."""
+    stored = {line.key_id: line.key_name for line in lines}
+    missing = [key_id for key_id, name in stored.items() if name is None]
     found = api_key_names(tenant=invoice.tenant, public_ids=missing) if missing else {}
-    return {key_id: found.get(key_id, "") if name is None else name for key_id, name in kept.items()}
+    return {key_id: found.get(key_id, "") if name is None else name for key_id, name in stored.items()}
 
 
 def invoice_told(invoice: Invoice) -> dict[str, Any]:
-    """What webhooks are told of an invoice."""
+    """Return the webhook payload of an invoice."""
     return {
         "invoice": invoice.pk,
         "title": invoice.title,

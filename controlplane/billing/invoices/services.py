@@ -1,4 +1,4 @@
-"""Drafts and finalizes invoices. Months are UTC's, and are closed one after another."""
+"""Drafts and finalizes invoices. Months are UTC and are closed one after another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from controlplane.billing.models import (
 from controlplane.billing.months import month_after, month_end, month_of
 from controlplane.billing.parties.selectors import parties_check, parties_named
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.taxes.amounts import asked
+from controlplane.billing.taxes.amounts import invoice_totals
 from controlplane.billing.taxes.services import treatment_copy
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
@@ -45,12 +45,14 @@ _Draws = list[tuple[CreditGrant, int]]
 
 @transaction.atomic
 def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
-    """Makes the month's draft, or brings it to what the books say now; posts the usage of the month
-    and of the one before first.
+    """Creates the month's draft invoice, or updates it to the current ledger.
+
+    Usage of that month and of the one before is posted first. The tenant's ledger head is locked until the
+    transaction ends.
 
     Raises:
-        InvalidInputError: `month` is no first day of a month, or a month to come.
-        ConflictError: the month is closed: its invoice is finalized, or there was nothing on it.
+        InvalidInputError: `month` is not the first day of a month, or lies in the future.
+        ConflictError: the month is closed: it was invoiced, or it was empty when a later month was invoiced.
     """
     if month.day != 1:
         raise InvalidInputError("month is the first day of a UTC month, as 2026-11-01", field="month")
@@ -67,8 +69,8 @@ def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
     if before is None:
         event_emit(tenant=tenant, type="invoice.drafted", data=invoice_told(invoice))
     audit_record(
-        tenant=tenant, action="invoice.draft", target=invoice, before=_lasting(before),
-        after=_lasting(snapshot(invoice)),
+        tenant=tenant, action="invoice.draft", target=invoice, before=_without_draft_time(before),
+        after=_without_draft_time(snapshot(invoice)),
     )  # fmt: skip
     return invoice
 
@@ -81,20 +83,21 @@ def invoice_finalize(
     due_nano: int | None = None,
     today: dt.date | None = None,
 ) -> Invoice:
-    """Numbers a draft, settles it by credits and what is prepaid, and closes its month for good.
+    """Numbers a draft, settles it with credits and the prepaid balance, and closes its month for good.
 
-    Usage of the month that comes later, and prices that change for it, stand on the next invoice.
+    Later usage of the month, and later price changes for it, appear on the next invoice. The tenant's ledger
+    head and the invoice are locked until the transaction ends.
 
     Args:
         due_nano: the amount due that a person confirmed, in nano-units; None skips the comparison.
 
     Raises:
-        ConflictError: it is finalized already, the month is not over or closed, one before it is open, some
-            of its usage has no price and that is not allowed, no seller or buyer is stated, or the amount
-            due differs from `due_nano`.
+        ConflictError: the invoice is finalized or deleted; its month is not over, or closed; an earlier month
+            is open; it has unpriced usage without `allow_unpriced`; no seller or buyer is stated; or the
+            amount due differs from `due_nano`.
     """
     head = head_lock(tenant=invoice.tenant)
-    # Within the lock: the finalizing of a later month may have removed it.
+    # Re-read under the lock: finalizing a later month may have deleted this draft.
     found = Invoice.objects.select_for_update().filter(pk=invoice.pk).first()
     if found is None:
         raise ConflictError(f"{invoice} had nothing on it, and went when a later month was closed")
@@ -132,14 +135,14 @@ def invoice_finalize(
 
 
 def _late_from(month: dt.date) -> dt.date:
-    """What came late for the month before is on this invoice, also when the night has not booked it yet."""
+    """First day to post usage from: late usage of the month before goes on this invoice."""
     return month_of(month - dt.timedelta(days=1)) if month > dt.date.min else month
 
 
 def invoices_draft_due(*, today: dt.date | None = None) -> int:
-    """Drafts the months that are over and not invoiced, or brings their drafts up to date; how many.
+    """Drafts invoices for the open months that are over, or updates their drafts; returns how many.
 
-    A tenant whose invoices cannot be drafted holds up no other.
+    A failing tenant does not stop the others.
     """
     drafted = 0
     for tenant in LedgerHead.objects.order_by("tenant").values_list("tenant", flat=True):
@@ -153,7 +156,7 @@ def invoices_draft_due(*, today: dt.date | None = None) -> int:
 def _draft_due(tenant: str, before: dt.date) -> int:
     drafts = Invoice.objects.filter(tenant=tenant, status=Invoice.Status.DRAFT, month__lt=before)
     months = {*months_open(tenant=tenant, before=before), *drafts.values_list("month", flat=True)}
-    # Who no longer uses anything gets no invoice of usage, and may owe all the same.
+    # A tenant without usage gets no usage invoice, but may still owe a prepaid shortfall.
     if not months and (month := _shortfall_month(tenant, before)):
         months.add(month)
     for month in sorted(months):
@@ -162,7 +165,7 @@ def _draft_due(tenant: str, before: dt.date) -> int:
 
 
 def _shortfall_month(tenant: str, before: dt.date) -> dt.date | None:
-    """The last month that is over, if it is open and what is prepaid is below 0 by a minor unit or more."""
+    """The last month that is over, if open and the prepaid balance is negative by a minor unit or more."""
     minor = minor_unit(PriceList.load().currency())
     if balances(tenant=tenant).get(Account.PREPAID, 0) < minor:
         return None
@@ -193,7 +196,7 @@ def _check_complete(invoice: Invoice, *, allow_unpriced: bool, due_nano: int | N
 
 
 def _drop_empty(invoice: Invoice) -> None:
-    """Removes drafts of earlier months, which say nothing: they are closed with this one."""
+    """Deletes empty drafts of earlier months, which are closed with this invoice's month."""
     drafts = Invoice.objects.filter(
         tenant=invoice.tenant, status=Invoice.Status.DRAFT, month__lt=invoice.month
     )
@@ -205,7 +208,7 @@ def _drop_empty(invoice: Invoice) -> None:
 
 
 def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
-    """Saves the invoice with its lines anew; what pays it."""
+    """Saves the invoice with rebuilt lines and totals; returns the credits that pay it."""
     lines = lines_make(invoice=invoice, prices=prices)
     key_names_keep(lines, tenant=invoice.tenant)
     invoice.lines_nano = sum(line.amount_nano or 0 for line in lines)
@@ -216,14 +219,18 @@ def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
     grants = grants_left(tenant=invoice.tenant)
     paid = list(draws(grants=grants, due_by_day=days))
     invoice.credits_nano = sum(amount for _, amount in paid)
-    found = asked(
+    totals = invoice_totals(
         invoice.lines_nano + invoice.carried_in_nano - invoice.credits_nano,
         prepaid_nano=-balances(tenant=invoice.tenant).get(Account.PREPAID, 0),
         rate_percent=treatment_copy(invoice=invoice),
         currency=invoice.currency,
     )
-    invoice.tax_nano, invoice.prepaid_nano, invoice.shortfall_nano = found.tax, found.prepaid, found.shortfall
-    invoice.due_nano, invoice.carried_out_nano = found.due, found.carried_out
+    invoice.tax_nano, invoice.prepaid_nano, invoice.shortfall_nano = (
+        totals.tax,
+        totals.prepaid,
+        totals.shortfall,
+    )
+    invoice.due_nano, invoice.carried_out_nano = totals.due, totals.carried_out
     parties_named(invoice, day=timezone.now().date())
     invoice.save()
     invoice.lines.all().delete()
@@ -263,6 +270,6 @@ def _settlement(invoice: Invoice, paid: _Draws) -> list[Draft]:
     return [made for made in drafts if made.amount_nano]
 
 
-def _lasting(values: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Without what each look changes: a draft that is brought to what it was is no change."""
+def _without_draft_time(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Leave out `drafted_at`, so that redrafting to the same content is no change."""
     return None if values is None else {name: value for name, value in values.items() if name != "drafted_at"}

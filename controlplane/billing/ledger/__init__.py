@@ -1,1 +1,1 @@
-"""The books: a journal that is only ever added to, and what writes to it."""
+"""The ledger: an append-only journal, and its writers."""

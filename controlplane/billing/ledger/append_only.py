@@ -1,7 +1,7 @@
-"""The triggers that hold the books and finalized invoices to what they are, on both databases.
+"""Triggers that protect the ledger and finalized invoices from changes, on both databases.
 
-They hold for everyone who is not the tables' owner: lifting them is a change of the schema. These are
-those of today; each migration that changes them has its own copy, and a test compares the newest with these.
+They bind every role but the tables' owner, who can drop them by a schema change. These are the current
+ones. Each migration that changes them has its own copy, and a test compares the newest copy with these.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from controlplane.billing.ledger import credit_note_rules as notes
 BOOKS: Final = (
     "billing_journalentry", "billing_usageposting", "billing_creditgrant", notes.NOTE, notes.LINE,
 )  # fmt: skip
-"""Tables whose rows are only ever added."""
+"""Tables whose rows are insert-only."""
 _ENTRY: Final = "billing_journalentry"
 _INVOICE: Final = "billing_invoice"
 _LINE: Final = "billing_invoiceline"
 _HEAD: Final = "billing_ledgerhead"
-_KEPT: Final = (_INVOICE, _LINE, _HEAD)
-"""Tables of which some rows, or some changes, are refused. An invoice's PDF is made from these, and anew."""
-TABLES: Final = (*BOOKS, *_KEPT)
+_PARTLY_PROTECTED: Final = (_INVOICE, _LINE, _HEAD)
+"""Tables where some rows, or some changes, are refused. An invoice's PDF can be rendered again from them."""
+TABLES: Final = (*BOOKS, *_PARTLY_PROTECTED)
 
 _UNDOES: Final = f"""
     SELECT 1 FROM {_ENTRY} AS undone WHERE undone.id = NEW.reverses_id AND undone.tenant = NEW.tenant
@@ -106,7 +106,7 @@ _POSTGRESQL: Final = (
     *(
         f"CREATE OR REPLACE TRIGGER billing_no_truncate BEFORE TRUNCATE ON {table}"
         " FOR EACH STATEMENT EXECUTE FUNCTION billing_refuse()"
-        for table in _KEPT
+        for table in _PARTLY_PROTECTED
     ),
     f"CREATE OR REPLACE TRIGGER billing_reversal BEFORE INSERT ON {_ENTRY}"
     " FOR EACH ROW EXECUTE FUNCTION billing_check_reversal()",
@@ -119,7 +119,7 @@ _POSTGRESQL: Final = (
 )
 _POSTGRESQL_TRIGGERS: Final = (
     *(("billing_append_only", table) for table in BOOKS),
-    *(("billing_no_truncate", table) for table in _KEPT),
+    *(("billing_no_truncate", table) for table in _PARTLY_PROTECTED),
     *(("billing_rules", table) for table in notes.RULES),
     ("billing_reversal", _ENTRY),
     ("billing_final", _INVOICE),
@@ -136,7 +136,7 @@ _UNIQUE: Final = {
     notes.LINE: "id = NEW.id OR (credit_note_id = NEW.credit_note_id AND position = NEW.position)",
     _INVOICE: ("id = NEW.id OR (tenant = NEW.tenant AND (month = NEW.month OR number = NEW.number))"),
 }
-"""What a row that is put in the place of another has in common with it, by every unique key."""
+"""Table -> condition under which a new row would replace an existing one, by every unique key."""
 
 
 def _sqlite() -> dict[str, str]:
@@ -148,7 +148,7 @@ def _sqlite() -> dict[str, str]:
         for verb in ("UPDATE", "DELETE"):
             text = refuse(f"the books are append-only: {verb} is refused")
             found[f"{table}_{verb.lower()}"] = f"BEFORE {verb} ON {table} {text}"
-        # REPLACE deletes what stands in its way without a DELETE trigger being asked.
+        # REPLACE deletes the conflicting row without firing a DELETE trigger.
         same = f"SELECT 1 FROM {table} WHERE {_UNIQUE[table]}"  # noqa: S608
         text = refuse("the books are append-only: REPLACE is refused")
         found[f"{table}_replace"] = f"BEFORE INSERT ON {table} WHEN EXISTS ({same}) {text}"
@@ -177,7 +177,7 @@ def _sqlite() -> dict[str, str]:
     found["billing_head_delete"] = f"BEFORE DELETE ON {_HEAD} {refuse(_BACK)}"
     same = f"SELECT 1 FROM {_HEAD} WHERE tenant = NEW.tenant"  # noqa: S608
     found["billing_head_replace"] = f"BEFORE INSERT ON {_HEAD} WHEN EXISTS ({same}) {refuse(_BACK)}"
-    # A line that takes a final one's place by its id.
+    # Refuse a line that would replace a finalized invoice's line by its id.
     same = (
         f"SELECT 1 FROM {_LINE} JOIN {_INVOICE} ON {_INVOICE}.id = {_LINE}.invoice_id"  # noqa: S608
         f" WHERE {_LINE}.id = NEW.id AND {_INVOICE}.status = 'finalized'"
@@ -193,7 +193,7 @@ _SQLITE: Final = _sqlite()
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    """Makes the triggers; a second call changes nothing."""
+    """Create the triggers; a second call changes nothing."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             for statement in _POSTGRESQL:
@@ -204,7 +204,7 @@ def install(connection: BaseDatabaseWrapper) -> None:
 
 
 def remove(connection: BaseDatabaseWrapper) -> None:
-    """Takes the triggers away. PostgreSQL lets the tables' owner alone do this."""
+    """Drop the triggers. On PostgreSQL only the tables' owner may do this."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             for name, table in _POSTGRESQL_TRIGGERS:
@@ -215,7 +215,7 @@ def remove(connection: BaseDatabaseWrapper) -> None:
 
 
 def installed(connection: BaseDatabaseWrapper) -> bool:
-    """Whether all triggers stand, and are on."""
+    """Return True if all triggers exist and, on PostgreSQL, are enabled."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(

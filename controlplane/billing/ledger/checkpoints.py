@@ -1,4 +1,4 @@
-"""Balances that are kept up to an entry, so that a long journal is not added up anew every few seconds."""
+"""Stored balances up to a journal entry, so that a long journal is not summed every few seconds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from controlplane.billing.models import Account, JournalEntry, LedgerCheckpoint,
 logger = logging.getLogger(__name__)
 
 BEHIND: Final = 1000
-"""Entries that are added up each time; of more, a checkpoint is made."""
+"""A checkpoint is advanced when this many entries have followed it."""
 
 
 def sums(*, tenant: str, after: int = 0, through: int | None = None) -> dict[str, int]:
-    """Debits less credits of the entries after one number, and through another, by account."""
+    """Return debits less credits by account, of entries after one number and through another."""
     entries = JournalEntry.objects.filter(tenant=tenant, number__gt=after).order_by()
     if through is not None:
         entries = entries.filter(number__lte=through)
@@ -29,42 +29,44 @@ def sums(*, tenant: str, after: int = 0, through: int | None = None) -> dict[str
 
 
 def balances(*, tenant: str) -> dict[Account, int]:
-    """Debits less credits of each account that has entries, in nano-units. Their sum is 0."""
-    kept = LedgerCheckpoint.objects.filter(tenant=tenant).first()
-    found: dict[str, int] = defaultdict(int, kept.sums if kept else {})
-    for account, amount in sums(tenant=tenant, after=kept.through if kept else 0).items():
+    """Return debits less credits of each account that has entries, in nano-units. They sum to 0."""
+    checkpoint = LedgerCheckpoint.objects.filter(tenant=tenant).first()
+    found: dict[str, int] = defaultdict(int, checkpoint.sums if checkpoint else {})
+    for account, amount in sums(tenant=tenant, after=checkpoint.through if checkpoint else 0).items():
         found[account] += amount
     return {Account(account): amount for account, amount in found.items()}
 
 
 def checkpoints_advance() -> int:
-    """Brings checkpoints forward where many entries have come since; how many."""
-    kept = dict(LedgerCheckpoint.objects.values_list("tenant", "through"))
+    """Advances checkpoints that many entries have followed; returns how many."""
+    through_by_tenant = dict(LedgerCheckpoint.objects.values_list("tenant", "through"))
     heads = LedgerHead.objects.order_by("tenant").values_list("tenant", "entries")
-    behind = [(tenant, entries) for tenant, entries in heads if entries - kept.get(tenant, 0) >= BEHIND]
+    behind = [
+        (tenant, entries) for tenant, entries in heads if entries - through_by_tenant.get(tenant, 0) >= BEHIND
+    ]
     for tenant, through in behind:
         _write(tenant, through, sums(tenant=tenant, through=through))
     return len(behind)
 
 
 def checkpoints_check() -> int:
-    """Adds every journal with a checkpoint up anew; what differs is logged and mended. How many did."""
+    """Recomputes every checkpoint, logs and corrects differences; returns how many differed."""
     found = 0
-    for kept in LedgerCheckpoint.objects.order_by("tenant"):
-        right = sums(tenant=kept.tenant, through=kept.through)
-        if kept.sums != right:
+    for checkpoint in LedgerCheckpoint.objects.order_by("tenant"):
+        right = sums(tenant=checkpoint.tenant, through=checkpoint.through)
+        if checkpoint.sums != right:
             found += 1
             logger.error(
                 "balances of %s through entry %d: %s kept, %s right",
-                kept.tenant,
-                kept.through,
-                kept.sums,
+                checkpoint.tenant,
+                checkpoint.through,
+                checkpoint.sums,
                 right,
             )
-            _write(kept.tenant, kept.through, right)
+            _write(checkpoint.tenant, checkpoint.through, right)
     return found
 
 
 def _write(tenant: str, through: int, right: dict[str, int]) -> None:
-    # Numbers are given under a lock until the commit: whoever sees one sees all before it.
+    # Entry numbers are assigned under a lock held until commit, so all lower numbers are visible too.
     LedgerCheckpoint.objects.update_or_create(tenant=tenant, defaults={"through": through, "sums": right})

@@ -1,4 +1,4 @@
-"""What the database asks of credit notes, as conditions that both databases understand; all are refusals."""
+"""Database rules of credit notes: SQL conditions, valid on both databases, that refuse an INSERT."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ RULES: Final = {
         ("bound", _LINE_MORE, "credit notes take back no more than the line of the invoice has"),
     ),
 }
-"""Table -> (name, what is refused at an INSERT, the reason)."""
+"""Table -> (name, condition under which an INSERT is refused, error message)."""
 
 
 def postgresql(table: str) -> str:
-    """A trigger function of the table's rules, `<table>_check`."""
+    """Return the SQL of the trigger function `<table>_check`, which applies the table's rules."""
     checks = "\n".join(
         f"IF {condition} THEN RAISE EXCEPTION '{text}' USING ERRCODE = 'integrity_constraint_violation';"
         " END IF;"
@@ -75,7 +75,7 @@ def postgresql(table: str) -> str:
 
 
 def sqlite() -> dict[str, str]:
-    """Triggers by name."""
+    """Return the SQLite triggers' definitions by name."""
     return {
         f"{table}_{name}": f"BEFORE INSERT ON {table} WHEN {condition}"
         f" BEGIN SELECT RAISE(ABORT, '{text}'); END"

@@ -1,4 +1,4 @@
-"""Credits, money paid in advance, payments, and corrections by hand."""
+"""Credits, prepaid top-ups, payments, and reversals by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from controlplane.tenants.models import Tenant
 logger = logging.getLogger(__name__)
 
 MEMO: Final = 200
-"""Longest text that an entry, or a credit, has room for."""
+"""Longest memo of an entry or note of a credit, in characters."""
 _REVERSIBLE: Final = (EntryKind.DEPOSIT, EntryKind.PAYMENT, EntryKind.GRANT)
 
 
@@ -48,9 +48,11 @@ def credit_grant(
 ) -> CreditGrant:
     """Grants a credit, which pays usage of the UTC days `starts` (today) to `expires_on` (None: no end).
 
+    The tenant's ledger head is locked until the transaction ends.
+
     Raises:
         InvalidInputError: the amount is not positive, the note too long, or it ends before it starts.
-        ConflictError: it would pay usage of months that are invoiced already, and none after them.
+        ConflictError: all its days are in months that are invoiced already.
     """
     note = checked_text(note, field="note", most=MEMO)
     _check(amount_nano)
@@ -78,19 +80,21 @@ def credit_grant(
 def payment_record(
     *, tenant: Tenant | str, amount_nano: int, invoice: Invoice | None = None, memo: str = ""
 ) -> JournalEntry:
-    """Books money that came in: for a finalized invoice, or (None) in advance.
+    """Books a received payment: for a finalized invoice, or (None) as a prepaid top-up.
+
+    The tenant's ledger head is locked until the transaction ends.
 
     Args:
-        tenant: or its id, for an invoice of one that is deleted.
+        tenant: the tenant, or its id for an invoice of a deleted one.
 
     Raises:
         InvalidInputError: the amount is not positive, or the memo too long.
-        ConflictError: the invoice is a draft, or less is open of it.
+        ConflictError: the invoice is a draft, or its open amount is smaller.
     """
     memo = checked_text(memo, field="memo", most=MEMO)
     _check(amount_nano)
-    whose = tenant.pk if isinstance(tenant, Tenant) else tenant
-    head = head_lock(tenant=whose)
+    tenant_id = tenant.pk if isinstance(tenant, Tenant) else tenant
+    head = head_lock(tenant=tenant_id)
     kind, account = EntryKind.DEPOSIT, Account.PREPAID
     if invoice is not None:
         kind, account = EntryKind.PAYMENT, Account.RECEIVABLE
@@ -101,23 +105,23 @@ def payment_record(
     today = timezone.now().date()
     draft = Draft(today, kind, Account.CASH, account, amount_nano, invoice=invoice, memo=memo)
     (entry,) = entries_write(head=head, drafts=[draft])
-    # Who has topped up calls again within a second, not with the next round.
-    enqueue(PUBLISH_BUDGETS, tenant=whose)
-    audit_record(tenant=whose, action="payment.record", target=entry, after=snapshot(entry))
+    # Publish budgets now, so that a tenant who topped up can call again within a second.
+    enqueue(PUBLISH_BUDGETS, tenant=tenant_id)
+    audit_record(tenant=tenant_id, action="payment.record", target=entry, after=snapshot(entry))
     return entry
 
 
 @transaction.atomic
 def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
-    """Undoes a deposit, a payment or a grant by an entry the other way round.
+    """Reverses a deposit, payment or grant by an entry with debit and credit swapped.
 
-    Usage is corrected by its prices, an invoice by what the next one adjusts. Money that the bank took back
-    is no longer there, whatever became of it: an invoice is open again, also for what credit notes gave back
-    of it, and what is prepaid falls below 0 by what of a deposit is used, until the next one.
+    Usage is corrected by its prices, an invoice by adjustments on the next one. Reversing a payment opens its
+    invoice again, including amounts that credit notes returned. Reversing a deposit that is partly used makes
+    the prepaid balance negative, until a top-up or the next invoice covers it.
 
     Raises:
-        InvalidInputError: no reason is given, or a longer one than an entry has room for.
-        ConflictError: it is another kind of entry, reversed already, or part of a credit is used by now.
+        InvalidInputError: the memo is blank or too long.
+        ConflictError: the entry is of another kind, reversed already, or a credit that is partly used.
     """
     if not memo.strip():
         raise InvalidInputError("say why, as memo", field="memo")
@@ -129,7 +133,7 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
         )
     if JournalEntry.objects.filter(reverses=entry).exists():
         raise ConflictError(f"entry {entry.number} is reversed already")
-    if entry.kind == EntryKind.GRANT and _left(entry) < entry.amount_nano:
+    if entry.kind == EntryKind.GRANT and _grant_remaining(entry) < entry.amount_nano:
         raise ConflictError(
             f"part of the credit of entry {entry.number} is used by now: it cannot be taken back"
         )
@@ -138,20 +142,20 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
         entry.amount_nano, reverses=entry, grant=entry.grant, invoice=entry.invoice,
         memo=checked_text(memo, field="memo", most=MEMO),
     )  # fmt: skip
-    (undone,) = entries_write(head=head, drafts=[draft])
+    (reversal,) = entries_write(head=head, drafts=[draft])
     enqueue(PUBLISH_BUDGETS, tenant=entry.tenant)
-    audit_record(tenant=entry.tenant, action="entry.reverse", target=undone, after=snapshot(undone))
-    return undone
+    audit_record(tenant=entry.tenant, action="entry.reverse", target=reversal, after=snapshot(reversal))
+    return reversal
 
 
 def entries_reversible(*, entries: Collection[JournalEntry]) -> set[int]:
-    """Ids of those that are of a kind that `entry_reverse` undoes, and are not undone."""
+    """Return the ids of entries whose kind `entry_reverse` accepts and that are not reversed yet."""
     found = {entry.pk for entry in entries if entry.kind in _REVERSIBLE}
-    undone = JournalEntry.objects.filter(reverses__in=found).values_list("reverses_id", flat=True)
-    return found - set(undone)
+    reversed_ids = JournalEntry.objects.filter(reverses__in=found).values_list("reverses_id", flat=True)
+    return found - set(reversed_ids)
 
 
-def _left(entry: JournalEntry) -> int:
+def _grant_remaining(entry: JournalEntry) -> int:
     return next((left for grant, left in grants_left(tenant=entry.tenant) if grant == entry.grant), 0)
 
 
@@ -163,10 +167,9 @@ def _check(amount_nano: int) -> None:
 
 
 def credits_expire() -> int:
-    """Books what is left of credits whose days are all invoiced as expired; how many.
+    """Books the remainder of credits as expired once all their days are invoiced; returns how many.
 
-    Before that month is invoiced they may still pay usage of their days. A tenant whose books cannot be
-    written holds up no other.
+    Until then they can still pay usage of their days. A failing tenant does not stop the others.
     """
     expired = 0
     heads = LedgerHead.objects.exclude(closed_through=None)

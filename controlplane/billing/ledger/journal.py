@@ -1,4 +1,4 @@
-"""Writes entries to a tenant's books, one writer at a time."""
+"""Writes entries to a tenant's journal, one writer at a time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from controlplane.billing.months import month_after, month_of
 from controlplane.billing.price_list import PriceList
 
 MAX_NANO: Final = 1 << 62
-"""Largest amount of one entry: no sum of two is beyond what a column holds."""
+"""Upper bound, exclusive, of one entry's amount: the sum of two still fits a database column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry to be: `amount_nano` from account `credit` to account `debit`."""
+    """An unsaved entry that moves `amount_nano` from account `credit` to account `debit`."""
 
     day: dt.date
     kind: EntryKind
@@ -46,7 +46,12 @@ class Draft:
 def entries_write(
     *, head: LedgerHead, drafts: Sequence[Draft], currency: str | None = None
 ) -> list[JournalEntry]:
-    """Adds entries in this order, with what usage they were computed from; `head` is locked."""
+    """Appends entries in this order, each with the usage that it was computed from.
+
+    Args:
+        head: the tenant's counters, locked by the caller; its entry number is advanced and saved.
+        currency: that of the price books by default.
+    """
     if not drafts:
         return []
     currency, now = currency or PriceList.load().currency(), timezone.now()
@@ -82,7 +87,7 @@ def entries_write(
 
 
 def billed_month(head: LedgerHead, day: dt.date) -> dt.date:
-    """The month whose invoice usage of `day` comes on: its own, or, if that is closed, the first open one."""
+    """Return the month whose invoice bills usage of `day`: its own, or the first open one after it."""
     month = month_of(day)
     if head.closed_through is None or head.closed_through < month:
         return month

@@ -1,8 +1,8 @@
-"""Brings the books to what usage says at its prices: day by day, by differences, as often as one likes.
+"""Books usage to the ledger at its prices: day by day, as differences, and safe to repeat.
 
-What is booked already stands. More of the same at the same price is one more entry. Another price, or less
-than was booked, reverses what stands and books it anew. So whatever comes late, twice, or after a crash,
-the sum of a day's entries is its quantities at their prices.
+Entries that still match are kept. More usage at the same price adds one entry. Another price, or less usage
+than booked, reverses the entries and books the day's usage again. So the sum of a day's entries equals its
+quantities at their prices, even when events are late or duplicated, or a run crashed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from controlplane.billing.quantities import Subject, quantities, quantity_marks,
 logger = logging.getLogger(__name__)
 
 _PER_TRANSACTION: Final = 31
-"""Days."""
+"""Days booked per transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the books should say of a subject on a day.
+    """Amount that the ledger should have for a subject on a day.
 
     Attributes:
         unit_nano: price of `items.PER` of it; None: unpriced.
@@ -50,24 +50,28 @@ _NOTHING: Final = Wanted(0, None, 0)
 
 
 def usage_post(*, tenant: str, start: dt.date, end: dt.date, seen: PriceList | None = None) -> int:
-    """Books what changed of the tenant's usage of `start` to `end`, UTC days, both included.
+    """Books changes of the tenant's usage on the UTC days `start` to `end`, both included.
+
+    Each transaction locks the tenant's ledger head and books up to 31 days.
 
     Args:
-        seen: prices to find the days by, for a round over many tenants; what is booked is priced anew.
+        seen: prices to find changed days by, shared by a round over many tenants. Amounts use prices that are
+            read under the lock.
 
-    Returns how many entries that took; 0 when the books say it already.
+    Returns:
+        How many entries were written; 0 if the ledger is up to date.
     """
     days, written = _days_changed(tenant, start, end, seen or PriceList.load()), 0
     for first in range(0, len(days), _PER_TRANSACTION):
         with transaction.atomic():
             head = head_lock(tenant=tenant)
-            # Within the lock: another one may have been here meanwhile, with newer prices than were seen.
+            # Re-read the prices under the lock: another writer may have booked with newer ones meanwhile.
             written += _days_post(head, days[first : first + _PER_TRANSACTION], PriceList.load())
     return written
 
 
 def usage_post_held(*, head: LedgerHead, start: dt.date, end: dt.date, prices: PriceList) -> int:
-    """The same for who holds the lock on `head`, and read the prices under it."""
+    """As `usage_post`, for a caller that holds the lock on `head` and read `prices` under it."""
     days = _days_changed(head.tenant, start, end, prices)
     return _days_post(head, days, prices) if days else 0
 
@@ -75,20 +79,22 @@ def usage_post_held(*, head: LedgerHead, start: dt.date, end: dt.date, prices: P
 def _days_changed(tenant: str, start: dt.date, end: dt.date, prices: PriceList) -> list[dt.date]:
     marks = _marks(tenant, start, end, prices)
     posted = PostedDay.objects.filter(tenant=tenant, day__range=(start, end))
-    known = dict(posted.exclude(_untold(tenant)).values_list("day", "mark"))
+    known = dict(posted.exclude(_unpriced_unknown(tenant)).values_list("day", "mark"))
     return [day for day in sorted({*marks, *known}) if marks.get(day, "") != known.get(day)]
 
 
-def _untold(tenant: str) -> Q:
-    """Days booked by a release that did not say whether all of it has a price. Months that are closed are not
-    gone through again for it: a tenant has years of them, and no balance has what is unpriced in them."""
+def _unpriced_unknown(tenant: str) -> Q:
+    """Days booked by a release that did not record whether all usage has a price.
+
+    Closed months are skipped: a tenant has years of them, and no balance includes their unpriced usage.
+    """
     closed = LedgerHead.objects.filter(pk=tenant).values_list("closed_through", flat=True).first()
     return Q(unpriced=None, day__gte=month_after(closed)) if closed else Q(unpriced=None)
 
 
 def _days_post(head: LedgerHead, days: list[dt.date], prices: PriceList) -> int:
-    # The marks are read before the quantities: what comes in between is seen in the next round. A mark may
-    # be too old, which costs a look, and never too new.
+    # Read the marks before the quantities. A mark may then be too old, which costs another comparison, but
+    # never too new, which would hide usage that arrived in between.
     marks = _marks(head.tenant, days[0], days[-1], prices)
     drafts = list[Draft]()
     for day in days:
@@ -102,11 +108,11 @@ def _days_post(head: LedgerHead, days: list[dt.date], prices: PriceList) -> int:
 
 
 def usage_post_all(*, start: dt.date, end: dt.date) -> int:
-    """Books every tenant's usage of these days; a tenant whose books cannot be written holds up no other."""
-    written, seen = 0, PriceList.load()
+    """Books every tenant's usage of these days; a failing tenant does not stop the others."""
+    written, prices = 0, PriceList.load()
     for tenant in tenants_used(start=start, end=end):
         try:
-            written += usage_post(tenant=tenant, start=start, end=end, seen=seen)
+            written += usage_post(tenant=tenant, start=start, end=end, seen=prices)
         except SoftTimeLimitExceeded:
             raise
         except Exception:
@@ -115,10 +121,10 @@ def usage_post_all(*, start: dt.date, end: dt.date) -> int:
 
 
 def books_check(*, start: dt.date, end: dt.date) -> list[str]:
-    """Compares every tenant's books of these days with its usage, and logs what differs.
+    """Compares every tenant's ledger with its usage on these days, and logs what differs.
 
-    A sentence for each day of a tenant that differs, and for each tenant that could not be compared: nobody
-    knows that it agrees. Usage that comes in meanwhile is found as well, once.
+    Returns a sentence for each differing day of a tenant, and for each tenant that could not be compared.
+    Usage that arrives during the check is reported too, by that check only.
     """
     found = list[str]()
     for tenant in tenants_used(start=start, end=end):
@@ -139,9 +145,9 @@ def _drift_text(tenant: str, day: dt.date, booked: int, expected: int) -> str:
 
 
 def books_drift(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, tuple[int, int]]:
-    """Days (UTC) whose entries are not what usage says at its prices -> (booked, expected) in nano-units.
+    """Return UTC days whose entries differ from usage at its prices -> (booked, expected) in nano-units.
 
-    Right after `usage_post` of these days, with nothing coming in meanwhile, there are none.
+    The result is empty right after `usage_post` of these days, unless usage arrived meanwhile.
     """
     prices = PriceList.load()
     booked: dict[dt.date, int] = defaultdict(int)
@@ -161,14 +167,14 @@ def books_drift(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, t
 
 
 def wanted(*, tenant: str, day: dt.date, prices: PriceList) -> dict[Subject, Wanted]:
-    """What the day's usage comes to, by subject. Time that the operator asks no price for is left out."""
+    """Price the day's usage by subject. Timed items that no price book in force prices are left out."""
     return used_wanted(quantities(tenant=tenant, day=day), tenant=tenant, day=day, prices=prices)
 
 
 def used_wanted(
     used: Mapping[Subject, int], *, tenant: str, day: dt.date, prices: PriceList
 ) -> dict[Subject, Wanted]:
-    """The same of quantities of one day that are known already."""
+    """As `wanted`, for quantities of one day that are known already."""
     found = {}
 
     @cache
@@ -193,27 +199,30 @@ def _marks(tenant: str, start: dt.date, end: dt.date, prices: PriceList) -> dict
 
 
 def lacks_price(subject: Subject, want: Wanted) -> bool:
-    """It is to be flagged. A request without tokens costs nothing at any price; with tokens, those are."""
+    """Return True if the usage must be flagged as unpriced.
+
+    Requests are never flagged: their tokens are, and a request without tokens counts as free.
+    """
     return want.unit_nano is None and subject.item != items.REQUEST
 
 
 def _day_drafts(head: LedgerHead, day: dt.date, target: Mapping[Subject, Wanted]) -> Iterator[Draft]:
     booked: dict[Subject, list[UsagePosting]] = defaultdict(list)
-    standing = UsagePosting.objects.filter(
+    active = UsagePosting.objects.filter(
         tenant=head.tenant, day=day, entry__kind=EntryKind.USAGE, entry__reversal=None
     )
-    for posting in standing.select_related("entry").order_by("pk"):
+    for posting in active.select_related("entry").order_by("pk"):
         booked[Subject(*(getattr(posting, name) for name in UsagePosting.KEY))].append(posting)
     for subject in sorted({*booked, *target}):
         yield from _drafts(head, day, subject, booked.get(subject, []), target.get(subject, _NOTHING))
 
 
 def _drafts(
-    head: LedgerHead, day: dt.date, subject: Subject, standing: list[UsagePosting], want: Wanted
+    head: LedgerHead, day: dt.date, subject: Subject, active: list[UsagePosting], want: Wanted
 ) -> Iterator[Draft]:
-    total, quantity = sum(row.amount_nano for row in standing), sum(row.quantity for row in standing)
-    if total > want.amount_nano or any(row.unit_nano != want.unit_nano for row in standing):
-        for row in standing:
+    total, quantity = sum(row.amount_nano for row in active), sum(row.quantity for row in active)
+    if total > want.amount_nano or any(row.unit_nano != want.unit_nano for row in active):
+        for row in active:
             yield _reversal(head, row)
         total = quantity = 0
     if want.unit_nano is not None and want.amount_nano > total:
@@ -233,7 +242,7 @@ def _drafts(
 
 
 def _reversal(head: LedgerHead, row: UsagePosting) -> Draft:
-    undone = UsagePosting(
+    negative = UsagePosting(
         tenant=row.tenant,
         day=row.day,
         month=billed_month(head, row.day),
@@ -245,5 +254,5 @@ def _reversal(head: LedgerHead, row: UsagePosting) -> Draft:
     )
     return Draft(
         row.day, EntryKind.REVERSAL, Account.REVENUE, Account.UNBILLED, row.amount_nano,
-        reverses=row.entry, usage=undone,
+        reverses=row.entry, usage=negative,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reads of the books. A balance is what debits exceed credits by; liabilities and revenue are negative."""
+"""Reads the ledger. A balance is debits less credits; liabilities and revenue are negative."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from controlplane.tenants.selectors import tenant_get
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How a tenant stands, in nano-units of `currency`.
+    """A tenant's balances, in nano-units of `currency`.
 
     Attributes:
-        unbilled: used and on no finalized invoice yet, with what the last one carried over.
-        receivable: what finalized invoices ask for and nobody has paid.
+        unbilled: usage on no finalized invoice yet, with the amount that the last one carried over.
+        receivable: invoiced and not paid.
         prepaid: paid in advance and not drawn yet.
-        credit: granted, usable today and not drawn yet.
-        available: what is left of prepaid and credit once credits have paid their part of what is unbilled,
-            as invoices have them do, also those that have ended since; below 0 when more is used. It is usage
-            that is still paid for: of what is prepaid its tax is taken off, as the next invoices will ask for
-            it (`rate_ahead`).
+        credit: granted, valid today and not drawn yet.
+        available: usage, without tax, that can still be paid from the prepaid balance and valid credits.
+            Unbilled usage is deducted, after credits have paid their part as on invoices, including credits
+            that ended since. Tax at `rate_ahead` is deducted from the prepaid balance. Negative when more is
+            used.
     """
 
     tenant: str
@@ -44,19 +44,19 @@ class Balance:
 
 
 def balance(*, tenant: str, today: dt.date | None = None, currency: str = "") -> Balance:
-    """How the tenant stands on `today` (UTC). `currency` is looked up unless told.
+    """Return the tenant's balances on `today` (UTC). `currency` is read from the price books by default.
 
-    Credits are read last: an invoice that is finalized meanwhile makes less available, never more.
+    Credits are read last: an invoice that is finalized meanwhile lowers `available` and never raises it.
     """
     accounts, day = balances(tenant=tenant), today or timezone.now().date()
-    # Without credits nobody asks which day is whose: days are added up for them alone.
+    # Only credits depend on the day of usage: without any, skip summing usage by day.
     due = _open_by_day(tenant=tenant) if CreditGrant.objects.filter(tenant=tenant).exists() else {}
     grants = grants_left(tenant=tenant)
     drawn = dict(draws(grants=grants, due_by_day=due))
     held = [(grant, left) for grant, left in grants if _holds(grant, day)]
     unbilled, prepaid = accounts.get(Account.UNBILLED, 0), -accounts.get(Account.PREPAID, 0)
     paid = usage_paid(prepaid, rate_ahead(tenant=tenant, today=day))
-    left_then = sum(left - drawn.get(grant, 0) for grant, left in held)
+    credit_after_draws = sum(left - drawn.get(grant, 0) for grant, left in held)
     return Balance(
         tenant,
         currency or PriceList.load().currency(),
@@ -64,12 +64,12 @@ def balance(*, tenant: str, today: dt.date | None = None, currency: str = "") ->
         accounts.get(Account.RECEIVABLE, 0),
         prepaid,
         sum(left for _, left in held),
-        left_then + paid - (unbilled - sum(drawn.values())),
+        credit_after_draws + paid - (unbilled - sum(drawn.values())),
     )
 
 
 def _open_by_day(*, tenant: str) -> dict[dt.date, int]:
-    """Nano-units by UTC day of usage in the books that no finalized invoice has."""
+    """Nano-units by UTC day of booked usage that is on no finalized invoice."""
     head = LedgerHead.objects.filter(tenant=tenant).first()
     rows = UsagePosting.objects.filter(tenant=tenant)
     if head is not None and head.closed_through is not None:
@@ -79,8 +79,8 @@ def _open_by_day(*, tenant: str) -> dict[dt.date, int]:
 
 
 def grants_left(*, tenant: str) -> list[tuple[CreditGrant, int]]:
-    """Credits of which something is left, oldest first, with how many nano-units."""
-    # By the grants: of a long journal few entries are theirs.
+    """Return the credits with a remaining amount, oldest first, each with its nano-units."""
+    # Filter by grant: few entries of a long journal belong to one.
     entries = JournalEntry.objects.filter(grant__tenant=tenant).order_by()
     left: dict[int, int] = defaultdict(int)
     for row in entries.values("grant_id", "credit").annotate(total=Sum("amount_nano")):
@@ -92,11 +92,11 @@ def grants_left(*, tenant: str) -> list[tuple[CreditGrant, int]]:
 def draws(
     *, grants: Iterable[tuple[CreditGrant, int]], due_by_day: dict[dt.date, int]
 ) -> Iterator[tuple[CreditGrant, int]]:
-    """What credits pay of usage: those that hold on its day, the earliest to end first.
+    """Yield the nano-units that each credit pays of usage on its days, earliest expiry first.
 
     Args:
-        grants: as `grants_left` has them.
-        due_by_day: nano-units by UTC day; days that are negative lessen the others, the earliest first.
+        grants: as `grants_left` returns them.
+        due_by_day: nano-units by UTC day; negative days reduce the others, the earliest first.
     """
     days = _netted(due_by_day)
     for grant, left in sorted(grants, key=lambda pair: (pair[0].expires_on or dt.date.max, pair[0].pk)):
@@ -111,12 +111,12 @@ def draws(
 
 
 def _netted(due_by_day: dict[dt.date, int]) -> dict[dt.date, int]:
-    back = -sum(amount for amount in due_by_day.values() if amount < 0)
+    deduction = -sum(amount for amount in due_by_day.values() if amount < 0)
     days = {}
     for day, amount in sorted(due_by_day.items()):
         if amount > 0:
-            part = min(amount, back)
-            days[day], back = amount - part, back - part
+            part = min(amount, deduction)
+            days[day], deduction = amount - part, deduction - part
     return days
 
 
@@ -125,7 +125,7 @@ def _holds(grant: CreditGrant, day: dt.date) -> bool:
 
 
 def invoice_open_nano(*, invoice: Invoice) -> int:
-    """What nobody has paid of a finalized invoice."""
+    """Return the unpaid nano-units of a finalized invoice."""
     found = 0
     for row in (
         JournalEntry.objects.filter(invoice=invoice)
@@ -138,7 +138,7 @@ def invoice_open_nano(*, invoice: Invoice) -> int:
 
 
 def invoices_open(*, tenant: str, invoices: Iterable[Invoice]) -> dict[int, int]:
-    """Nano-units that nobody has paid yet, by id of those of `invoices` that ask for any; one query."""
+    """Map the ids of `invoices` with an open amount to their unpaid nano-units; one query."""
     ids = [invoice.pk for invoice in invoices if invoice.is_final]
     rows = JournalEntry.objects.filter(tenant=tenant, invoice__in=ids).order_by()
     found: dict[int, int] = defaultdict(int)
@@ -149,7 +149,7 @@ def invoices_open(*, tenant: str, invoices: Iterable[Invoice]) -> dict[int, int]
 
 
 def books_of(*, slug: str) -> str:
-    """Whose books are asked for: they outlive a tenant that is deleted. Raises NotFoundError."""
+    """Return the tenant id whose ledger `slug` names; a ledger outlives its tenant. Raises NotFoundError."""
     if not LedgerHead.objects.filter(tenant=slug).exists():
         return tenant_get(slug=slug).pk
     return slug
@@ -162,7 +162,7 @@ def entry_list(*, tenant: str) -> QuerySet[JournalEntry]:
 
 
 def entry_get(*, tenant: str, number: int) -> JournalEntry:
-    """Raises NotFoundError."""
+    """Return the tenant's entry with this number. Raises NotFoundError."""
     entry = (
         JournalEntry.objects.filter(tenant=tenant, number=number).select_related("grant", "invoice").first()
     )
@@ -172,7 +172,7 @@ def entry_get(*, tenant: str, number: int) -> JournalEntry:
 
 
 def entry_by_id(*, entry_id: int) -> JournalEntry:
-    """One of anybody's. Raises NotFoundError."""
+    """Return an entry of any tenant. Raises NotFoundError."""
     entry = JournalEntry.objects.filter(pk=entry_id).select_related("grant", "invoice").first()
     if entry is None:
         raise NotFoundError(f"no books have an entry of id {entry_id}")
@@ -185,6 +185,6 @@ def grant_list(*, tenant: str) -> QuerySet[CreditGrant]:
 
 
 def posted_by_day(*, tenant: str, month: dt.date) -> dict[dt.date, int]:
-    """Nano-units by UTC day of all usage whose invoice is that of `month`."""
+    """Return nano-units by UTC day of all booked usage that the invoice of `month` bills."""
     rows = UsagePosting.objects.filter(tenant=tenant, month=month).order_by("day").values("day")
     return {row["day"]: row["total"] for row in rows.annotate(total=Sum("amount_nano"))}

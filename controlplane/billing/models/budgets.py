@@ -1,4 +1,4 @@
-"""Who was told how much of a budget is spent."""
+"""Notices of used budgets and prepaid balances."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class BudgetNotice(models.Model):
-    """A share of a budget was reached in a period: told once, by webhook and by mail."""
+    """A share of a budget was reached in a period: notified once, by webhook and by mail."""
 
     tenant = models.CharField(max_length=63)
     scope = models.CharField(max_length=100, help_text="Scope id, as in the route table.")
@@ -43,7 +43,7 @@ class BudgetNotice(models.Model):
 
 
 class PrepaidMark(models.Model):
-    """What was there of prepaid money and credits after the last top-up, and what was told of its sinking."""
+    """Peak of the prepaid balance and credits since the last top-up, and the last threshold notified."""
 
     tenant = models.CharField(primary_key=True, max_length=63)
     peak_nano = models.BigIntegerField(help_text="The most that was left since the last top-up.")

@@ -1,4 +1,4 @@
-"""Credit notes: what is taken back of finalized invoices. Rows are only added; triggers refuse the rest."""
+"""Credit notes on finalized invoices. Rows are only added; triggers refuse the rest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from controlplane.billing.models.parties import PartiesNamed
 
 
 class CreditNote(PartiesNamed):
-    """Takes back part of a finalized invoice, or all of it; or voids a note that did. Amounts in nano-units.
+    """Credits a finalized invoice in part or in full, or voids a note that did. Amounts in nano-units.
 
-    One that voids another has its amounts, and takes them the other way.
+    A voiding note has the amounts of the voided one, and reverses them.
 
     net + tax = pre-payment + post-payment, to the nano-unit (a check of the table).
     """
@@ -28,11 +28,11 @@ class CreditNote(PartiesNamed):
 
     class PostPayment(models.TextChoices):
         BALANCE = "balance"
-        """What is prepaid grows: the next invoice draws it."""
+        """Added to the prepaid balance, which the next invoice draws."""
         CREDIT = "credit"
-        """A credit is granted, from today on and without an end."""
+        """Granted as a credit, from today on and without an end."""
         REFUND = "refund"
-        """It is paid back."""
+        """Paid back as money."""
 
     tenant = models.CharField(max_length=63)
     number = models.BigIntegerField(help_text="Consecutive within a tenant's credit notes, from 1.")
@@ -47,7 +47,7 @@ class CreditNote(PartiesNamed):
     post_payment_as = models.CharField(
         max_length=10, choices=PostPayment.choices, default=PostPayment.BALANCE
     )
-    # Once each: a trigger looks, and numbers keep two from looking at once. The index is below.
+    # A trigger allows one void per note; consecutive numbers serialize its writers. The index is below.
     voids = models.ForeignKey(
         "self", models.PROTECT, null=True, blank=True, related_name="voidings", db_index=False,
         help_text="The credit note that this one takes back, whole; null of most.",
@@ -83,26 +83,26 @@ class CreditNote(PartiesNamed):
 
     @property
     def title(self) -> str:
-        """What people call it: `ACME-CN000003`, which no invoice is called."""
+        """Document number, as `ACME-CN000003`; no invoice has such a one."""
         return f"{self.tenant.upper()}-CN{self.number:06}"
 
     @property
     def voided_by(self) -> CreditNote | None:
-        """The note that took this one back."""
+        """The credit note that voids this one, or None."""
         return next(iter(self.voidings.all()), None)
 
     @property
     def total_nano(self) -> int:
-        """With its tax."""
+        """Net plus tax."""
         return self.net_nano + self.tax_nano
 
 
 class CreditNoteLine(models.Model):
-    """What is taken back of one of the invoice's lines, or of the invoice as a whole."""
+    """Amount credited on one of the invoice's lines, or on the invoice as a whole."""
 
     credit_note = models.ForeignKey(CreditNote, models.PROTECT, related_name="lines")
     position = models.IntegerField(help_text="From 1.")
-    # The database refuses to delete a line that is named here. Of a draft none is: not to look is quicker.
+    # The foreign key refuses to delete a credited line. Draft lines have none, so skip Django's lookup.
     invoice_line = models.ForeignKey(
         InvoiceLine, models.DO_NOTHING, null=True, related_name="credited",
         help_text="Null: of the invoice as a whole.",

@@ -1,4 +1,4 @@
-"""What is kept of a document's PDF, whatever it is a document of."""
+"""Storage of rendered PDFs, shared by all kinds of documents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class StoredPdf(models.Model):
-    """A finished document in the artifact store, or that it is to be made."""
+    """A document's PDF: where it is stored, or when it is due to be rendered."""
 
     render_at = models.DateTimeField(null=True, help_text="When it is due to be made; null: it is made.")
     attempts = models.PositiveIntegerField(default=0, help_text="At making it.")

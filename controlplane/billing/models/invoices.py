@@ -1,4 +1,4 @@
-"""Invoices: drafts that follow the books, and finalized ones, which triggers keep as they are."""
+"""Invoices: drafts that follow the ledger, and finalized ones, which triggers protect from changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.billing.models.taxes import TaxKind
 
 
 class Invoice(PartiesNamed):
-    """One tenant's UTC month. Amounts in nano-units, save what is due: whole minor units of the currency.
+    """A tenant's invoice for one UTC month. Amounts are nano-units; `due_nano` is whole minor units.
 
     lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit.
     """
@@ -84,22 +84,22 @@ class Invoice(PartiesNamed):
 
     @property
     def is_final(self) -> bool:
-        """Nothing of it changes any more."""
+        """True once finalized: nothing changes any more."""
         return self.status == self.Status.FINALIZED
 
     @property
     def net_nano(self) -> int:
-        """What it asks for of usage, without tax: lines and carried in, less credits and carried out."""
+        """Invoiced usage without tax: lines and carried in, less credits and carried out."""
         return self.prepaid_nano + self.due_nano - self.shortfall_nano - self.tax_nano
 
     @property
     def title(self) -> str:
-        """What people call it: `ACME-000012`, or `draft`."""
+        """Document number, as `ACME-000012`, or `draft`."""
         return f"{self.tenant.upper()}-{self.number:06}" if self.number else "draft"
 
 
 class InvoiceLine(models.Model):
-    """What one key used of one adapter: quantity times price."""
+    """Usage of one item by one key and adapter at one price: quantity times price."""
 
     invoice = models.ForeignKey(Invoice, models.CASCADE, related_name="lines")
     position = models.IntegerField(help_text="From 1.")
@@ -132,7 +132,7 @@ class InvoiceLine(models.Model):
 
     @property
     def adjusts(self) -> bool:
-        """It belongs to a month that was closed before."""
+        """True for usage of an earlier month, which was closed before."""
         return self.month < self.invoice.month
 
 

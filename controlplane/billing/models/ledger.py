@@ -1,7 +1,7 @@
-"""The journal: who owes what and why. Rows are only ever added; triggers refuse the rest.
+"""The journal of what tenants owe. Rows are only ever added; triggers refuse the rest.
 
-An entry moves one amount from one account to another, so debits equal credits in every row: there is no
-half of an entry that could be missing. Names, not keys, lead to tenants: the books outlive them.
+An entry moves one amount from one account to another, so debits equal credits in every row. Tenants are
+referenced by name and not by foreign key: the ledger outlives them.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ class Account(models.TextChoices):
     """The accounts, the same for each tenant."""
 
     UNBILLED = "unbilled", _("Unbilled")
-    """What was used and not settled yet, with what an invoice's rounding left over (asset)."""
+    """Usage not invoiced yet, with the rounding that an invoice carried over (asset)."""
     RECEIVABLE = "receivable", _("Receivable")
-    """What finalized invoices ask for (asset)."""
+    """Amounts due on finalized invoices (asset)."""
     CASH = "cash", _("Cash")
-    """What was paid (asset)."""
+    """Money received (asset)."""
     PREPAID = "prepaid", _("Prepaid")
-    """What was paid in advance (liability)."""
+    """Prepaid balance (liability)."""
     CREDIT = "credit", _("Credit")
-    """What was granted and can still be drawn (liability)."""
+    """Credits granted and not drawn yet (liability)."""
     REVENUE = "revenue", _("Revenue")
     TAX = "tax", _("Tax")
-    """What is owed to the tax office (liability)."""
+    """Tax owed to the tax office (liability)."""
     ALLOWANCE = "allowance", _("Allowance")
-    """What credit notes took back of revenue, without tax (contra revenue)."""
+    """Revenue that credit notes returned, without tax (contra revenue)."""
     PROMOTION = "promotion", _("Promotion")
-    """What grants cost (expense)."""
+    """Cost of granted credits (expense)."""
 
 
 TOP_UPS: Final = (Account.PREPAID, Account.CREDIT)
-"""An entry that credits one of them adds to what calls are paid from."""
+"""An entry that credits one of them adds to the balance that calls are paid from."""
 
 
 class EntryKind(models.TextChoices):
-    """Why an entry was made."""
+    """Reason for an entry."""
 
     USAGE = "usage"
     REVERSAL = "reversal"
@@ -51,13 +51,13 @@ class EntryKind(models.TextChoices):
     PREPAID_DRAWN = "prepaid_drawn"
     INVOICED = "invoiced"
     SHORTFALL = "shortfall"
-    """What is prepaid was below 0, and is asked for."""
+    """Invoices a negative prepaid balance."""
     TAX = "tax"
     CREDIT_NOTE = "credit_note"
 
 
 class LedgerHead(models.Model):
-    """A tenant's counters. Whoever writes to its books locks this row first: one after another."""
+    """A tenant's counters. Writers of its ledger lock this row first, so that they run one after another."""
 
     tenant = models.CharField(primary_key=True, max_length=63)
     entries = models.BigIntegerField(default=0, help_text="Number of the newest entry.")
@@ -74,8 +74,10 @@ class LedgerHead(models.Model):
 
 
 class LedgerCheckpoint(models.Model):
-    """Balances as entries up to a number have them, so that only later ones are added up. Entries never
-    change: what stands here is right for good."""
+    """Balances up to an entry number, so that only later entries are summed.
+
+    Entries never change, so a checkpoint never becomes wrong.
+    """
 
     tenant = models.CharField(primary_key=True, max_length=63)
     through = models.BigIntegerField(help_text="Number of the last entry that is in it.")
@@ -86,7 +88,7 @@ class LedgerCheckpoint(models.Model):
 
 
 class CreditGrant(models.Model):
-    """A credit: drawn for usage of its days before anything is to be paid. What is left the journal says."""
+    """A credit, which pays usage of its days before other payments. The journal has its remainder."""
 
     tenant = models.CharField(max_length=63)
     amount_nano = models.BigIntegerField()
@@ -111,7 +113,7 @@ class CreditGrant(models.Model):
 
 
 class JournalEntry(models.Model):
-    """`amount_nano` from account `credit` to account `debit`, in nano-units (1e-9) of `currency`."""
+    """Moves `amount_nano` from account `credit` to account `debit`, in nano-units (1e-9) of `currency`."""
 
     tenant = models.CharField(max_length=63)
     number = models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")
@@ -136,7 +138,7 @@ class JournalEntry(models.Model):
         verbose_name_plural = "journal entries"
         indexes = [
             models.Index(fields=["tenant", "-id"], name="journal_list"),
-            # A few of many: counted every 5 s for a tenant whose calls stop when nothing is left.
+            # Few of many entries: counted every 5 s for a tenant whose calls stop at a zero balance.
             models.Index(
                 fields=["tenant"],
                 condition=models.Q(credit__in=TOP_UPS),
@@ -160,7 +162,7 @@ class JournalEntry(models.Model):
 
 
 class UsagePosting(models.Model):
-    """What a usage entry, or its reversal, was computed from: quantity times price."""
+    """Quantity and price that a usage entry, or its reversal, was computed from."""
 
     entry = models.OneToOneField(JournalEntry, models.PROTECT, primary_key=True, related_name="usage")
     tenant = models.CharField(max_length=63)
@@ -190,7 +192,7 @@ class UsagePosting(models.Model):
 
 
 class PostedDay(models.Model):
-    """What the books were last brought to follow of a tenant's day; a day that reads alike needs no look."""
+    """Marks of the usage and prices that a day was last booked with; an unchanged day is skipped."""
 
     tenant = models.CharField(max_length=63)
     day = models.DateField()

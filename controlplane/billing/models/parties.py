@@ -1,4 +1,4 @@
-"""Who sells and who is billed, as documents name them, and from which day on."""
+"""Dated details of the seller and of billed tenants, as documents name them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from django.db import models
 
 
 class BillingParty(models.Model):
-    """In force from a UTC day until a later one of the same tenant's. Documents keep a copy of theirs.
+    """Details in force from a UTC day until the same tenant's next record. Documents keep a copy.
 
-    A tenant's own tax number stands in its tax treatment.
+    A tenant's own tax number is in its tax treatment.
     """
 
     tenant = models.CharField(max_length=63, blank=True, help_text="'' for the operator, who sells.")
@@ -35,7 +35,7 @@ class BillingParty(models.Model):
 
 
 class PartiesNamed(models.Model):
-    """What a document says of both: copies, which change no more than it does."""
+    """Seller and buyer on a document: copies, which change no more than the document does."""
 
     seller = models.JSONField(
         null=True, blank=True, help_text="Who sells, as it was then; null: nobody was stated."

@@ -1,4 +1,4 @@
-"""Price books, for whom they hold and when, and their prices: integers of nano-units (1e-9)."""
+"""Price books, their terms, and their prices in nano-units (1e-9)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import models
 
 
 class PriceBook(models.Model):
-    """A list of prices; `PriceBookTerm` says when it holds, and for whom."""
+    """A list of prices; a `PriceBookTerm` puts it in force for everyone or for one tenant."""
 
     name = models.CharField(max_length=63, unique=True)
     currency = models.CharField(max_length=3, default="USD")
@@ -27,9 +27,10 @@ class PriceBook(models.Model):
 
 
 class PriceBookTerm(models.Model):
-    """The UTC days on which a book holds, for everyone or as one tenant's own, whose prices come first.
+    """The UTC days on which a book is in force, for everyone or as one tenant's own, which takes precedence.
 
-    Terms of one tenant, and those of everyone, never overlap. Names, not keys: they outlive the tenant.
+    Terms for the same tenant, or for everyone, never overlap. Tenants are names, not keys: terms outlive
+    them.
     """
 
     book = models.ForeignKey(PriceBook, models.PROTECT, related_name="terms")
@@ -54,7 +55,7 @@ class PriceBookTerm(models.Model):
 
 
 class Price(models.Model):
-    """What calls cost from a UTC day on, until a later row; rows are only ever added."""
+    """Price of calls from a UTC day on, until a later row; rows are only ever added."""
 
     book = models.ForeignKey(PriceBook, models.CASCADE, related_name="prices")
     base_model = models.CharField(max_length=63)
@@ -95,10 +96,10 @@ class Price(models.Model):
 
 
 class HostingPrice(models.Model):
-    """What time costs from a UTC day on, until a later row; rows are only ever added."""
+    """Price of hosting time from a UTC day on, until a later row; rows are only ever added."""
 
     class Kind(models.TextChoices):
-        """What is counted; see `billing.items` for the unit that quantities of it come in."""
+        """Timed item; see `billing.items` for the unit of its quantities."""
 
         ADAPTER_HOUR = "adapter_hour"
         GPU_HOUR = "gpu_hour"

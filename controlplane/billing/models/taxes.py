@@ -1,4 +1,4 @@
-"""How a tenant's invoices are taxed, and from which day on."""
+"""Dated tax treatments of tenants' invoices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class TaxKind(models.TextChoices):
-    """Whether tax is added, and why it is not."""
+    """Taxed, or the reason why no tax is added."""
 
     TAXED = "taxed", _("Taxed")
     REVERSE_CHARGE = "reverse_charge", _("Reverse Charge")
@@ -17,7 +17,7 @@ class TaxKind(models.TextChoices):
 
 
 class TaxTreatment(models.Model):
-    """In force from a UTC day until a later one of the tenant's. Invoices keep a copy of theirs."""
+    """In force from a UTC day until the tenant's next treatment. Invoices keep a copy."""
 
     tenant = models.CharField(max_length=63)
     starts = models.DateField(help_text="First UTC day.")

@@ -1,1 +1,1 @@
-"""Who sells and who is billed: dated records, of which documents keep copies."""
+"""Dated details of the seller and of billed tenants, which documents copy."""

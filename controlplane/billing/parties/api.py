@@ -1,4 +1,4 @@
-"""REST of who sells and who is billed: staff states both, a tenant its own details."""
+"""REST of the seller's and tenants' billing details: staff sets both, a tenant its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAY: Final = tenant_may(Permission.BILLING_READ, Permission.BILLING_WRITE)
 
 class _PartySerializer(StrictSerializer, serializers.ModelSerializer[BillingParty]):
     starts = serializers.DateField(required=False, help_text="First UTC day; today unless told.")
-    # As letters have it: lines are kept.
+    # An address keeps its line breaks, as on letters.
     address = serializers.CharField(max_length=500, help_text="As on letters, line by line.")
 
 
@@ -52,7 +52,7 @@ class _PartiesApi(generics.ListAPIView[BillingParty]):
     queryset = BillingParty.objects.none()  # tells the schema the model
 
     def party_of(self, request: Request) -> str:
-        """The tenant's id, or ""."""
+        """Return the tenant's id, or "" for the seller."""
         raise NotImplementedError(f"{type(self).__name__} must say whose details it is about")
 
     def get_queryset(self) -> QuerySet[BillingParty]:
@@ -68,7 +68,7 @@ class _PartiesApi(generics.ListAPIView[BillingParty]):
 
 
 class SellerApi(_PartiesApi):
-    """Who sells, as documents name it, and from which day on; the newest first."""
+    """The seller's details as documents name them, by first day; newest first."""
 
     permission_classes = (Staff,)
     serializer_class = SellerSerializer
@@ -79,12 +79,12 @@ class SellerApi(_PartiesApi):
     @idempotent()
     @extend_schema(request=SellerSerializer, responses={201: SellerSerializer})
     def post(self, request: Request) -> Response:
-        """States who sells from a UTC day on, in the place of what starts on the same day."""
+        """Sets the seller's details from a UTC day on, replacing those that start on the same day."""
         return self._set(request)
 
 
 class BillingDetailsApi(_PartiesApi):
-    """How documents name the tenant, and from which day on; the newest first."""
+    """The tenant's billing details as documents name them, by first day; newest first."""
 
     permission_classes = (_MAY,)
 
@@ -94,12 +94,12 @@ class BillingDetailsApi(_PartiesApi):
     @idempotent()
     @extend_schema(request=BillingDetailsSerializer, responses={201: BillingDetailsSerializer})
     def post(self, request: Request) -> Response:
-        """States how documents name the tenant from a UTC day on, in the place of what starts on that day."""
+        """Sets the tenant's billing details from a UTC day on, replacing those that start on the same day."""
         return self._set(request)
 
 
 class TenantBillingDetailsApi(_PartiesApi):
-    """How documents name a tenant, and from which day on; the newest first."""
+    """A tenant's billing details as documents name them, by first day; newest first."""
 
     permission_classes = (Staff,)
 
@@ -109,7 +109,7 @@ class TenantBillingDetailsApi(_PartiesApi):
     @idempotent()
     @extend_schema(request=BillingDetailsSerializer, responses={201: BillingDetailsSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """States how documents name a tenant from a UTC day on, in the place of what starts on that day."""
+        """Sets a tenant's billing details from a UTC day on, replacing those that start on the same day."""
         return self._set(request)
 
 
@@ -132,7 +132,7 @@ class SellerPlannedApi(_PlannedApi):
 
     @conditional()
     def delete(self, request: Request, seller: int) -> Response:
-        """Takes away what is planned from a later day on."""
+        """Deletes details that are planned from a later day on."""
         return self._remove()
 
 
@@ -149,5 +149,5 @@ class BillingDetailsPlannedApi(_PlannedApi):
 
     @conditional()
     def delete(self, request: Request, details: int) -> Response:
-        """Takes away what is planned from a later day on."""
+        """Deletes details that are planned from a later day on."""
         return self._remove()

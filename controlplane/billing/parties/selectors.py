@@ -1,4 +1,4 @@
-"""Reads of who sells and who is billed."""
+"""Reads the seller's and tenants' billing details."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.billing.models import BillingParty, CreditNote, Invoice
 from controlplane.errors import ConflictError, NotFoundError
 
 SELLER: Final = ""
-"""The operator's place among tenants' ids."""
+"""Tenant id that stands for the operator."""
 SELLER_FIELDS: Final = ("legal_name", "address", "contact", "tax_number", "registration", "payment_text")
 BUYER_FIELDS: Final = ("legal_name", "address", "contact", "reference")
 _COLUMNS: Final = {
@@ -20,21 +20,21 @@ _COLUMNS: Final = {
     "buyer_name": "legal_name", "buyer_address": "address", "buyer_reference": "reference",
 }  # fmt: skip
 PARTY_COLUMNS: Final = tuple(_COLUMNS)
-"""Columns in which files name both."""
+"""Columns of files that name the seller and the buyer."""
 
 
 def fields_of(tenant: str) -> tuple[str, ...]:
-    """What is stated of the seller, or of a tenant."""
+    """Return the names of the detail fields of the seller, or of a tenant."""
     return SELLER_FIELDS if tenant == SELLER else BUYER_FIELDS
 
 
 def party_list(*, tenant: str) -> QuerySet[BillingParty]:
-    """A tenant's, or the seller's, newest first."""
+    """Details of a tenant, or of the seller, newest first."""
     return BillingParty.objects.filter(tenant=tenant).order_by("-starts")
 
 
 def party_get(*, tenant: str, party_id: int) -> BillingParty:
-    """Raises NotFoundError."""
+    """Return one set of details by id. Raises NotFoundError."""
     found = party_list(tenant=tenant).filter(pk=party_id).first()
     if found is None:
         raise NotFoundError(f"there are no billing details {party_id} of {tenant or 'the seller'}")
@@ -42,20 +42,20 @@ def party_get(*, tenant: str, party_id: int) -> BillingParty:
 
 
 def party_on(*, tenant: str, day: dt.date) -> BillingParty | None:
-    """The one in force on a UTC day; None before the first."""
+    """Return the details in force on a UTC day; None before the first."""
     return party_list(tenant=tenant).filter(starts__lte=day).first()
 
 
 def parties_missing(*, tenant: str, day: dt.date) -> list[str]:
-    """Return those of "seller" and "buyer" that a document of a UTC day could not name."""
+    """Return which of "seller" and "buyer" have no details on a UTC day."""
     found = (("seller", SELLER), ("buyer", tenant))
     return [name for name, party in found if party_on(tenant=party, day=day) is None]
 
 
 def parties_named(document: Invoice | CreditNote, *, day: dt.date) -> None:
-    """Writes on a document, unsaved, who sells and who is billed on a UTC day."""
-    document.seller = _said(party_on(tenant=SELLER, day=day))
-    document.buyer = _said(party_on(tenant=document.tenant, day=day))
+    """Copy the seller's and the buyer's details of a UTC day onto an unsaved document."""
+    document.seller = _details_copy(party_on(tenant=SELLER, day=day))
+    document.buyer = _details_copy(party_on(tenant=document.tenant, day=day))
 
 
 def parties_check(document: Invoice | CreditNote) -> None:
@@ -70,10 +70,10 @@ def parties_check(document: Invoice | CreditNote) -> None:
 
 
 def flat_parties(document: Invoice | CreditNote) -> dict[str, str]:
-    """`PARTY_COLUMNS` of a file; empty where nothing was stated."""
+    """Return the `PARTY_COLUMNS` of a file; empty where no details were stated."""
     found: dict[str, Mapping[str, str]] = {"seller": document.seller or {}, "buyer": document.buyer or {}}
     return {column: found[column.partition("_")[0]].get(field, "") for column, field in _COLUMNS.items()}
 
 
-def _said(party: BillingParty | None) -> dict[str, str] | None:
+def _details_copy(party: BillingParty | None) -> dict[str, str] | None:
     return None if party is None else {name: getattr(party, name) for name in fields_of(party.tenant)}

@@ -1,4 +1,4 @@
-"""How documents' sellers and buyers stand in the REST API: copies, as they were then."""
+"""Seller and buyer of documents in the REST API: copies of their details at that time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 
 class SellerNamed(serializers.Serializer[Any]):
-    """Who sells."""
+    """The seller's details."""
 
     legal_name = serializers.CharField()
     address = serializers.CharField(help_text="Line by line.")
@@ -19,7 +19,7 @@ class SellerNamed(serializers.Serializer[Any]):
 
 
 class BuyerNamed(serializers.Serializer[Any]):
-    """Who is billed."""
+    """The billed tenant's details."""
 
     legal_name = serializers.CharField()
     address = serializers.CharField(help_text="Line by line.")
@@ -28,7 +28,7 @@ class BuyerNamed(serializers.Serializer[Any]):
 
 
 class PartiesSerializer(serializers.Serializer[Any]):
-    """Both of a document; null where nothing was stated."""
+    """Seller and buyer of a document; null where no details were stated."""
 
     seller = SellerNamed(read_only=True, allow_null=True)
     buyer = BuyerNamed(read_only=True, allow_null=True)

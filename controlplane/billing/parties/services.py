@@ -1,4 +1,4 @@
-"""States who sells and who is billed. Documents that are out keep what they said."""
+"""Sets the seller's and tenants' billing details. Finalized documents keep their copies."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from controlplane.platform.lengths import checked_text
 
 @transaction.atomic
 def party_set(*, tenant: str, values: Mapping[str, str], starts: dt.date | None = None) -> BillingParty:
-    """Puts details in force from `starts` (a UTC day; None: today) until later ones, in the place of those
-    that start on the same day. Invoices take those of the day on which they are finalized, credit notes those
-    of the day on which they are issued.
+    """Puts details in force from `starts` (a UTC day; None: today), replacing those of the same day.
+
+    An invoice copies the details of its finalization day, a credit note those of its issue day.
 
     Args:
         tenant: its id, or "" for the operator, who sells.
-        values: texts by name, of `fields_of(tenant)`; what is left out is empty.
+        values: texts by field name, of `fields_of(tenant)`; missing ones become empty.
 
     Raises:
         InvalidInputError: no name or address, a field that the party does not have, or a text too long.
     """
     checked = _checked(tenant, values)
     starts = starts or timezone.now().date()
-    # Not a row's lock: of two who state the same day at once the database lets one make the row.
+    # A row lock cannot cover a missing row: the unique constraint lets one of two writers create it.
     row, made = BillingParty.objects.get_or_create(tenant=tenant, starts=starts, defaults=checked)
     before = None if made else locked_snapshot(row)
     if not made:
@@ -44,9 +44,9 @@ def party_set(*, tenant: str, values: Mapping[str, str], starts: dt.date | None 
 
 @transaction.atomic
 def party_remove(*, party: BillingParty, today: dt.date | None = None) -> None:
-    """Takes away details that are planned: those before them go on.
+    """Deletes planned details; the earlier ones stay in force.
 
-    Raises ConflictError: they are in force, or were.
+    Raises ConflictError: they are or were in force.
     """
     if party.starts <= (today or timezone.now().date()):
         raise ConflictError(
@@ -73,5 +73,5 @@ def _checked(tenant: str, values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _lines(text: str) -> str:
-    """Line by line without blanks at the ends, whatever a form ends its lines with."""
+    """Strip each line, and end lines with a newline whatever the form sent."""
     return "\n".join(line.strip() for line in text.strip().splitlines())

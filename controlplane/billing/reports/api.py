@@ -1,4 +1,4 @@
-"""REST of the fleet's bill (staff): instance prices, whose part it is, what sharing saves, blended prices."""
+"""REST of the fleet's bill (staff): instance prices, attribution, savings and blended token prices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
     @idempotent()
     @extend_schema(request=InstancePriceSerializer, responses={201: InstancePriceSerializer})
     def post(self, request: Request) -> Response:
-        """Adds what an hour of an instance type costs in a region from a UTC day on, in nano-units."""
+        """Adds the hourly price of an instance type in a region from a UTC day on, in nano-units."""
         data = InstancePriceSerializer(data=request.data)
         data.is_valid(raise_exception=True)
         price = instance_price_set(**data.validated_data)
@@ -88,7 +88,7 @@ class AttributionApi(generics.GenericAPIView[Any]):
 
     @extend_schema(parameters=[AttributionQuery], responses={200: AttributionSerializer})
     def get(self, request: Request) -> Response:
-        """The bill of machines that tenants share, divided among them by tokens, time or memory held."""
+        """The bill of the fleet's machines, divided among tenants by tokens, hosting time or memory."""
         values = _query(AttributionQuery, request)
         found = fleet_attribution(**values)
         return Response(
@@ -139,7 +139,7 @@ class SavingsApi(generics.GenericAPIView[Any]):
 
     @extend_schema(parameters=[SavingsQuery], responses={200: SavingSerializer})
     def get(self, request: Request) -> Response:
-        """What the fleet's machines cost, against an endpoint of its own for each adapter."""
+        """Compares the cost of the fleet's machines with a dedicated endpoint for each adapter."""
         return _saving(saving_measured(**_query(SavingsQuery, request)))
 
 
@@ -150,7 +150,7 @@ class SavingsEstimateApi(generics.GenericAPIView[Any]):
 
     @extend_schema(parameters=[EstimateQuery], responses={200: SavingSerializer})
     def get(self, request: Request) -> Response:
-        """The same of an hour with so many adapters and machines."""
+        """Estimates this saving for one hour with the given numbers of adapters and machines."""
         values = _query(EstimateQuery, request)
         values.setdefault("day", timezone.now().date())
         return _saving(saving_estimate(**values))
@@ -184,7 +184,7 @@ class BlendedPriceApi(generics.GenericAPIView[Any]):
 
     @extend_schema(parameters=[BlendedQuery], responses={200: BlendedSerializer})
     def get(self, request: Request) -> Response:
-        """A million tokens' price by both formulas that are called blended; `*_nano` are per token."""
+        """The price of a million tokens by both blended formulas; `*_nano` are per token."""
         found = blended_prices(day=timezone.now().date(), **_query(BlendedQuery, request))
         listed = found.by_list_price
         return Response(

@@ -1,4 +1,4 @@
-"""The first and the last day of a report."""
+"""The range of days of a report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from rest_framework import serializers
 
 
 def days_asked(values: Mapping[str, Any], *, default: int) -> tuple[dt.date, dt.date]:
-    """`start` and `end` of a validated query; `default` days up to `end` where no start is told, up to today
-    where neither is.
+    """Return `start` and `end` of a validated query.
 
-    Raises ValidationError for an end so early that those days lead out of the calendar.
+    Without `end` the range ends today; without `start` it has `default` days.
+
+    Raises ValidationError if `end` is so early that these days would start before the calendar does.
     """
     end = values.get("end") or timezone.now().date()
     try:

@@ -1,4 +1,4 @@
-"""What the fleet's machines cost by day, and whose part of it is how much."""
+"""The fleet's machine cost by day, and its attribution to tenants."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from controlplane.tenants.models import ApiKey
 HOUR: Final = 3600
 BY: Final = ("tokens", "time", "memory")
 NOBODY: Final = ""
-"""Whose part is what ran on a day on which no tenant has a claim."""
+"""Receives the bill of days on which no tenant has a claim."""
 _MOST_DAYS: Final = 92
-"""A quarter, as of time of hosting, which it is made of; whole days are divided, so parts add up."""
+"""A quarter, as in the hosting report. Whole days are divided, so that parts of longer ranges add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FleetBill:
     """Nano-units by day, of machines that have a price.
 
     Attributes:
-        currency: of all the prices; "" where nothing has one.
+        currency: of all the prices; "" if no machine has one.
         unpriced: instance types without a price on some day on which they ran.
     """
 
@@ -46,9 +46,11 @@ class FleetBill:
 
 
 def fleet_bill(*, start: dt.date, end: dt.date, region: str) -> FleetBill:
-    """Machine-hours of the UTC days `start` to `end` at `region`'s prices, rounded once a day and type.
+    """Return the cost of machine-hours of the UTC days `start` to `end`, both included.
 
-    Raises InvalidInputError for prices of several currencies: their sum would be none.
+    Amounts use `region`'s prices and are rounded half up once per day and instance type.
+
+    Raises InvalidInputError if the prices have several currencies.
     """
     prices = InstancePrices()
     hours = hosting_hours(tenant=None, start=start, end=end).filter(kind=HostingKind.INSTANCE)
@@ -71,18 +73,18 @@ def fleet_bill(*, start: dt.date, end: dt.date, region: str) -> FleetBill:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The bill's parts by tenant, NOBODY for what nobody has a claim to; they add up to it exactly."""
+    """The bill's parts by tenant, which add up to it exactly; NOBODY has the days without a claim."""
 
     bill: FleetBill
     parts: Mapping[str, int]
 
 
 def fleet_attribution(*, start: dt.date, end: dt.date, region: str, by: str) -> Attribution:
-    """Each day's bill among the tenants, in proportion to what each had of that day.
+    """Divide each day's bill among the tenants in proportion to their usage of that day.
 
     Args:
         by: `tokens` (of calls to endpoints: prompt and completion, cached ones too), `time` (seconds of
-            adapters placed) or `memory` (bytes of adapters' files times seconds).
+            placed adapters) or `memory` (bytes of adapters' files times seconds).
 
     Raises InvalidInputError: days in the wrong order or too many, an unknown measure, or prices of several
     currencies.
@@ -109,8 +111,10 @@ Claims = Mapping[dt.date, Mapping[str, int]]
 
 
 def _tokens(start: dt.date, end: dt.date) -> Claims:
-    """Of what ran on endpoints, whose machines the bill is of: nothing of a fleet of one's own that reports
-    here, whatever it calls its backend."""
+    """Tokens by day and tenant of calls to SageMaker endpoints, whose machines the bill covers.
+
+    Usage that external fleets report is left out, whatever backend they name.
+    """
     ran = rollup_list(tenant=None, start=start, end=end).filter(backend=Copy.Kind.SAGEMAKER)
     scopes = ApiKey.objects.values_list("pk", "scopes")
     reporters = [key for key, opens in scopes if ApiKey.Scope.INFERENCE not in opens]

@@ -66,7 +66,7 @@ def instance_price_set(
 
 
 class InstancePrices:
-    """All prices in memory."""
+    """All instance prices in memory."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], list[InstancePrice]] = defaultdict(list)
@@ -74,7 +74,7 @@ class InstancePrices:
             self._rows[row.instance_type, row.region].append(row)
 
     def on(self, day: dt.date, *, instance_type: str, region: str) -> InstancePrice | None:
-        """The price in force; None where there is none yet."""
+        """Return the price in force on a day; None before the first."""
         rows = self._rows.get((instance_type, region), [])
         reached = bisect_right(rows, day, key=lambda row: row.effective_from)
         return rows[reached - 1] if reached else None

@@ -1,4 +1,4 @@
-"""What calls cost, item by item: the lines that a cost is made of."""
+"""The cost of calls by item."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class LineItem:
 
 
 def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[LineItem]:
-    """The items of a day's sums that used something."""
+    """Yield the items of a day's sums that have usage."""
     adapter = adapter_name(rollup.adapter)
     price = prices.call(
         tenant=rollup.tenant, day=rollup.day, base_model=rollup.base_model, adapter=adapter,
         backend=rollup.backend,
     )  # fmt: skip
     for item, quantity in call_items(rollup):
-        # Requests are an item where they cost something; else they are not what is paid for.
+        # Requests are an item only if they have a price above 0.
         if not quantity or (item == items.REQUEST and not (price and price.request_nano)):
             continue
         nano = None if price is None else quantity * call_unit(price, item)

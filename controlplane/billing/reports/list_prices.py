@@ -1,4 +1,4 @@
-"""List prices of instances that a new installation begins with."""
+"""List prices of instances that a new installation starts with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOUR_NANO: Final = {
 
 
 def add_list_prices(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Add the list prices; prices that exist stay."""
+    """Add the list prices; existing prices are kept."""
     prices = apps.get_model("reports", "InstancePrice").objects
     for instance_type, nano in _HOUR_NANO.items():
         prices.get_or_create(

@@ -1,4 +1,4 @@
-"""What machines cost: list prices, as data that operators keep."""
+"""Prices of machines, maintained by operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import models
 
 
 class InstancePrice(models.Model):
-    """What an hour of an instance type costs in a region from a UTC day on; rows are only ever added."""
+    """Hourly price of an instance type in a region from a UTC day on; rows are only ever added."""
 
     instance_type = models.CharField(max_length=40)
     region = models.CharField(max_length=30)

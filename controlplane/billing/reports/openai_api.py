@@ -81,11 +81,11 @@ class CostsPageSerializer(_Page):
     data = CostsBucketSerializer(many=True)  # type: ignore[assignment]
 
 
-_OF_THESE: Final = {
+_FILTER_TEXTS: Final = {
     "line_items": "Of these alone, as `pirate, output tokens`. One a parameter, repeated for more, also as"
     " `name[]`: there is a comma in each."
 }
-"""Filters that are no comma lists."""
+"""Descriptions of filters that are no comma lists."""
 
 
 def _parameters(kind: Kind) -> list[OpenApiParameter]:
@@ -100,7 +100,7 @@ def _parameters(kind: Kind) -> list[OpenApiParameter]:
         OpenApiParameter("bucket_width", texts, description=f"{widths}. Buckets are of UTC."),
         OpenApiParameter("group_by", texts, description=f"Some of {', '.join(kind.groups)}. {listed}"),
         *(
-            OpenApiParameter(name, texts, description=_OF_THESE.get(name, f"Of these alone. {listed}"))
+            OpenApiParameter(name, texts, description=_FILTER_TEXTS.get(name, f"Of these alone. {listed}"))
             for name in kind.filters
         ),
         OpenApiParameter("limit", int, description="Buckets a page."),
@@ -133,7 +133,7 @@ class CompletionsUsageApi(_UsageApi):
     def get(self, request: Request) -> Response:
         """The tenant's tokens and requests by hour or day, as OpenAI's `/organization/usage/completions`.
 
-        A key with scope `usage` alone reads its project's.
+        A key with scope `usage` only reads its own project's usage.
         """
         query = self._query(request)
         page = completions_page(tenant=request_tenant(request), project=self._project(request), query=query)
@@ -147,7 +147,7 @@ class CostsApi(_UsageApi):
 
     @extend_schema(parameters=_parameters(COSTS), responses={200: CostsPageSerializer})
     def get(self, request: Request) -> Response:
-        """What the tenant's tokens cost by day, at that day's prices, as OpenAI's `/organization/costs`."""
+        """The tenant's costs of tokens by day, at that day's prices, as OpenAI's `/organization/costs`."""
         query = self._query(request)
         return Response(
             costs_page(tenant=request_tenant(request), project=self._project(request), query=query)

@@ -116,9 +116,9 @@ class RequestsApi(generics.GenericAPIView[Any]):
         query = RequestsQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         values, access, tenant = query.validated_data, request_access(request), request_tenant(request)
-        wanted = _wanted(values, access.project if access else None)
+        request_filter = _request_filter(values, access.project if access else None)
         page = request_page(
-            tenant=tenant.pk, wanted=wanted, before=values.get("cursor", ""), size=values["page_size"]
+            tenant=tenant.pk, wanted=request_filter, before=values.get("cursor", ""), size=values["page_size"]
         )
         prices = PriceList.load()
         names = api_key_names(tenant=tenant.pk, public_ids=[row.key_id for row in page.rows])
@@ -128,7 +128,7 @@ class RequestsApi(generics.GenericAPIView[Any]):
                 "next": replace_query_param(here, "cursor", page.older) if page.older else None,
                 "kept_days": settings.GRAFTWORK.usage_keep_days,
                 "currency": prices.currency(),
-                "results": [_told(row, prices, names) for row in page.rows],
+                "results": [_attempt_data(row, prices, names) for row in page.rows],
             }
         )
 
@@ -151,21 +151,21 @@ class RequestApi(generics.GenericAPIView[Any]):
                 "request_id": request_id,
                 "kept_until": rows[0].day + dt.timedelta(days=settings.GRAFTWORK.usage_keep_days),
                 "currency": prices.currency(),
-                "attempts": [_told(row, prices, names) for row in rows],
+                "attempts": [_attempt_data(row, prices, names) for row in rows],
             }
         )
 
 
-def _wanted(values: Mapping[str, Any], project: str | None) -> RequestFilter:
+def _request_filter(values: Mapping[str, Any], project: str | None) -> RequestFilter:
     start, end = days_asked(values, default=_DEFAULT_DAYS)
     named = {name: values[name] for name in (*_NAMES, "status") if values.get(name)}
-    # Whoever reads one project's usage reads no other's, whatever they ask for.
+    # A key of one project never reads another's usage, whatever the query asks for.
     if project is not None:
         named["project"] = project
     return RequestFilter(start, end, **named)
 
 
-def _told(row: UsageEventRow, prices: PriceList, names: Mapping[str, str]) -> dict[str, Any]:
+def _attempt_data(row: UsageEventRow, prices: PriceList, names: Mapping[str, str]) -> dict[str, Any]:
     nano = request_nano(row, prices)
     same = (
         "request_id", "attempt", "alias", "arm", "base_model", "backend", "project", "key_id", "status",

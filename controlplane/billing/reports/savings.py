@@ -1,10 +1,10 @@
-"""What sharing machines saves against an endpoint for each adapter, and what a million tokens cost.
+"""The saving of sharing machines over an endpoint for each adapter, and blended token prices.
 
     dedicated = adapter-hours x price of the machine that one adapter alone would need
     shared    = machine-hours x price of the machines that all of them share
     saving    = 1 - shared / dedicated
 
-Amounts are nano-units of the prices' currency, rounded to the nearest once a product and day.
+Amounts are nano-units of the prices' currency, rounded half up once per product and day.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ _MOST_DAYS: Final = 31
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Amounts are nano-units. `percent` is decimal text; None where nothing was dedicated to compare with, or
-    machines have no price: sharing would seem to save what nobody knows.
+    """Costs of dedicated and of shared machines, in nano-units.
+
+    `percent` is decimal text. It is None without a dedicated cost to compare with, or if machines have no
+    price, since the saving would then look larger than it is.
 
     Attributes:
         price: of the dedicated machine on the first day.
-        unpriced: instance types whose machines have no price, and are in no amount.
+        unpriced: instance types without a price, whose machines are in no amount.
     """
 
     adapter_seconds: int
@@ -58,7 +60,7 @@ class Saving:
 def saving_estimate(
     *, adapters: int, dedicated_type: str, shared_type: str, shared_instances: int, region: str, day: dt.date
 ) -> Saving:
-    """Of an hour with so many adapters, at the prices of `day`.
+    """Return the saving of one hour with these adapters and machines, at the prices of `day`.
 
     Raises InvalidInputError for a type without a price, or prices of two currencies.
     """
@@ -74,13 +76,13 @@ def saving_estimate(
 
 
 def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region: str, tier: str) -> Saving:
-    """Of the fleet from `start` to `end`, UTC days, both included: machines that ran against adapters there.
+    """Return the fleet's saving on the UTC days `start` to `end`, both included.
+
+    The cost of machines that ran is compared with dedicated endpoints, each day at that day's prices.
 
     Args:
-        dedicated_type: what each adapter version would have run on alone.
-        tier: which adapters: `placed` on deployments, or `stored`, all that could be called.
-
-    Each day's adapters and machines are at that day's prices.
+        dedicated_type: instance type that each adapter version would have run on alone.
+        tier: which adapters count: `placed` on deployments, or `stored`, which is all that could be called.
 
     Raises InvalidInputError: days in the wrong order or too many, an unknown tier, a type without price, or
     prices of several currencies.
@@ -96,7 +98,7 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
     prices = InstancePrices()
     price = price_on(prices, start, dedicated_type, region, field="dedicated_type")
     hours = hosting_hours(tenant=None, start=start, end=end).filter(kind=HostingKind.ADAPTER, tier=tier)
-    # On two deployments at once it would still need one endpoint.
+    # An adapter on two deployments at once would still need only one endpoint.
     each = hours.values("day", "hour", "adapter").annotate(seconds=Max("quantity_seconds")).order_by()
     days: dict[dt.date, int] = defaultdict(int)
     for row in each:
@@ -104,9 +106,9 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
     bill = fleet_bill(start=start, end=end, region=region)
     dedicated, currencies = 0, {price.currency, bill.currency or price.currency}
     for day, seconds in days.items():
-        at = price_on(prices, day, dedicated_type, region, field="dedicated_type")
-        currencies.add(at.currency)
-        dedicated += (2 * seconds * at.hour_nano + HOUR) // (2 * HOUR)
+        dedicated_price = price_on(prices, day, dedicated_type, region, field="dedicated_type")
+        currencies.add(dedicated_price.currency)
+        dedicated += (2 * seconds * dedicated_price.hour_nano + HOUR) // (2 * HOUR)
     if len(currencies) > 1:
         raise InvalidInputError("the prices are of different currencies", field="dedicated_type")
     return Saving(sum(days.values()), dedicated, bill.total, price.currency, price, bill.unpriced)
@@ -115,9 +117,10 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
 def blended_by_throughput(
     *, hour_nano: int, itl_p50_ms: Decimal, concurrency: int, discount: Decimal
 ) -> tuple[Decimal, Decimal]:
-    """(price of a million tokens, tokens a second), as AWS's optimization toolkit counts:
-    (1 - discount) x price an hour / (throughput x 3600 / 1e6) / 4, with throughput = concurrency / median
-    inter-token latency. `discount` is a part of 1.
+    """Return (price of a million tokens, tokens per second) by the formula of AWS's optimization toolkit.
+
+    The price is (1 - discount) x hourly price / (throughput x 3600 / 1e6) / 4, with throughput = concurrency
+    / median inter-token latency. `discount` is a fraction of 1.
 
     Raises InvalidInputError for a latency or concurrency of 0 or less, or a discount outside of 0 to 1.
     """
@@ -131,14 +134,16 @@ def blended_by_throughput(
 
 
 def blended_by_list_price(*, input_nano: int, output_nano: int) -> Decimal:
-    """Price of a million tokens by a token's prices: (3 x input + output) / 4."""
+    """Return the price of a million tokens from nano-units per token: (3 x input + output) / 4."""
     return Decimal(3 * input_nano + output_nano) / 4 / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Blended:
-    """A million tokens' price by both formulas, in units of currency; `by_list_price` is None without both
-    of a token's prices. `throughput` is in tokens a second."""
+    """The price of a million tokens by both formulas, in units of currency.
+
+    `by_list_price` is None without both token prices. `throughput` is in tokens per second.
+    """
 
     price: InstancePrice
     by_throughput: Decimal
@@ -150,7 +155,7 @@ def blended_prices(
     *, instance_type: str, region: str, itl_p50_ms: Decimal, concurrency: int, discount: Decimal,
     day: dt.date, input_nano: int | None = None, output_nano: int | None = None,
 ) -> Blended:  # fmt: skip
-    """Both, at the machine's price on `day`. `input_nano` and `output_nano` are nano-units a token.
+    """Return both blended prices, at the machine's price on `day`. `*_nano` are nano-units per token.
 
     Raises InvalidInputError for a machine without a price, and as `blended_by_throughput` does.
     """
@@ -167,7 +172,7 @@ def blended_prices(
 def price_on(
     prices: InstancePrices, day: dt.date, instance_type: str, region: str, *, field: str
 ) -> InstancePrice:
-    """The price in force. Raises InvalidInputError, naming `field`, where there is none."""
+    """Return the price in force. Raises InvalidInputError, naming `field`, if there is none."""
     found = prices.on(day, instance_type=instance_type, region=region)
     if found is None:
         raise InvalidInputError(

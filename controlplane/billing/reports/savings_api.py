@@ -1,4 +1,4 @@
-"""REST of what a tenant saves."""
+"""REST of a tenant's savings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controlplane.tenants.roles import Permission
 
 DEFAULT_DAYS = 30
 TENANT_TIER = "stored"
-"""An endpoint of its own would run as long as the adapter is to be callable."""
+"""A dedicated endpoint would run for as long as its adapter can be called."""
 
 
 class TenantSavingQuery(serializers.Serializer[Any]):
@@ -70,7 +70,7 @@ class TenantSavingsApi(generics.GenericAPIView[Any]):
 
     @extend_schema(parameters=[TenantSavingQuery], responses={200: TenantSavingSerializer})
     def get(self, request: Request) -> Response:
-        """What the tenant paid, against an endpoint of its own for each of its adapters."""
+        """Compares the tenant's cost with a dedicated endpoint for each of its adapters."""
         query = TenantSavingQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         values = query.validated_data

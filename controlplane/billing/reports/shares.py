@@ -1,4 +1,4 @@
-"""Divides a whole number among many so that the parts are its exact sum."""
+"""Divides a whole number by weights so that the parts add up to it exactly."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 
 def divide(total: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """`total` in proportion to `weights`, by largest remainders: the parts add up to it exactly.
+    """Divide `total` in proportion to `weights`, by largest remainders; the parts add up to it exactly.
 
-    No part is off its exact share by one or more. Of equal remainders the first name has the odd unit, so the
-    same weights always give the same parts.
+    Each part differs from its exact share by less than one. Of equal remainders the first name gets the odd
+    unit, so the same weights always give the same parts.
 
     Args:
         total: 0 or more.
-        weights: 0 or more each; where all are 0 nobody has a claim, and each has the same weight.
+        weights: 0 or more each; if all are 0, they count as equal.
 
-    Raises ValueError for a negative number, and for a total to divide among nobody.
+    Raises ValueError for a negative number, and for a total above 0 without weights.
     """
     if total < 0 or any(weight < 0 for weight in weights.values()):
         raise ValueError("only numbers of 0 or more can be divided, by weights of 0 or more")

@@ -1,10 +1,10 @@
-"""What a tenant saves against an endpoint of its own for each of its adapters.
+"""A tenant's saving over a dedicated endpoint for each of its adapters.
 
     dedicated = the tenant's adapter-hours x price of the machine that one adapter alone would need
-    paid      = what the tenant's calls and hosting cost it on the same days
+    paid      = cost of the tenant's calls and hosting on the same days
     saving    = 1 - paid / dedicated
 
-The operator's machines are in no figure: a tenant compares what it pays with what it would pay.
+The operator's machine costs are in no figure: a tenant compares what it pays with what it would pay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_DAYS: Final = 31
 
 @dataclass(frozen=True, slots=True)
 class VersionSaving:
-    """One version of an adapter of the tenant, and what an endpoint for it would cost."""
+    """Hosting of one adapter version of the tenant, and the cost of a dedicated endpoint for it."""
 
     adapter: str
     engine_name: str
@@ -47,13 +47,14 @@ class VersionSaving:
 
 @dataclass(frozen=True, slots=True)
 class TenantSaving:
-    """Amounts are nano-units. `percent` is decimal text; None with nothing to compare with.
+    """Costs of dedicated endpoints and of the platform, in nano-units.
+
+    `percent` is decimal text. It is None without a dedicated cost, or if some usage has no price.
 
     Attributes:
         price: of the dedicated machine on the first day.
-        versions: the `MOST_SHOWN` of the tenant's own that were there longest.
-        unpriced: some of its calls or hosting have no price: what it paid is more than is said, where the
-            others are.
+        versions: the `MOST_SHOWN` versions with the most hours.
+        unpriced: some calls or hosting have no price, so the real cost is above `paid_nano`.
     """
 
     adapter_seconds: int
@@ -73,7 +74,7 @@ class TenantSaving:
 
 
 def machines_priced(*, day: dt.date, region: str) -> list[InstancePrice]:
-    """Instance types that have a price in the region on the day, the cheapest first."""
+    """Return instance types with a price in the region on the day, the cheapest first."""
     prices = InstancePrices()
     types = InstancePrice.objects.filter(region=region).order_by().values_list("instance_type", flat=True)
     found = [prices.on(day, instance_type=name, region=region) for name in set(types)]
@@ -86,12 +87,12 @@ def machines_priced(*, day: dt.date, region: str) -> list[InstancePrice]:
 def tenant_saving(
     *, tenant: Tenant, start: dt.date, end: dt.date, dedicated_type: str, region: str, tier: str
 ) -> TenantSaving:
-    """Of the tenant's own adapters from `start` to `end`, UTC days, both included.
+    """Return the tenant's saving on the UTC days `start` to `end`, both included.
 
     Args:
-        dedicated_type: what each adapter version would have run on alone; '' for the cheapest with a price,
-            which claims the least.
-        tier: which adapters: `placed` on deployments, or `stored`, all that could be called.
+        dedicated_type: instance type that each adapter version would have run on alone; '' for the cheapest
+            one with a price, which claims the least.
+        tier: which adapters count: `placed` on deployments, or `stored`, which is all that could be called.
 
     Raises InvalidInputError: days in the wrong order or too many, an unknown tier, a type without price, or a
     price in another currency than the tenant is billed in.
@@ -102,22 +103,24 @@ def tenant_saving(
         )
     if tier not in TIERS:
         raise InvalidInputError(f"tier must be one of {', '.join(TIERS)}", field="tier")
-    wanted = dedicated_type or _cheapest(start, region)
+    instance_type = dedicated_type or _cheapest(start, region)
     prices = InstancePrices()
-    price = price_on(prices, start, wanted, region, field="dedicated_type")
+    price = price_on(prices, start, instance_type, region, field="dedicated_type")
     report = usage_report(tenant=tenant, start=start, end=end, group_by=())
     paid = hosting_booked_nano(tenant=tenant.pk, start=start, end=end) + report.priced_nano
     hours = _daily(tenant.pk, start, end, tier)
     days = _seconds_by_day(hours)
-    at = {day: price_on(prices, day, wanted, region, field="dedicated_type") for day in days}
-    if {report.currency} != {price.currency, *(each.currency for each in at.values())}:
+    prices_by_day = {
+        day: price_on(prices, day, instance_type, region, field="dedicated_type") for day in days
+    }
+    if {report.currency} != {price.currency, *(each.currency for each in prices_by_day.values())}:
         raise InvalidInputError(
-            f"{wanted} is priced in another currency than {report.currency}, in which you are billed",
+            f"{instance_type} is priced in another currency than {report.currency}, in which you are billed",
             field="dedicated_type",
         )
-    dedicated = sum(_nano(seconds, at[day]) for day, seconds in days.items())
+    dedicated = sum(_nano(seconds, prices_by_day[day]) for day, seconds in days.items())
     return TenantSaving(
-        sum(days.values()), dedicated, paid, price.currency, price, tuple(_versions(hours, at)),
+        sum(days.values()), dedicated, paid, price.currency, price, tuple(_versions(hours, prices_by_day)),
         report.total.unpriced or usage_unpriced(tenant=tenant.pk, start=start, end=end),
     )  # fmt: skip
 
@@ -133,16 +136,16 @@ def _cheapest(day: dt.date, region: str) -> str:
 
 
 def _daily(tenant: str, start: dt.date, end: dt.date, tier: str) -> QuerySet[HostingHour, Any]:
-    """Seconds by day, hour and version. One on two deployments at once would still need one endpoint."""
+    """Seconds by day, hour and version. A version on several deployments at once counts once."""
     hours = hosting_hours(tenant=tenant, start=start, end=end).filter(kind=HostingKind.ADAPTER, tier=tier)
     return hours.order_by().values("day", "hour", "adapter").annotate(seconds=Max("quantity_seconds"))
 
 
-def _summed(hours: QuerySet[HostingHour, Any], rest: str) -> list[tuple[Any, ...]]:
-    """Those hours added up by the database: 10,000 adapters have millions of them in a month."""
+def _summed(hours: QuerySet[HostingHour, Any], sql_template: str) -> list[tuple[Any, ...]]:
+    """Sum the hourly rows in the database: 10,000 adapters have millions of them in a month."""
     sql, parameters = hours.query.sql_with_params()
     with connection.cursor() as cursor:
-        cursor.execute(rest.format(hours=f"({sql}) AS hours"), parameters)
+        cursor.execute(sql_template.format(hours=f"({sql}) AS hours"), parameters)
         return [*cursor.fetchall()]
 
 
@@ -152,9 +155,9 @@ def _seconds_by_day(hours: QuerySet[HostingHour, Any]) -> dict[dt.date, int]:
 
 
 def _versions(
-    hours: QuerySet[HostingHour, Any], at: Mapping[dt.date, InstancePrice]
+    hours: QuerySet[HostingHour, Any], prices_by_day: Mapping[dt.date, InstancePrice]
 ) -> Iterator[VersionSaving]:
-    """The `MOST_SHOWN` that were there longest."""
+    """The `MOST_SHOWN` versions with the most hours."""
     longest = "SELECT adapter, sum(seconds) FROM {hours} GROUP BY adapter ORDER BY 2 DESC, 1 LIMIT "
     names = [name for name, _ in _summed(hours, f"{longest}{MOST_SHOWN}")]
     days: dict[str, dict[dt.date, int]] = {name: {} for name in names}
@@ -162,12 +165,12 @@ def _versions(
     for name, day, seconds in _summed(hours.filter(adapter__in=names), by_day) if names else ():
         days[name][_day(day)] = int(seconds)
     for name, seconds_of in days.items():
-        dedicated = sum(_nano(seconds, at[day]) for day, seconds in seconds_of.items())
+        dedicated = sum(_nano(seconds, prices_by_day[day]) for day, seconds in seconds_of.items())
         yield VersionSaving(adapter_name(name), name, sum(seconds_of.values()), dedicated)
 
 
 def _day(value: dt.date | str) -> dt.date:
-    """SQLite has a day as text."""
+    """Parse the day, which SQLite returns as text."""
     return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
 
 

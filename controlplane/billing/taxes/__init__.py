@@ -1,1 +1,1 @@
-"""How invoices are taxed."""
+"""Tax treatments of tenants, and tax on invoices."""

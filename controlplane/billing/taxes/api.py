@@ -30,7 +30,7 @@ class TaxTreatmentSerializer(serializers.ModelSerializer[TaxTreatment]):
 class TaxTreatmentInput(StrictSerializer):
     starts = serializers.DateField(help_text="First UTC day; in force until a later one.")
     kind = serializers.ChoiceField(choices=TaxKind.values)
-    # A field of that name; what the class itself is called is none of ours.
+    # The field's name is that of an attribute of the base class, which it overrides.
     label = serializers.CharField(max_length=30, help_text="As documents call it: VAT.")  # type: ignore[assignment]
     rate_percent = serializers.DecimalField(
         max_digits=7,
@@ -47,7 +47,7 @@ class TaxTreatmentInput(StrictSerializer):
 
 
 class TaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
-    """How the tenant's invoices are taxed, and from which day on; the newest first."""
+    """The tenant's tax treatments by first day, the newest first."""
 
     permission_classes = (tenant_may(Permission.BILLING_READ),)
     serializer_class = TaxTreatmentSerializer
@@ -58,7 +58,7 @@ class TaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
 
 
 class TenantTaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
-    """How a tenant's invoices are taxed, the newest first."""
+    """A tenant's tax treatments by first day, the newest first."""
 
     permission_classes = (Staff,)
     serializer_class = TaxTreatmentSerializer
@@ -70,7 +70,7 @@ class TenantTaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
     @idempotent()
     @extend_schema(request=TaxTreatmentInput, responses={201: TaxTreatmentSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Puts a treatment in force from a UTC day on. An invoice goes by that of its month's last day."""
+        """Puts a tax treatment in force from a UTC day on. An invoice uses that of its month's last day."""
         data = TaxTreatmentInput(data=request.data)
         data.is_valid(raise_exception=True)
         made = treatment_set(tenant=tenant_get(slug=slug), **data.validated_data)
@@ -91,6 +91,6 @@ class TenantTaxTreatmentApi(ObjectApi[TaxTreatment]):
 
     @conditional()
     def delete(self, request: Request, slug: str, treatment: int) -> Response:
-        """Takes away one that no finalized invoice was made by."""
+        """Deletes a treatment that no finalized invoice used."""
         treatment_remove(treatment=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

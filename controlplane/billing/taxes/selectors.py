@@ -1,4 +1,4 @@
-"""Reads of tax treatments."""
+"""Reads tax treatments."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from controlplane.errors import NotFoundError
 
 
 def treatment_list(*, tenant: str) -> QuerySet[TaxTreatment]:
-    """The tenant's, newest first."""
+    """The tenant's tax treatments, newest first."""
     return TaxTreatment.objects.filter(tenant=tenant).order_by("-starts", "-id")
 
 
 def treatment_get(*, treatment_id: int, tenant: str | None = None) -> TaxTreatment:
-    """One of a tenant's, or (None) of anybody's. Raises NotFoundError."""
+    """Return a treatment of the tenant, or (None) of any tenant. Raises NotFoundError."""
     rows = TaxTreatment.objects.all() if tenant is None else treatment_list(tenant=tenant)
     found = rows.filter(pk=treatment_id).first()
     if found is None:
@@ -27,16 +27,16 @@ def treatment_get(*, treatment_id: int, tenant: str | None = None) -> TaxTreatme
 
 
 def treatment_on(*, tenant: str, day: dt.date) -> TaxTreatment | None:
-    """The one in force on a UTC day; None before the first."""
+    """Return the treatment in force on a UTC day; None before the first."""
     return treatment_list(tenant=tenant).filter(starts__lte=day).first()
 
 
 def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:
-    """Percent that invoices to come will add; None where there is no treatment.
+    """Return the highest percentage that upcoming invoices will add; None without a treatment.
 
-    An invoice goes by its month's last day, so a treatment that starts within this month counts already. Of
-    several months that are open, up to this one, the highest: which of them what is prepaid will pay nobody
-    knows yet.
+    An invoice uses the treatment of its month's last day, so one that starts within this month counts
+    already.
+    The open months up to this one count: which of them the prepaid balance will pay is not known yet.
     """
     first = last = month_of(today)
     rows = list(treatment_list(tenant=tenant).reverse())
@@ -50,7 +50,7 @@ def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:
     first = min(first, used.aggregate(first=Min("month"))["first"] or first)
     end, rates = _month_end(last), []
     for row, later in zip(rows, [*rows[1:], None], strict=True):
-        # Its first month's end from then on, unless another one is in force by then.
+        # The first month's end on which this row is in force, unless a later row has replaced it by then.
         found = _month_end(max(row.starts, first))
         if found <= end and (later is None or found < later.starts):
             rates.append(row.rate_percent)
@@ -58,12 +58,12 @@ def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:
 
 
 def rate_text(rate_percent: Decimal) -> str:
-    """As people write it: `19`, `8.875`."""
+    """Format a percentage: `19`, `8.875`."""
     return f"{rate_percent.normalize():f}"
 
 
 def tax_title(invoice: Invoice) -> str:
-    """The tax's line on documents: `VAT 19%`, `VAT, reverse charge`; empty without a treatment."""
+    """Return the tax's line on documents: `VAT 19%`, `VAT, reverse charge`; empty without a treatment."""
     match invoice.tax_kind:
         case TaxKind.TAXED:
             return f"{invoice.tax_label} {rate_text(invoice.tax_rate_percent)}%"

@@ -1,4 +1,4 @@
-"""Sets how a tenant's invoices are taxed. Finalized ones keep what they were made by."""
+"""Sets tenants' tax treatments. Finalized invoices keep their copies."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def treatment_set(
 ) -> TaxTreatment:
     """Puts a treatment in force from `starts` (a UTC day) until a later one.
 
-    An invoice goes by what is in force on its month's last day, the end of what it supplies.
+    An invoice uses the treatment of its month's last day, when its supply ends.
 
     Args:
-        rate_percent: at most four decimals; of what is taxed alone.
-        text: what must stand on documents; needed where exempt, a sentence of ours under reverse charge.
+        rate_percent: at most four decimals; 0 unless the kind is taxed.
+        text: required wording on documents; needed if exempt, with a default under reverse charge.
 
     Raises:
         InvalidInputError: the rate, label or text do not fit the kind.
-        ConflictError: another starts on that day, or the month of that day is invoiced.
+        ConflictError: another one starts on that day, or the month of that day is invoiced.
     """
     values = _checked(kind, label, rate_percent, tax_number, text)
     head = head_lock(tenant=tenant.pk)
@@ -66,11 +66,11 @@ def treatment_set(
 
 @transaction.atomic
 def treatment_remove(*, treatment: TaxTreatment) -> None:
-    """Takes one away that no invoice was made by: what was in force before it goes on.
+    """Deletes a treatment that no invoice used; the one before it stays in force.
 
     Raises:
         ConflictError: a month on whose last day it is in force is invoiced.
-        NotFoundError: somebody else has removed it.
+        NotFoundError: it was removed concurrently.
     """
     head = head_lock(tenant=treatment.tenant)
     treatment = treatment_get(treatment_id=treatment.pk, tenant=treatment.tenant)
@@ -82,7 +82,7 @@ def treatment_remove(*, treatment: TaxTreatment) -> None:
 
 
 def treatment_copy(*, invoice: Invoice) -> Decimal | None:
-    """Writes the treatment of its month's last day on an invoice, unsaved; its rate, or None."""
+    """Copy the treatment of its month's last day onto an unsaved invoice; return the rate, or None."""
     found = treatment_on(tenant=invoice.tenant, day=month_end(invoice.month))
     invoice.tax_kind = found.kind if found else ""
     invoice.tax_label = found.label if found else ""

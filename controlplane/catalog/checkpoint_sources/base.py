@@ -1,4 +1,4 @@
-"""Where a base model's checkpoint lies. Only staff writes a source, so it may be any folder or bucket."""
+"""Sources of base models' checkpoints. Only staff sets them, so any folder or bucket is allowed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class CheckpointSource(Protocol):
 
     @property
     def uri(self) -> str:
-        """Its one spelling, as the catalogue keeps it."""
+        """The normalized URI, as the catalogue stores it."""
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file by name, hidden ones and subfolders left out.
+        """Return the size in bytes of each file by name, without hidden files and subfolders.
 
         Raises:
-            InvalidInputError: there is no such place, or it may not be read.
-            UnavailableError: it does not answer.
+            InvalidInputError: the source does not exist, or may not be read.
+            UnavailableError: the source does not answer.
         """
 
     def open(self, name: str) -> AbstractContextManager[ByteStream]:
-        """Opens a file from its start; raises as `sizes` does."""
+        """Open a file for reading. Raises as `sizes` does."""
 
 
 def refusal(message: str) -> InvalidInputError:
-    """What is wrong with a source."""
+    """Return the error for an unusable source."""
     return InvalidInputError(message, field="source")

@@ -1,4 +1,4 @@
-"""What django-allauth is told: who may make an account, where a request comes from, how secrets rest."""
+"""Adapters for django-allauth: sign-up policy, client addresses, audit transactions, sealed secrets."""
 
 from __future__ import annotations
 
@@ -28,24 +28,27 @@ from controlplane.tenants.models import User
 
 _TOTP_PLACE: Final = "mfa.authenticator"
 _STRANGERS: Final = 30
-"""Attempts a minute on one account, from all networks, by browsers that have never logged in to it."""
+"""Attempts a minute on one account, from all networks, by browsers that never logged in to it."""
 _NETWORK_BITS: Final = 24
-"""Of an IPv4 address, by which attempts on an account are counted; of IPv6 the /64."""
+"""IPv4 prefix length by which attempts on an account are counted; IPv6 uses /64."""
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Accounts are made by staff, by invitations and by the operator's identity provider; nobody signs up."""
+    """Accounts come from staff, invitations and the identity provider; allauth's sign-up is closed."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """What log-in attempts are counted by: the address that our own proxies tell, or nobody else."""
+        """Return the client address from our own proxies, by which log-in attempts are limited."""
         return str(request_address(request) or "unknown")
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Counts the attempt: of a browser that has logged in to this account before for itself, of others by
-        account and network, and by account in all."""
+        """Limit log-in attempts.
+
+        A browser known to this account is counted by itself. Others are counted by account and network, and
+        by account in total.
+        """
         email = str(credentials.get("email", ""))
         if not known_browser(request, email) and take(f"log-in:{email.lower()}", per_minute=_STRANGERS):
             raise self.validation_error("too_many_login_attempts")
@@ -70,7 +73,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def set_password(self, user: User, password: str) -> None:
         user.set_password(password)
-        # Not before: hashing takes long.
+        # Begin after the password was hashed, which takes long.
         transaction_begin()
         user.save()
 
@@ -83,23 +86,23 @@ def _network(request: HttpRequest) -> str:
 
 
 class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """People of the operator's identity provider: their verified address is who they are here."""
+    """Log-in by the operator's identity provider, where the verified address identifies the person."""
 
     def get_requests_session(self) -> requests.Session:
-        """For the provider's configuration, keys, tokens and user information."""
+        """Return the session for the provider's configuration, keys, tokens and user information."""
         return ProviderSession()
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return True
 
     def authenticate_by_email(self, sociallogin: SocialLogin) -> Any:
-        """Some providers tell `email_verified` as text, of which "false" is as true as any."""
+        """Accept only true or "true" as verified: some providers send text, and "false" is truthy."""
         for item in sociallogin.email_addresses:
             item.verified = item.verified is True or item.verified == "true"
         return super().authenticate_by_email(sociallogin)
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Refuses who has no verified address: it would be anybody's that they type in there."""
+        """Refuse a login without a verified address, since anyone can type any address at the provider."""
         transaction_begin()
         if not sociallogin.is_existing and not any(item.verified for item in sociallogin.email_addresses):
             raise ImmediateHttpResponse(render(request, "socialaccount/unverified.html", status=403))
@@ -107,14 +110,14 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     @transaction.atomic
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
         user: User = super().save_user(request, sociallogin, form)
-        told = {"email": user.email, "is_staff": False, "by": sociallogin.account.provider}
+        facts = {"email": user.email, "is_staff": False, "by": sociallogin.account.provider}
         with every_row():
-            audit_record(tenant="", action="user.create", target=user, after=told)
+            audit_record(tenant="", action="user.create", target=user, after=facts)
         return user
 
 
 class MfaAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Authenticator secrets and recovery codes rest sealed under GRAFTWORK_SEALING_KEYS."""
+    """Seals authenticator secrets and recovery codes under GRAFTWORK_SEALING_KEYS."""
 
     def encrypt(self, text: str) -> str:
         return seal(text, place=_TOTP_PLACE)

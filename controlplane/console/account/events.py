@@ -1,9 +1,8 @@
-"""What happens to a person's account, in the audit log: logging in and out, passwords, factors, providers.
+"""Audit records of account events: log-ins, log-outs, passwords, second factors, identity providers.
 
-Django and allauth tell of it by signals. Of factors and providers it is the rows' own that are heard: allauth
-tells of those after the commit, when a record can no longer be refused together with its change. A person may
-belong to several tenants, and each of these has the record; that of staff, and of who belongs to none, is in
-the platform's own log.
+Django and allauth send signals. For factors and providers the rows' own signals are used: allauth sends its
+signals after the commit, when a record can no longer be refused together with its change. Each tenant of the
+person gets the record. Events of staff, and of people without a tenant, go to the platform's own log.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from controlplane.platform.row_security.scope import every_row
 from controlplane.tenants.models import Membership, User
 
 _STRANGERS: Final = 60
-"""Failed log-ins a minute, of addresses that nobody has, which are recorded: anyone may send any number."""
+"""Failed log-ins a minute with unknown addresses that are recorded, since anyone can send any number."""
 
 
 @receiver(user_logged_in)
 def _logged_in(sender: Any, request: HttpRequest, user: User, **_: Any) -> None:
     methods = [_method(entry) for entry in get_authentication_records(request, user)]
-    _record(user, "user.login", after={"methods": methods or [_door(request)]})
+    _record(user, "user.login", after={"methods": methods or [_entry_link(request)]})
 
 
 @receiver(user_logged_out)
@@ -45,8 +44,8 @@ def _logged_out(sender: Any, request: HttpRequest, user: User | None, **_: Any) 
 
 @receiver(user_login_failed)
 def _login_failed(sender: Any, credentials: dict[str, Any], **_: Any) -> None:
-    """A wrong password. What was typed is recorded only where it is somebody's address: in that field, too,
-    people type passwords."""
+    """Record a wrong password. The typed address is recorded only if it is an account's, since people also
+    type passwords into that field."""
     email = str(credentials.get("email") or credentials.get("username") or "").strip().lower()
     user = User.objects.filter(email=email).first() if email else None
     if user is not None:
@@ -101,14 +100,14 @@ def _identity(account: SocialAccount) -> dict[str, str]:
     return {"provider": account.provider, "uid": account.uid}
 
 
-def _door(request: HttpRequest) -> str:
-    """By which link somebody came in who has not logged in by anything else."""
+def _entry_link(request: HttpRequest) -> str:
+    """Return the kind of link by which a person was logged in without a password or provider."""
     match = request.resolver_match
     return "sign_up" if match and match.view_name == "console:sign-up-confirm" else "invitation"
 
 
 def _method(entry: dict[str, Any]) -> str:
-    """`password`, `totp`, `recovery_codes`, or the identity provider's id."""
+    """Return `password`, `totp`, `recovery_codes`, or the identity provider's id."""
     return str(entry.get("type") or entry.get("provider") or entry.get("method"))
 
 
@@ -116,10 +115,10 @@ def _record(
     user: User, action: str, *, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
 ) -> None:
     if not answers_a_request():
-        return  # tests and commands log people in without anybody's doing
+        return  # tests and commands log people in without a request
     with transaction.atomic(), every_row():
         tenants = Membership.objects.filter(user=user).order_by("tenant_id") if user.pk else ()
         logs = [member.tenant_id for member in tenants]
-        # In the order of their names, as everyone who writes to several locks their chains.
+        # Sorted by name, the order in which every writer to several logs locks their chains.
         for log in ["", *logs] if user.is_staff or not logs else logs:
             audit_record(tenant=log, action=action, target=user, before=before, after=after)

@@ -1,7 +1,7 @@
 """Browsers that have logged in before: strangers' wrong passwords do not lock their owners out.
 
-A browser is known by a signed cookie with a random id and the accounts that it has logged in to. It opens
-nothing: it only has attempts counted for the browser instead of for its network.
+A signed cookie with a random id lists the accounts that the browser has logged in to. It grants no access:
+attempts are only counted by browser instead of by network.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ COOKIE: Final = "graftwork_browser"
 _SALT: Final = "controlplane.console.account.known_browser"
 _SECONDS: Final = 180 * 24 * 3600
 _ACCOUNTS: Final = 8
-"""Accounts that a browser is known to, the newest."""
+"""Most accounts in a browser's cookie; the newest are kept."""
 
 
 def known_browser(request: HttpRequest, email: str) -> str:
-    """The browser's id if it has logged in to the account of `email`, else ""."""
+    """Return the browser's id if it has logged in to the account of `email`, else ""."""
     browser, accounts = _read(request)
     return browser if _digest(email) in accounts else ""
 
 
 def remember_browser(request: HttpRequest, response: HttpResponseBase, email: str) -> None:
-    """After a log-in to the account of `email`."""
+    """Set the cookie after a log-in to the account of `email`."""
     browser, accounts = _read(request)
     digest = _digest(email)
     accounts = [digest, *(other for other in accounts if other != digest)][:_ACCOUNTS]
@@ -45,8 +45,8 @@ def remember_browser(request: HttpRequest, response: HttpResponseBase, email: st
 
 
 def _read(request: HttpRequest) -> tuple[str, list[str]]:
-    told = request.get_signed_cookie(COOKIE, "[]", salt=_SALT, max_age=_SECONDS)
-    browser, *accounts = json.loads(told or "[]") or [""]
+    value = request.get_signed_cookie(COOKIE, "[]", salt=_SALT, max_age=_SECONDS)
+    browser, *accounts = json.loads(value or "[]") or [""]
     return browser, accounts
 
 

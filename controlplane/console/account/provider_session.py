@@ -1,7 +1,7 @@
-"""How the operator's identity provider is asked: a log-in waits for it, but not for ever.
+"""HTTP sessions with the operator's identity provider, which end within a time limit.
 
-requests bounds each read; a provider that drips would hold the web process's threads, which every page needs.
-Proxies and certificates of the environment hold as ever: the provider is the operator's own choice.
+requests limits only each read, so a slow provider could hold the web process's threads. Proxies and
+certificates of the environment apply as usual: the provider is the operator's own choice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 STEP_S: Final = 5.0
 """Seconds for each connect and read."""
 TOTAL_S: Final = 15.0
-"""Seconds from a session's first connection on; a session is one question."""
+"""Seconds from a session's first connection to its end; a session is one exchange."""
 
 Watch = Callable[[socket.socket], None]
 
 
 class ProviderSession(requests.Session):
-    """A session whose connections are shut down after TOTAL_S, in the middle of a read too."""
+    """A session whose connections are shut down after TOTAL_S, even during a read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class ProviderSession(requests.Session):
             if self._over:
                 connection.close()
                 raise TimeoutError(f"the session is closed, or took longer than {TOTAL_S:.0f} s")
-            # A handle of its own: TLS takes the connection's descriptor away.
+            # A duplicate handle, because TLS takes the connection's descriptor over.
             self._handles.append(connection.dup())
             if len(self._handles) == 1:
                 self._timer.start()
@@ -67,7 +67,7 @@ class ProviderSession(requests.Session):
 
 
 class _Adapter(HTTPAdapter):
-    """Shows each connection to `watch` as soon as it stands."""
+    """Passes each new connection to `watch`."""
 
     def __init__(self, watch: Watch) -> None:
         self._pools = _pools(watch)

@@ -1,9 +1,8 @@
-"""A change of an account and its record in the audit log are one transaction, which begins as late as it can.
+"""Commits an account's change and its audit record in one transaction, which begins as late as possible.
 
-allauth by itself begins one for factors alone. One around the whole request would hold SQLite's only write
-lock, which every atomic block there takes at its start, for pages that only show something, while passwords
-are hashed, mail is sent and the identity provider is asked. So the first change begins it: who is to log in
-is known by then.
+allauth begins a transaction only for factors. One around the whole request would hold SQLite's only write
+lock for pages that write nothing, while passwords are hashed, mail is sent and the identity provider is
+called. So the first change begins it, when the account is known.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ACCOUNTS: Final = "/accounts/"
 
 @dataclass(slots=True)
 class _Pending:
-    """The transaction of the request that is answered; `depth`: how many atomic blocks are around it."""
+    """The current request's transaction; `depth` is the number of atomic blocks around it."""
 
     depth: int
     stack: ExitStack = field(default_factory=ExitStack)
@@ -33,7 +32,7 @@ _current: ContextVar[_Pending | None] = ContextVar("account_transaction", defaul
 
 
 class AccountTransaction:
-    """Ends what `transaction_begin` began: commits, or takes back what led to an answer of 500 or more."""
+    """Commits the transaction of `transaction_begin`, or rolls it back for an answer of 500 or more."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -54,9 +53,9 @@ class AccountTransaction:
 
 
 def transaction_begin() -> None:
-    """From here to the end of the request all is one transaction; elsewhere than in account pages nothing.
+    """Start the request's transaction, on account pages only.
 
-    Inside an atomic block, whose changes and records are one already, nothing either.
+    Inside an atomic block it does nothing, because that block commits changes and records together.
     """
     pending = _current.get()
     if pending is None or pending.has_begun or _depth() != pending.depth:

@@ -1,4 +1,4 @@
-"""Addresses of logging in, members, webhooks and the audit log."""
+"""URLs of logging in, members, webhooks and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter page's aliases: each with its way back and, given another version, a canary's slider."""
+"""The adapter page's aliases, each with its undo and, given a second version, a canary slider."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
 
 _OFFERED: Final = 20
-"""Newest versions that a canary may be of; older ones are on the alias's own page."""
+"""Newest versions that a canary can use; the alias's own page has older ones."""
 _ALL: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A slider's form that was refused: of which alias, what was sent, why, and the tag for the next try."""
+    """A refused slider form: its alias, values and error, and the state tag for the next try."""
 
     alias: str
     sent: Mapping[str, str]
@@ -32,11 +32,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What the slider shows. `version` gets `percent` of the callers, as text; `stable` the rest.
+    """State of the slider: `version` gets `percent` of the callers, as text; `stable` gets the others.
 
     Attributes:
-        versions: those that may be chosen, newest first.
-        decides: a rollout that decides by itself is under way, and a share set by hand ends it.
+        versions: selectable versions, newest first.
+        decides: True if an automatic rollout is running, which a manual share ends.
     """
 
     stable: int
@@ -48,7 +48,7 @@ class Canary:
 
     @property
     def slid(self) -> int:
-        """Where the slider stands; what is no percentage leaves it at its beginning."""
+        """Position of the slider; 0 if the text is no percentage."""
         return int(self.percent) if _is_percent(self.percent) else 0
 
     @property
@@ -58,8 +58,13 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class AliasRow:
-    """An alias of the page. `newest` can be taken back; `canary` is None where no slider can say what it is:
-    there is no other version, or it is split among more than two. `error` is why a form was refused."""
+    """An alias of the page.
+
+    Attributes:
+        newest: the change that can be reverted.
+        canary: None if the adapter has no second version, or the alias is split among more than two.
+        error: why a form was refused.
+    """
 
     alias: Alias
     newest: AliasChange | None
@@ -68,7 +73,7 @@ class AliasRow:
 
 
 def alias_rows_of(adapter: Adapter, refused: Refused | None = None) -> list[AliasRow]:
-    """Of all the adapter's aliases, by name. Two queries."""
+    """Return a row for each of the adapter's aliases, by name. Two queries."""
     if not adapter.live_aliases:
         return []
     changes = alias_changes_newest(adapter=adapter)
@@ -85,7 +90,7 @@ def alias_rows_of(adapter: Adapter, refused: Refused | None = None) -> list[Alia
 
 
 def canary_arms(sent: Mapping[str, str], *, stable: int) -> list[tuple[int, int]]:
-    """(version, percent) of who gets a share, first the version that stays; 0 and 100 leave one of them all.
+    """Parse (version, percent) of each arm, the stable version first; with 0 or 100 there is only one arm.
 
     Raises InvalidInputError.
     """

@@ -1,4 +1,4 @@
-"""How the list of adapters is narrowed and ordered, as its page's address says it."""
+"""Filters and order of the adapter list, as its URL states them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AdapterListForm:
-    """What the list is asked for; "" is everything.
+    """The filters and order of the list; "" does not filter.
 
     Attributes:
-        label: `key=value`, with commas between where several must hold.
-        label_fault: whether `label` is not written so; then it narrows nothing.
+        label: `key=value` pairs with commas between; all of them must match.
+        label_fault: True if `label` is malformed; then it does not filter.
     """
 
     search: str
@@ -45,21 +45,21 @@ class AdapterListForm:
 
     @classmethod
     def of(cls, request: HttpRequest) -> Self:
-        """Unknown words are taken for none."""
-        asked = {
+        """Read a request's query; unknown values are ignored."""
+        values = {
             name: request.GET.get(name, "").strip()[:_LONGEST] for name in ("status", "base", "label", "sort")
         }
         return cls(
             searched(request),
-            asked["status"] if asked["status"] in STATUSES else "",
-            asked["base"],
-            asked["label"],
-            asked["sort"] if asked["sort"] in SORTS else "",
+            values["status"] if values["status"] in STATUSES else "",
+            values["base"],
+            values["label"],
+            values["sort"] if values["sort"] in SORTS else "",
         )
 
     @property
     def labels(self) -> dict[str, str]:
-        """Those that must hold."""
+        """The labels that must match."""
         pairs = (part.partition("=") for part in self.label.split(",") if "=" in part)
         return {key.strip(): value.strip() for key, _equals, value in pairs}
 
@@ -69,11 +69,11 @@ class AdapterListForm:
 
     @property
     def narrows(self) -> bool:
-        """Whether anything but the order is asked for."""
+        """True if any filter is set."""
         return bool(self.search or self.status or self.base or self.label)
 
     def rows(self, adapters: QuerySet[Adapter]) -> QuerySet[Adapter]:
-        """Those of `adapters` that are asked for, in their order."""
+        """Return the `adapters` that match, in the requested order."""
         if self.search:
             adapters = adapter_named(adapters, self.search)
         if self.status:

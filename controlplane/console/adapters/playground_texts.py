@@ -1,4 +1,4 @@
-"""What the playground's script says: words that only the browser knows when to show."""
+"""Texts of the playground's script, which only the browser knows when to show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 
 def texts(*, gateway: str) -> dict[str, str]:
-    """By the name that `frontend/js/playground/` knows each by; `{name}` stands for what it fills in."""
+    """Return the texts by their names in `frontend/js/playground/`; `{name}` is filled in there."""
     return _of_answers() | _of_entries() | _of_errors(gateway)
 
 

@@ -1,4 +1,4 @@
-"""Where versions of adapters are kept ready, as far as somebody asked for it; others come with a request."""
+"""Copies that keep versions resident on request; other versions are loaded when they are called."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from controlplane.deployments.models import AdapterRule, Placement
 
 
 def kept_on(adapters: Iterable[Adapter]) -> dict[str, int]:
-    """By engine name: how many copies hold a version in memory, or its own deployment serves it.
+    """Count by engine name the copies that keep a version in memory, or whose own deployment serves it.
 
-    Two queries however many adapters there are; versions that are nowhere kept are left out.
+    Two queries however many adapters there are; versions without such a copy are left out.
     """
     shown = list(adapters)
     names = [

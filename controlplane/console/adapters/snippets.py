@@ -1,4 +1,4 @@
-"""Code that a tenant copies: the gateway's real address, a model's real name, never a key."""
+"""Code snippets to copy: with the gateway's real address and a model's real name, never a key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Snippet:
 
 
 def snippets(model: str) -> tuple[Snippet, ...]:
-    """How to call `model` (a name as the gateway takes it) by curl, the openai client and LangChain."""
+    """Return snippets that call `model` (a name as the gateway takes it) by curl, openai and LangChain."""
     base_url = settings.GRAFTWORK.gateway_url
     curl = f"""curl -N {base_url}/chat/completions \\
   -H "Authorization: Bearer $GRAFTWORK_API_KEY" \\

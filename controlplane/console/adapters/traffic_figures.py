@@ -14,14 +14,14 @@ from controlplane.adapters.models import Adapter
 from controlplane.metering.adapter_use import DayUse, Times, adapter_use, first_token_times
 
 SPANS: Final = (7, 30, 90)
-"""Days that may be looked at."""
+"""Selectable ranges in days."""
 MEASURES: Final = ("requests", "tokens", "errors")
 WIDTH: Final = 720
 HEIGHT: Final = 200
-"""In the chart's own units: what is drawn grows and shrinks with the page."""
+"""In the chart's own units: the drawing scales with the page."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 22
 _HUES: Final = 3
-"""Versions with a colour of their own: those with the most requests; the rest are one."""
+"""Number of versions with their own colour, those with the most requests; the others share one."""
 _REST: Final = 0
 _FILLED: Final = 0.68
 _LABELS: Final = 7
@@ -29,7 +29,7 @@ _LABELS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One version's part of one day, in the chart's units. `hue` 0 is that of the rest."""
+    """One version's part of one day, in the chart's units. `hue` 0 is that of the other versions."""
 
     x: float
     y: float
@@ -41,7 +41,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A version's, or an alias's, sums. `share` is of all requests, in percent."""
+    """Sums of a version or alias. `share` is its percent of all requests."""
 
     name: str
     hue: int
@@ -55,7 +55,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the page shows of the last `days`; without any request it has no bars."""
+    """The traffic of the last `days`; without requests it has no bars."""
 
     days: int
     measure: str
@@ -68,7 +68,7 @@ class Traffic:
 
 
 def adapter_traffic(*, adapter: Adapter, days: int, measure: str, today: dt.date) -> Traffic:
-    """Of the last `days`, one of SPANS; `measure` is one of MEASURES and says how high bars are."""
+    """Return the traffic of the last `days`, one of SPANS; `measure` (of MEASURES) is the bars' height."""
     start = today - dt.timedelta(days=days - 1)
     prefix = f"t_{adapter.tenant_id}.a_{adapter.name}.v"
     uses = adapter_use(tenant=adapter.tenant_id, prefix=prefix, start=start, end=today)
@@ -126,7 +126,7 @@ def _version(engine_name: str) -> str:
 def _bars(
     uses: Sequence[DayUse], hues: dict[str, int], measure: str, start: dt.date, days: int
 ) -> tuple[list[Bar], int]:
-    """The bars, and the amount at the chart's top."""
+    """Return the bars, and the amount at the chart's top."""
     sums: dict[dt.date, Counter[str]] = defaultdict(Counter)
     for use in uses:
         sums[use.day][use.adapter] += getattr(use, measure)
@@ -136,7 +136,7 @@ def _bars(
     for day, amounts in sums.items():
         at = float(HEIGHT - _BOTTOM)
         x = _LEFT + ((day - start).days + (1 - _FILLED) / 2) * step
-        # From the busiest upwards, in the order of the legend.
+        # The busiest version is at the bottom, in the order of the legend.
         for name in hues:
             height = (HEIGHT - _TOP - _BOTTOM) * amounts[name] / top if top else 0.0
             if height:
@@ -156,7 +156,7 @@ def _bars(
 
 
 def _round_up(amount: int) -> int:
-    """The next of 1, 2 and 5 times a power of ten; 0 stays."""
+    """Round up to the next 1, 2 or 5 times a power of ten; 0 stays."""
     if amount <= 0:
         return 0
     unit = int("1".ljust(len(str(amount)), "0"))
@@ -176,7 +176,7 @@ def _parts(amount: int, parts: int) -> int:
 
 
 def _y_labels(top: int) -> tuple[tuple[float, int], ...]:
-    """(height, amount) of the grid's lines: the bottom, the middle where it is whole, the top."""
+    """Return (height, amount) of the grid's lines: the bottom, the middle if it is whole, the top."""
     amounts = [0, *([top // 2] if top % 2 == 0 else []), *([top] if top else [])]
     height = HEIGHT - _TOP - _BOTTOM
     return tuple((round(HEIGHT - _BOTTOM - (height * each / top if top else 0), 1), each) for each in amounts)

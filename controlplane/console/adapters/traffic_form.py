@@ -1,4 +1,4 @@
-"""Forms of splits and fallbacks: what they show, and the values that they stand for."""
+"""Forms of splits and fallbacks: their display values, and the parsed values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUGGESTED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One version's line of the form: its callers' percentage, as text, and whether it stays at the end."""
+    """One version's row: its share of callers in percent, as text, and whether it stays after the split."""
 
     number: int
     percent: str
@@ -33,33 +33,33 @@ class Share:
 
 
 def split_shares(adapter: Adapter, alias: Alias, sent: Mapping[str, str] | None = None) -> list[Share]:
-    """The alias's versions and the newest that may be called, MAX_ARMS at least of what there is.
+    """Return rows for the alias's versions and the newest callable ones, MAX_ARMS if that many exist.
 
     Args:
-        sent: a form that was refused, whose entries stay.
+        sent: a refused form, whose values are kept.
     """
     now = {arm.version.number: arm.percent for arm in alias.live_arms} or {alias.version.number: 100}
-    # The alias's own first: a version that it means stays on the form, however many came after it.
+    # The alias's own versions come first, so that they stay on the form however many newer ones exist.
     offered = [*now, *(item.number for item in adapter.live_versions if item.is_callable)]
     numbers = {*offered[: MAX_ARMS + len(now)]}
     if sent is None:
         shares = [Share(n, str(now.get(n, "")), n == alias.version.number) for n in numbers]
     else:
-        # Newer versions may have come since the form was opened: those that it had stay on it.
+        # Newer versions may exist since the form was opened, so its own versions are kept on it.
         texts = {int(found[1]): text for name, text in sent.items() if (found := _NAMED.fullmatch(name))}
         shares = [Share(n, texts.get(n, ""), sent.get("stays") == str(n)) for n in numbers | texts.keys()]
     return sorted(shares, key=lambda share: share.number, reverse=True)
 
 
 def split_shown(alias: Alias) -> dict[str, str]:
-    """What a split replaces."""
+    """Return the state that a split replaces."""
     stays = f"v{alias.version.number}"
     arms = {f"v{arm.version.number}": f"{arm.percent} %" for arm in alias.live_arms}
     return {**arms, "stays": stays} if arms else {stays: "100 %"}
 
 
 def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
-    """(version, percent) of what has a share, first the version that stays; alone with 100 where one has all.
+    """Parse (version, percent) of each share, the staying version first; one version with 100 ends the split.
 
     Raises InvalidInputError.
     """
@@ -71,7 +71,7 @@ def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
     if not found:
         raise InvalidInputError(_("give at least one version a percentage"), field="arms")
     if list(found.values()) == [_ALL]:
-        return list(found.items())  # it is no split: there is nothing to stay of
+        return list(found.items())  # one version has all callers, so none needs to stay
     stays = sent.get("stays", "")
     first = _whole(stays) if stays else next(iter(found))
     if first not in found:
@@ -81,12 +81,12 @@ def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
 
 
 def fallback_shown(target: Adapter | Alias) -> dict[str, str]:
-    """What a list of fallbacks replaces."""
+    """Return the state that a list of fallbacks replaces."""
     return {"models": ", ".join(target.fallback)}
 
 
 def fallback_context(tenant: Tenant, target: Adapter | Alias) -> dict[str, Any]:
-    """What the form needs: the models in order, some that may be named, the state's tag."""
+    """Return the form's context: the models in order, some suggestions, the state's tag."""
     names = adapter_callable(tenant=tenant).values_list("name", flat=True)[:_SUGGESTED]
     return {
         "models": target.fallback,

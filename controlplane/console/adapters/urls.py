@@ -1,4 +1,4 @@
-"""Addresses of adapters, the playground and credentials of sources."""
+"""URLs of adapters, the playground and source credentials."""
 
 from __future__ import annotations
 

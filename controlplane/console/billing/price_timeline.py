@@ -1,4 +1,4 @@
-"""Price books by date, for a template to draw: a year before and a year after the day that is looked at."""
+"""Price books on a time line for a template: a year before and a year after the selected day."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from controlplane.billing import items
 from controlplane.billing.in_force import Holding, MeterPrice
 
 WIDTH: Final = 1000
-"""Of the drawing, in its own units; the day stands in its middle."""
+"""Width of the drawing in its own units; the selected day is in the middle."""
 _YEAR: Final = 365
 _SCALES: Final = {
     items.INPUT: 10**6, items.CACHED_INPUT: 10**6, items.OUTPUT: 10**6, items.REQUEST: 10**3,
 }  # fmt: skip
-"""Of what so many cost a person can read the price; hours one by one."""
+"""Units per displayed price, for a readable number; hours are priced singly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A book's term, as far as it lies within the drawing."""
+    """The visible part of a book's term."""
 
     holding: Holding
     x: float
@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """All terms of one tenant, or of everyone (""), those outside of the drawing too."""
+    """All terms of one tenant, or of everyone (""), including those outside of the drawing."""
 
     whose: str
     spans: tuple[Span, ...]
@@ -38,7 +38,7 @@ class Lane:
 
 
 def lanes(holdings: Iterable[Holding], *, day: dt.date) -> list[Lane]:
-    """By whose they are, in the order of `holdings`."""
+    """Group `holdings` by tenant, in their order."""
     by_whose: dict[str, list[Holding]] = {}
     for holding in holdings:
         by_whose.setdefault(holding.term.tenant, []).append(holding)
@@ -49,7 +49,7 @@ def lanes(holdings: Iterable[Holding], *, day: dt.date) -> list[Lane]:
 
 
 def _span(holding: Holding, day: dt.date) -> Span | None:
-    # Days of years 1 and 9999 have no neighbours: numbers have.
+    # Ordinals, because days of years 1 and 9999 have no neighbours.
     first = day.toordinal() - _YEAR
     starts = max(holding.term.starts.toordinal(), first)
     last = first + 2 * _YEAR
@@ -61,5 +61,5 @@ def _span(holding: Holding, day: dt.date) -> Span | None:
 
 
 def readable(prices: Iterable[MeterPrice]) -> list[tuple[MeterPrice, int]]:
-    """Each with the nano-units of a million tokens, a thousand requests or one hour."""
+    """Return each price with its nano-units for a million tokens, a thousand requests or one hour."""
     return [(price, price.nano * _SCALES.get(price.item, 1)) for price in prices]

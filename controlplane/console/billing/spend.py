@@ -1,4 +1,4 @@
-"""How far a tenant's budget, and what it paid in advance, are spent."""
+"""How much of a tenant's budget and prepaid credit is spent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from controlplane.billing.unpriced import usage_unpriced
 from controlplane.tenants.limits.models import ScopeLimits
 
 NEAR_PERCENT: Final = 80
-"""From here on a budget is near its end; owners were written to."""
+"""From this percentage on a budget is nearly spent, and its owners have been notified."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """A budget in the period under way; amounts are nano-units. `unpriced`: some usage is not in what is
-    spent, for want of a price."""
+    """A budget in the current period; amounts are nano-units. `unpriced`: some usage has no price and is not
+    in the spent amount."""
 
     period: str
     budget_nano: int
@@ -31,7 +31,7 @@ class BudgetState:
 
     @property
     def percent(self) -> int:
-        """Of the budget that is spent, rounded down; a budget of nothing is spent."""
+        """Spent percent of the budget, rounded down; 100 for a budget of 0."""
         return self.spent_nano * 100 // self.budget_nano if self.budget_nano else 100
 
     @property
@@ -40,7 +40,7 @@ class BudgetState:
 
     @property
     def shown(self) -> int:
-        """For a bar, which ends at 100."""
+        """`percent` for a bar, at most 100."""
         return min(100, self.percent)
 
     @property
@@ -51,7 +51,7 @@ class BudgetState:
 
 
 def budget_state(*, limits: ScopeLimits, prices: PriceList) -> BudgetState | None:
-    """Of the tenant's budget by what is ingested; None where there is none."""
+    """Return the state of the tenant's budget by ingested usage; None without a budget."""
     if limits.budget_nano is None:
         return None
     kind: BudgetPeriod = "day" if limits.budget_period == "day" else "month"

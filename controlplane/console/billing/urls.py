@@ -1,4 +1,4 @@
-"""Addresses of billing."""
+"""URLs of billing."""
 
 from __future__ import annotations
 

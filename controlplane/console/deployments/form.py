@@ -1,4 +1,4 @@
-"""A deployment's form: texts as browsers send them, and the typed values that they stand for."""
+"""A deployment's form: its raw texts, and their parsed values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from controlplane.errors import InvalidInputError
 _NUMBERS: Final = ("min_copies", "max_copies", "min_instances", "max_instances")
 _TEXTS: Final = ("instance_type", "image", "image_family", "adapter_scope")
 COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb")
-"""What one copy takes, by hand: of instance types whose size is not known, and checkpoints without shapes."""
+"""Resources of one copy, entered if the instance type's size or the checkpoint's shapes are unknown."""
 FIELDS: Final = ("name", "target", "base_model", "hosting", "endpoint", *_NUMBERS, *_TEXTS, *COMPUTE)
-"""What a form may send, beside OPTIONS."""
+"""All fields of the form, except OPTIONS."""
 _CHOICES: Final = {"max_lora_rank": tuple(map(str, RANKS)), "dtype": DTYPES, "quantize": QUANTIZE}
 
 
@@ -48,10 +48,10 @@ OPTIONS: Final[Mapping[str, OptionField]] = MappingProxyType(_option_fields())
 
 
 def desired_values(values: Mapping[str, str]) -> dict[str, Any]:
-    """What is not left empty, typed.
+    """Parse the non-empty fields.
 
     Raises:
-        InvalidInputError: a number is none.
+        InvalidInputError: a number is malformed.
     """
     found: dict[str, Any] = {name: values[name] for name in _TEXTS if values.get(name)}
     for name in _NUMBERS:

@@ -1,4 +1,4 @@
-"""A scaling policy's form: texts as browsers send them, and the values that they stand for."""
+"""A scaling policy's form: its raw texts, and their parsed values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LINE: Final = re.compile(r"(\S+)\s+(\d\d:\d\d)\s+([a-z,]+)\s+(\d{1,4})-(\d{1,4}
 
 
 def policy_values(values: Mapping[str, str]) -> dict[str, Any]:
-    """What is not left empty, typed.
+    """Parse the non-empty fields.
 
     Raises:
-        InvalidInputError: a number, or a line of the schedule, is none.
+        InvalidInputError: a number, or a line of the schedule, is malformed.
     """
     found: dict[str, Any] = {name: values[name] for name in _TEXTS if values.get(name)}
     for name in _NUMBERS:
@@ -43,11 +43,11 @@ def policy_values(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def form_values(policy: ScalingPolicy | None) -> dict[str, str]:
-    """What the form shows of a policy; nothing of none."""
+    """Return a policy as the form's values; empty for no policy."""
     if policy is None:
         return {}
-    told = policy.to_json() | {"min_copies": policy.min_copies, "max_copies": policy.max_copies}
-    found = {name: "" if told[name] is None else str(told[name]) for name in (*_NUMBERS, *_TEXTS)}
+    fields = policy.to_json() | {"min_copies": policy.min_copies, "max_copies": policy.max_copies}
+    found = {name: "" if fields[name] is None else str(fields[name]) for name in (*_NUMBERS, *_TEXTS)}
     lines = [
         f"{item.name} {item.at} {','.join(item.days)} {item.min_copies}-{item.max_copies}"
         for item in policy.schedule

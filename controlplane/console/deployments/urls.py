@@ -1,4 +1,4 @@
-"""Addresses of base models, targets, deployments and the fleet."""
+"""URLs of base models, targets, deployments and the fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page's figures: a range's sums, and its days or hours as small bars."""
+"""The home page's figures: a range's sums, and small bar charts by day or hour."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from controlplane.tenants.models import Tenant
 WIDTH: Final = 240
 HEIGHT: Final = 40
 SAMPLE: Final = 1000
-"""Newest attempts that the time to first token is taken of."""
+"""Newest attempts sampled for the time to first token."""
 SPAN_SAMPLE: Final = 500
-"""Of each day or hour of the chart."""
+"""Attempts sampled for each day or hour of the chart."""
 _GAP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a chart of `WIDTH` x `HEIGHT`, and what it says. `unpriced`: nobody knows how high it is."""
+    """A bar in a chart of `WIDTH` x `HEIGHT`, with its title. `unpriced`: its true height is unknown."""
 
     x: float
     y: float
@@ -34,16 +34,18 @@ class Bar:
     height: float
     title: str
     look: str = ""
-    """The class of its colour, where a chart has two."""
+    """CSS class of its colour, if the chart has two."""
     unpriced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked; `nano` is what
-    it cost as far as it is priced, `unpriced` how many of its times used what is not. `ttft` has two
-    bars for each time in which a request was timed, the 95th percentile behind the median; none where none
-    was."""
+    """Figures of a range of UTC days.
+
+    Attributes:
+        ttft_p50, ttft_p95: milliseconds; None without requests, like `errors_percent`.
+        ttft: two bars for each bucket with timed requests, the 95th percentile behind the median.
+    """
 
     total: UsageRow
     errors: int
@@ -68,7 +70,7 @@ class Figures:
 def home_figures(
     *, tenant: Tenant, start: dt.date, end: dt.date, prices: PriceList
 ) -> tuple[Figures, UsageReport]:
-    """Sums of the range by day, of one day by hour; the times are of its newest requests."""
+    """Return sums of the range by day, or of one day by hour; times are of its newest requests."""
     bucket = "hour" if start == end else "day"
     report = usage_report(tenant=tenant, start=start, end=end, group_by=(bucket, "status"), prices=prices)
     times = _hours(start) if bucket == "hour" else _days(start, end)
@@ -114,12 +116,12 @@ def _spans(start: dt.date, span: dt.timedelta, count: int) -> list[tuple[dt.date
 
 
 def _quantile(values: list[float], part: float) -> float | None:
-    """Of sorted values: the smallest that so large a part does not exceed."""
+    """Return the nearest-rank quantile of sorted values."""
     return values[min(len(values) - 1, int(len(values) * part))] if values else None
 
 
 def _spend(rows: dict[str, list[UsageRow]], currency: str) -> list[Bar]:
-    """What has no price is no low bar: it has the chart's height, and says what is known."""
+    """Return the bars of spend; a bar with unpriced usage has full height, and its title says so."""
     known = [sum(row.nano or 0 for row in found) for found in rows.values()]
     titles = [f"{time}: {money(nano, currency)}" for time, nano in zip(rows, known, strict=True)]
     bars = _drawn([float(nano) for nano in known], titles, most=max(known, default=0))
@@ -136,13 +138,13 @@ def _bars(times: list[str], values: list[float]) -> list[Bar]:
 
 
 def _ttft_bars(times: list[str], samples: list[list[float]]) -> list[Bar]:
-    """The 95th percentiles first, so that medians are drawn over them."""
+    """Return the 95th percentiles first, so that medians are drawn over them."""
     titles, slow, middle = [], [], []
     for time, sample in zip(times, samples, strict=True):
         p50, p95 = _quantile(sample, 0.5), _quantile(sample, 0.95)
         text = _("%(time)s: median %(p50)s, 95 %% within %(p95)s, of the newest %(n)s")
-        told = {"time": time, "p50": milliseconds(p50), "p95": milliseconds(p95), "n": f"{len(sample):,}"}
-        titles.append(text % told)
+        parts = {"time": time, "p50": milliseconds(p50), "p95": milliseconds(p95), "n": f"{len(sample):,}"}
+        titles.append(text % parts)
         slow.append(p95 or 0.0)
         middle.append(p50 or 0.0)
     most = max(slow, default=0)
@@ -153,7 +155,7 @@ def _ttft_bars(times: list[str], samples: list[list[float]]) -> list[Bar]:
 def _drawn(values: list[float], titles: list[str], *, most: float, look: str = "") -> list[Bar]:
     step, bars = WIDTH / max(1, len(values)), []
     for at, (value, title) in enumerate(zip(values, titles, strict=True)):
-        # What was there is seen, however little it was.
+        # A minimum height keeps small values visible.
         height = max(1.5, value / most * HEIGHT) if value else 0.0
         bars.append(
             Bar(

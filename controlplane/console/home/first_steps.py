@@ -1,4 +1,4 @@
-"""A new tenant's way to its first answer: which steps are done, by what there is."""
+"""A new tenant's checklist to its first answer, by the current state."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.selectors import api_key_list
 
 _TELLING = ("scopes", "revoked_at", "expires_at")
-"""Columns that say whether a key calls models."""
+"""Columns that decide if a key can call models."""
 _NEWEST_KEYS = 100
-"""Looked at for one that does: a tenant with more knows the way, and its page reads no thousands of rows."""
+"""Most keys to check: a tenant with more needs no checklist, and its page reads no thousands of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """Each step's state, and the model that the last one calls; '' where there is none yet."""
+    """Each step's state, and the model for the last step; '' if there is none yet."""
 
     key: bool
     registered: bool
@@ -32,7 +32,7 @@ class FirstSteps:
 
 
 def first_steps_of(tenant: Tenant) -> FirstSteps:
-    """What the tenant has now."""
+    """Return the tenant's progress."""
     callables = adapter_callable(tenant=tenant).prefetch_related(None)
     ready: str | None = callables.values_list("name", flat=True).first()
     registered = ready is not None or adapter_list(tenant=tenant).exists()
@@ -41,13 +41,13 @@ def first_steps_of(tenant: Tenant) -> FirstSteps:
         _has_key(tenant),
         registered,
         ready is not None,
-        # Sums outlive events; one row is enough.
+        # Rollups outlive events, and one row is enough.
         UsageRollup.objects.filter(tenant=tenant.pk).exists(),
         ready or (base.name if base else ""),
     )
 
 
 def _has_key(tenant: Tenant) -> bool:
-    """Whether an application could call models by now with one of the newest keys."""
+    """Return True if one of the newest keys can call models."""
     keys = api_key_list(tenant=tenant).exclude(name=ApiKey.PLAYGROUND).only(*_TELLING).select_related(None)
     return any(key.is_live and ApiKey.Scope.INFERENCE in key.scopes for key in keys[:_NEWEST_KEYS])

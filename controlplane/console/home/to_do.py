@@ -1,4 +1,4 @@
-"""What of a tenant's needs somebody: refused versions, keys that end, money that does."""
+"""Items that need the tenant's attention: refused versions, expiring keys, low budget or credit."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
 
 SOON: Final = dt.timedelta(days=7)
-"""A key that ends within it needs another; a version that was refused within it is news."""
+"""A key that expires within this time is listed; so is a version refused within this time."""
 _SHOWN: Final = 3
 _INVOICES: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class ToDo:
-    """A line: what it is, and where to act."""
+    """One item: its text, and the page on which to act."""
 
     tone: str
     text: str
@@ -42,10 +42,10 @@ class ToDo:
 def to_do(
     *, access: Access, limits: ScopeLimits, budget: BudgetState | None, currency: str, a_day_nano: int
 ) -> list[ToDo]:
-    """What the member who looks may see of it, the most pressing kind first.
+    """Return the items that the member may see, the most urgent kind first.
 
     Args:
-        a_day_nano: what the tenant spent a day lately.
+        a_day_nano: the tenant's recent spend a day.
     """
     found: list[ToDo] = []
     if access.may(Permission.BILLING_READ):
@@ -77,15 +77,15 @@ def _money(
             )
         elif left < a_day_nano * SOON.days:
             text = _("%(left)s is left of what is prepaid: at the present pace it ends within %(days)d days.")
-            told = {"left": money_rounded(left, currency), "days": left // a_day_nano + 1}
-            yield ToDo("warn", text % told, billing, "prepaid")
+            parts = {"left": money_rounded(left, currency), "days": left // a_day_nano + 1}
+            yield ToDo("warn", text % parts, billing, "prepaid")
     invoices = [row for row in invoice_list(tenant=tenant.pk)[:_INVOICES] if row.is_final]
     if unpaid := invoices_open(tenant=tenant.pk, invoices=invoices):
         text = ngettext(
             "%(count)d invoice is due: %(sum)s.", "%(count)d invoices are due: %(sum)s.", len(unpaid)
         )
-        told = {"count": len(unpaid), "sum": money_rounded(sum(unpaid.values()), currency)}
-        yield ToDo("warn", text % told, billing, "invoices")
+        parts = {"count": len(unpaid), "sum": money_rounded(sum(unpaid.values()), currency)}
+        yield ToDo("warn", text % parts, billing, "invoices")
 
 
 def _refused(tenant: Tenant) -> Iterator[ToDo]:
@@ -106,5 +106,5 @@ def _expiring(tenant: Tenant) -> Iterator[ToDo]:
         assert key.expires_at is not None
         text = _("Key “{name}” ends on {day}: move its applications to another.")
         name = format_html("<bdi>{}</bdi>", key.name)
-        told = format_html(text, name=name, day=f"{key.expires_at:%d %b %Y}")
-        yield ToDo("warn", told, reverse("console:key", args=(tenant.pk, key.pk)), "key")
+        sentence = format_html(text, name=name, day=f"{key.expires_at:%d %b %Y}")
+        yield ToDo("warn", sentence, reverse("console:key", args=(tenant.pk, key.pk)), "key")

@@ -1,4 +1,4 @@
-"""Addresses of the first page."""
+"""URLs of the home page."""
 
 from __future__ import annotations
 

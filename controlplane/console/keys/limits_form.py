@@ -1,4 +1,4 @@
-"""Limits as a form has them: texts as browsers send them, and the typed values that they stand for."""
+"""A form of limits: its raw texts, and their parsed values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LABELS: Final[dict[str, Any]] = {
 
 
 def limits_shown(row: ScopeLimits) -> dict[str, str]:
-    """As the form has it: empty for no limit, a budget in the currency's units. A tenant has a weight."""
+    """Return limits as form values: empty for no limit, a budget in currency units. A tenant has a weight."""
     shown = {name: "" if getattr(row, name) is None else str(getattr(row, name)) for name in _WHOLE}
     budget = "" if row.budget_nano is None else nano_shown(row.budget_nano)
     shown |= {"budget": budget, "budget_period": str(row.budget_period)}
@@ -44,7 +44,7 @@ def limits_shown(row: ScopeLimits) -> dict[str, str]:
 
 
 def limits_entered(values: Mapping[str, str]) -> dict[str, Any]:
-    """As the services take it. Raises InvalidInputError."""
+    """Parse the form to the services' arguments. Raises InvalidInputError."""
     entered: dict[str, Any] = {"budget_period": values["budget_period"] or ScopeLimits.Period.MONTH}
     for name in _WHOLE:
         if text := values[name]:
@@ -59,7 +59,7 @@ def limits_entered(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def limits_errors(error: ControlPlaneError, *, currency: str, conflict_field: str) -> dict[str, str]:
-    """A refusal by form field; bounds in the units of the form, not in those of the REST API."""
+    """Return a refusal's texts by form field; bounds are in the form's units, unlike the REST API's."""
     if not isinstance(error, OutOfRangeError) or error.field not in _LABELS:
         return field_errors(error, conflict_field=conflict_field)
     name, high = error.field, _exact(error.high)
@@ -80,5 +80,5 @@ def _weight(text: str) -> float:
 
 
 def _exact(number: float) -> str:
-    """All its digits, so that saving what is shown changes nothing: 2.5, 100."""
+    """Format a number with all its digits, so that saving an unchanged form changes nothing: 2.5, 100."""
     return f"{Decimal(repr(number)).normalize():f}"

@@ -1,4 +1,4 @@
-"""Addresses of API keys, projects and service accounts."""
+"""URLs of API keys, projects and service accounts."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ _HUES: Final = ("var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--mut
 _SHAPES: Final = ("circle", "square", "diamond")
 WIDTH: Final = 460
 HEIGHT: Final = 260
-"""In the chart's own units: what is drawn grows and shrinks with the page."""
+"""In the chart's own units: the drawing scales with the page."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 16, 18, 40
 _BAR_WIDTH: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One arm at one number of streams, in the chart's own coordinates."""
+    """One arm at one number of streams, in the chart's coordinates."""
 
     arm: str
     streams: int
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """`priced`: upwards is the price of a million tokens, less being better; else tokens a second."""
+    """A scatter chart. `priced`: the y axis is the price of a million tokens, else tokens/s."""
 
     points: list[Point]
     line: str
@@ -45,9 +45,9 @@ class Frontier:
 
 
 def ranked(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Arms at the highest load, the cheapest first, or the fastest where there is no price.
+    """Return the arms at the highest load, the cheapest first, or the fastest if there is no price.
 
-    Of a replay, whose tokens a second are the trace's, the one first that answers soonest.
+    For a replay, whose tokens/s are the trace's, the arm with the fastest answers comes first.
     """
     level = result["levels"][-1]
     load = load_name(level)
@@ -55,51 +55,51 @@ def ranked(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     sizes = {arm["name"]: arm for arm in result["arms"]}
     rows = []
     for name, figures in level["arms"].items():
-        told = verdicts.get(name, {})
+        measured = verdicts.get(name, {})
         rows.append({
             "name": name, "streams": level["concurrency"], "pace": level.get("speed"), "figures": figures,
             "price": _price(figures),
-            "speed": told.get(f"{'ttft_p50' if level.get('speed') else 'tokens_per_s'} at {load}"),
+            "speed": measured.get(f"{'ttft_p50' if level.get('speed') else 'tokens_per_s'} at {load}"),
             "weights": sizes.get(name, {}).get("weights_bytes"),
             "memory": sizes.get(name, {}).get("memory", {}).get("peak_bytes"),
             "quality": result.get("quality", {}).get("arms", {}).get(name, {}),
         })  # fmt: skip
     priced = all(row["price"] is not None for row in rows)
 
-    def place(row: dict[str, Any]) -> float:
+    def sort_key(row: dict[str, Any]) -> float:
         if priced:
             return float(row["price"][0])
         figures = row["figures"]
         return float(figures["answer_ms"]["p50"] if row["pace"] else -figures["tokens_per_s"])
 
-    return sorted(rows, key=place)
+    return sorted(rows, key=sort_key)
 
 
 def load_name(level: Mapping[str, Any]) -> str:
-    """As the result's figures name it: 4 for streams, 4x for a trace's arrivals so many times as fast."""
+    """Return the load's name in the result: 4 for streams, 4x for a trace at four times its speed."""
     return f"{level['speed']:g}x" if level.get("speed") else str(level["concurrency"])
 
 
 def sweep(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every arm at every load: what was measured there, and its ratios to the original."""
+    """Return every arm at every load: its measurements, and its ratios to the original."""
     verdicts = {item["arm"]: item["figures"] for item in result["comparisons"]}
     found = []
     for level in result["levels"]:
         load = load_name(level)
         for name, figures in level["arms"].items():
-            told = verdicts.get(name, {})
+            ratios = verdicts.get(name, {})
             times = [
-                (figures[f"{figure}_ms"], told.get(f"{figure}_p50 at {load}")) for figure in ("ttft", "itl")
+                (figures[f"{figure}_ms"], ratios.get(f"{figure}_p50 at {load}")) for figure in ("ttft", "itl")
             ]
             found.append({"arm": name, "load": load, "figures": figures, "times": times})
     return found
 
 
 def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each arm's speed beside the original's, by load: a bar, its 95% interval, and what it shows.
+    """Return each arm's speed relative to the original, by load: a bar, its 95% interval, and the verdict.
 
-    Of a replay it is the time to the first token, less being better. The scale is logarithmic, so that half
-    and twice are as far from the original.
+    For a replay it is the time to first token, lower is better. The scale is logarithmic, so that half and
+    twice are equally far from the original.
     """
     replayed = bool(result["levels"][-1].get("speed"))
     wanted = "ttft_p50 at " if replayed else "tokens_per_s at "
@@ -112,16 +112,16 @@ def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     ends = [abs(log(figure[end])) for _, _, figure in found for end in ("low", "high") if figure[end] > 0]
     reach = max([*ends, log(1.1)]) * 1.05
 
-    def place(ratio: float) -> float:
+    def position(ratio: float) -> float:
         return _BAR_WIDTH * (0.5 + log(max(ratio, 1e-6)) / reach / 2)
 
     found.sort(key=lambda item: item[2]["ratio"] if replayed else -item[2]["ratio"])
     return [
         {
             "arm": arm, "load": load, "replayed": replayed, "figure": figure, "width": _BAR_WIDTH,
-            "x": min(place(figure["ratio"]), _BAR_WIDTH / 2),
-            "length": abs(place(figure["ratio"]) - _BAR_WIDTH / 2), "middle": _BAR_WIDTH / 2,
-            "low": max(place(figure["low"]), 0.0), "high": min(place(figure["high"]), float(_BAR_WIDTH)),
+            "x": min(position(figure["ratio"]), _BAR_WIDTH / 2),
+            "length": abs(position(figure["ratio"]) - _BAR_WIDTH / 2), "middle": _BAR_WIDTH / 2,
+            "low": max(position(figure["low"]), 0.0), "high": min(position(figure["high"]), float(_BAR_WIDTH)),
             "better": figure["ratio"] <= 1 if replayed else figure["ratio"] >= 1,
             "shown": figure["verdict"] == "difference shown",
         }
@@ -130,8 +130,8 @@ def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def frontier(result: Mapping[str, Any]) -> Frontier | None:
-    """Price or throughput over the latency that one user meets; None where nothing was measured, and of a
-    replay, whose throughput is the trace's."""
+    """Return price or throughput over one user's latency; None without measurements, and for a replay, whose
+    throughput is the trace's."""
     points, currency = _points(result)
     if not points or result["levels"][-1].get("speed"):
         return None
@@ -143,40 +143,40 @@ def frontier(result: Mapping[str, Any]) -> Frontier | None:
     placed = [
         Point(
             point.arm, point.streams, point.latency_ms, point.worth,
-            x_scale(point.latency_ms), y_scale(point.worth), *_look(names.index(point.arm)), point in best,
+            x_scale(point.latency_ms), y_scale(point.worth), *_mark(names.index(point.arm)), point in best,
         )
         for point in points
     ]  # fmt: skip
     along = sorted((point for point in placed if point.best), key=lambda point: point.x)
     line = " ".join(f"{point.x:.1f},{point.y:.1f}" for point in along)
-    legend = [(name, *_look(index)) for index, name in enumerate(names)]
+    legend = [(name, *_mark(index)) for index, name in enumerate(names)]
     return Frontier(placed, line, priced, currency, x_scale.ticks(), y_scale.ticks(), legend)
 
 
 def adapters(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """By adapter and arm: what the optimized base changes in the adapter's own answers."""
+    """Return by adapter and arm how the optimized base model changes the adapter's own answers."""
     names = [arm["name"] for arm in result["arms"]]
     quality = result.get("quality", {})
     voices = [name for name in quality.get("prompts", {}) if name != "base"]
     found = []
     for voice in voices:
         for arm in names[1:]:
-            told = quality["arms"].get(arm, {})
-            if voice in told:
-                change = told.get("changes", {}).get(f"{voice}: log perplexity")
-                found.append({"adapter": voice, "arm": arm, **told[voice], "change": change})
+            effects = quality["arms"].get(arm, {})
+            if voice in effects:
+                change = effects.get("changes", {}).get(f"{voice}: log perplexity")
+                found.append({"adapter": voice, "arm": arm, **effects[voice], "change": change})
     return found
 
 
 def samples(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Answers side by side: prompt, and each arm's answer with whether it is the original's."""
+    """Return answers side by side: the prompt, and each arm's answer, compared with the original's."""
     names = [arm["name"] for arm in result["arms"]]
     found = []
     for sample in result.get("quality", {}).get("samples", []):
         answers = sample["answers"]
         first = answers.get(names[0], "")
-        told = [(name, answers[name], answers[name] == first) for name in names if name in answers]
-        found.append({"prompt": sample["prompt"], "voice": sample.get("voice", "base"), "answers": told})
+        compared = [(name, answers[name], answers[name] == first) for name in names if name in answers]
+        found.append({"prompt": sample["prompt"], "voice": sample.get("voice", "base"), "answers": compared})
     return found
 
 
@@ -197,7 +197,7 @@ def _points(result: Mapping[str, Any]) -> tuple[list[Point], str]:
 
 
 def _undominated(points: Sequence[Point], priced: bool) -> list[Point]:
-    """Those beside which no other is faster for the user and cheaper (or of more throughput) at once."""
+    """Return the Pareto-optimal points: no other is both at least as fast and as cheap (or as productive)."""
 
     def worth(point: Point) -> float:
         return -point.worth if priced else point.worth
@@ -221,12 +221,12 @@ def _price(figures: Mapping[str, Any]) -> tuple[float, str] | None:
     return None
 
 
-def _look(index: int) -> tuple[str, str]:
+def _mark(index: int) -> tuple[str, str]:
     return _HUES[index % len(_HUES)], _SHAPES[index // len(_HUES) % len(_SHAPES)]
 
 
 class _Scale:
-    """A linear axis from `start` to `end` pixels, a little wider than its values."""
+    """A linear axis from `start` to `end` pixels, slightly wider than its values."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
         low, high = min(values), max(values)

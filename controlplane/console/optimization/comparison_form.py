@@ -1,4 +1,4 @@
-"""The form of a comparison: its few fields as arms and settings; REST takes all of them."""
+"""The form of a comparison: a few fields as arms and settings; the REST API has all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.errors import InvalidInputError
 from controlplane.optimization.traces import rows_of_file
 
 TRACE: Final = "trace"
-"""As `prompts`: prompts made to the lengths of the bundled trace."""
+"""As `prompts`: generated prompts with the lengths of the bundled trace."""
 _FIELDS: Final = (
     "base_model", "name", "prompts", "texts", "concurrency", "speeds", "max_tokens", "hour", "currency",
     "input", "output", "adapters", "scorer", "right",
@@ -30,18 +30,18 @@ _SPEED: Final = re.compile(r"\d{1,4}(\.\d{1,3})?", re.ASCII)
 
 
 def form_values(sent: Mapping[str, str]) -> dict[str, str]:
-    """What was sent of the form's fields, "" for those that were not."""
+    """Return the form's submitted values, "" for missing ones."""
     return {name: sent.get(name, "").strip()[: _LONGEST.get(name, 200)] for name in _FIELDS}
 
 
 def arms_asked(variants: Sequence[str], *, again: bool) -> list[dict[str, str]]:
-    """The base's own checkpoint first; `again` once more at the end."""
+    """Return the arms, the base model's own checkpoint first; `again` repeats it at the end."""
     arms = [{"variant": ""}, *({"variant": name} for name in variants)]
     return [*arms, {"variant": "", "name": "original again"}] if again else arms
 
 
 def settings_asked(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[str, Any]:
-    """Load, scorer and price. Raises InvalidInputError naming the form's field."""
+    """Parse load, scorer and price. Raises InvalidInputError naming the form's field."""
     load, scorer = _load(values, trace), _scorer(values)
     found: dict[str, Any] = {"load": load} if load else {}
     if scorer:
@@ -88,7 +88,7 @@ def _load(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[st
 
 
 def _scorer(values: Mapping[str, str]) -> dict[str, Any]:
-    """Which answers are right; whether the pattern or the schema is one, the job finds out."""
+    """Return the scorer; the job itself checks the pattern or schema."""
     match values["scorer"]:
         case "regex" if values["right"]:
             return {"kind": "regex", "pattern": values["right"]}

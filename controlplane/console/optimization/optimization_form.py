@@ -1,4 +1,4 @@
-"""The form of an optimization job: a preset or techniques chosen one by one, as a recipe."""
+"""The form of an optimization job: a preset, or techniques chosen one by one, as a recipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controlplane.optimization.recipes import recipe_of_preset, recipe_read
 from controlplane.optimization.sagemaker.options import RemoteOptions
 
 OWN: Final = "own"
-"""As `preset`: techniques one by one."""
+"""As `preset`: a custom choice of techniques."""
 FIELDS: Final = (
     "base_model", "preset", "hardware", "quantization", "head", "speculation", "draft_model", "ahead_of_time",
     "packed", "prompts", "variant", "account", "instance_type", "degree", "weights", "accept_eula",
@@ -58,9 +58,9 @@ _DRAFTING: Final = {
 
 
 def choices() -> dict[str, Any]:
-    """What the form offers."""
+    """Return the form's choices."""
     return {
-        "presets": [(value, *told) for value, told in PRESETS.items()],
+        "presets": [(value, *texts) for value, texts in PRESETS.items()],
         "hardwares": [item.value for item in Hardware],
         "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
         "heads": list(_HEADS.items()),
@@ -70,7 +70,7 @@ def choices() -> dict[str, Any]:
 
 
 def preset_runs(values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Each preset for the form's target, with its stored run or None; none where there is no such target."""
+    """Return each preset for the form's target, with its stored run or None; empty for an invalid target."""
     found = []
     for preset in Preset:
         try:
@@ -82,14 +82,14 @@ def preset_runs(values: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def form_values(sent: Mapping[str, str]) -> dict[str, str]:
-    """What was sent, with the form's own beginning where nothing was."""
-    beginning = {"preset": Preset.LOWEST_COST.value, "hardware": Hardware.CPU.value}
+    """Return the submitted values, with the form's defaults for missing ones."""
+    defaults = {"preset": Preset.LOWEST_COST.value, "hardware": Hardware.CPU.value}
     values = {name: sent.get(name, "").strip()[:500] for name in FIELDS}
-    return {name: value or beginning.get(name, "") for name, value in values.items()}
+    return {name: value or defaults.get(name, "") for name, value in values.items()}
 
 
 def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
-    """None where the form names no account. Raises InvalidInputError."""
+    """Parse the SageMaker options; None if the form names no account. Raises InvalidInputError."""
     if not values["account"]:
         return None
     return RemoteOptions.read({
@@ -99,7 +99,7 @@ def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
 
 
 def _devices(values: Mapping[str, str]) -> dict[str, Any]:
-    """One that is not a number is what the recipe refuses by its field."""
+    """Return the tensor-parallel section; an invalid degree becomes 0, which the recipe refuses by field."""
     text = values["degree"] or "1"
     degree = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
     return {"degree": degree, "presharded": degree > 1}
@@ -113,7 +113,7 @@ def _target(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def recipe_asked(values: Mapping[str, str]) -> Recipe:
-    """Raises InvalidInputError."""
+    """Parse the form to a recipe. Raises InvalidInputError."""
     target = _target(values)
     if values["preset"] != OWN:
         return recipe_of_preset(values["preset"], target)

@@ -1,4 +1,4 @@
-"""Addresses of optimization jobs, comparisons and assessments."""
+"""URLs of optimization jobs, comparisons and assessments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What staff sees of tenants: in the list, and of one."""
+"""Figures of tenants for staff: rows of the list, and the page of one tenant."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import ApiKey, Tenant
 
 USE_DAYS: Final = 30
-"""Of usage that the list shows."""
+"""Days of usage in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class TenantRow:
     """A tenant in the list.
 
     Attributes:
-        use: its sums of the last days (`asked`, `tokens`, `failed`); None for none.
+        use: its sums of the last days (`asked`, `tokens`, `failed`); None without usage.
         spent_nano: booked for this month's invoice.
-        keys: that are live; adapters: that are not deleted.
+        keys: live keys; adapters: adapters that are not deleted.
     """
 
     tenant: Tenant
@@ -51,15 +51,15 @@ class TenantRow:
 
 
 def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
-    """One query for each column of a page, however many tenants it has."""
+    """Return rows for a page of tenants, with one query for each column."""
     now, names = timezone.now(), [tenant.pk for tenant in found]
     today = now.astimezone(dt.UTC).date()
     sums = UsageRollup.objects.filter(tenant__in=names, day__gt=today - dt.timedelta(days=USE_DAYS))
-    told = sums.values("tenant").annotate(
+    totals = sums.values("tenant").annotate(
         asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
         failed=Sum("requests", filter=Q(status="error")),
     )  # fmt: skip
-    use = {row["tenant"]: row for row in told}
+    use = {row["tenant"]: row for row in totals}
     live = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
     keys = _counts(live.filter(tenant__in=names).values_list("tenant").annotate(Count("pk")))
     kept = Adapter.objects.filter(tenant__in=names, deleted_at=None)
@@ -76,12 +76,12 @@ def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
 
 
 def _counts(rows: Any) -> dict[str, int]:
-    # Without the model's own order, which would be grouped by as well.
+    # Clear the model's default order, which would be added to the grouping.
     return dict(rows.order_by())
 
 
 def tenant_context(found: Tenant) -> dict[str, Any]:
-    """The page's context: books, limits, quota, taxes, deletion."""
+    """Return the page's context: ledger, limits, quota, taxes, deletion."""
     how, limits = balance(tenant=found.pk), tenant_limits_get(tenant=found)
     limits_now, quota_now = limits_shown(limits), quota_shown(quota_get(tenant=found))
     return {
@@ -101,10 +101,10 @@ def tenant_context(found: Tenant) -> dict[str, Any]:
 
 
 def quota_shown(row: AdapterQuota) -> dict[str, str]:
-    """As the form has it: empty for no limit, bytes in GB."""
+    """Return a quota as form values: empty for no limit, bytes in GB."""
     shown = {
         name: "" if getattr(row, name) is None else str(getattr(row, name))
         for name in ("adapters", "versions")
     }
-    # A gigabyte has as many bytes as a unit has nano-units.
+    # A gigabyte has 1e9 bytes, as a currency unit has 1e9 nano-units.
     return {**shown, "size_gb": "" if row.size_bytes is None else nano_shown(row.size_bytes)}

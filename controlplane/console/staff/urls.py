@@ -1,4 +1,4 @@
-"""Addresses of tenants, health and audit for staff."""
+"""URLs of tenants, health and audit for staff."""
 
 from __future__ import annotations
 

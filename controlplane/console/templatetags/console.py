@@ -1,4 +1,4 @@
-"""Icons, numbers and money as the pages write them."""
+"""Template tags and filters for icons, numbers and money."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BADGES = {"ready": "ok", "refused": "danger", "validating": "info", "pending": 
 
 @register.simple_tag
 def icon(name: str, extra: str = "") -> SafeString:
-    """A decorative icon of the sprite; the text beside it carries the meaning."""
+    """Render a decorative icon of the sprite; the adjacent text carries the meaning."""
     url = staticfiles_storage.url("console/icons.svg")
     return format_html(
         '<svg class="icon {}" aria-hidden="true"><use href="{}#{}"></use></svg>', extra, url, name
@@ -39,13 +39,13 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 @register.filter
 def tone(status: str) -> str:
-    """Badge tone of an adapter version's status."""
+    """Return the badge tone of an adapter version's status."""
     return _BADGES.get(status, "neutral")
 
 
 @register.filter
 def role_title(role: str) -> str:
-    """A role's name. `get_role_display` hashes all roles' for each row, and each hash is a translation."""
+    """Return a role's name. `get_role_display` would translate all roles' names for each row."""
     return str(Role(role).label) if role in Role else role
 
 
@@ -57,49 +57,49 @@ _TIERS = {"device": "D", "host": "H", "disk": "K", "server": "S", "absent": "–
 
 @register.filter
 def copy_tone(state: str) -> str:
-    """Badge tone of a copy's state."""
+    """Return the badge tone of a copy's state."""
     return _COPIES.get(state, "info")
 
 
 @register.filter
 def deployment_tone(status: str) -> str:
-    """Badge tone of a deployment's status."""
+    """Return the badge tone of a deployment's status."""
     return _DEPLOYMENTS.get(status, "info")
 
 
 @register.filter
 def level_tone(level: str) -> str:
-    """Badge tone of a part's health."""
+    """Return the badge tone of a component's health."""
     return _LEVELS.get(level, "neutral")
 
 
 @register.filter
 def tier_letter(tier: str) -> str:
-    """What stands for a tier of memory beside its colour."""
+    """Return the letter of a memory tier, shown in addition to its colour."""
     return _TIERS.get(tier, "?")
 
 
 @register.filter
 def share(part: float) -> str:
-    """A part of a whole: `12 %`, and of a small one a digit more."""
+    """Format a share: `12 %`, with one more digit below 10 %."""
     return f"{part * 100:.1f} %" if 0 < part < 0.1 else f"{part * 100:.0f} %"
 
 
 @register.filter
 def ago(then: dt.datetime, now: dt.datetime) -> str:
-    """How long before `now` it was."""
+    """Format how long before `now` a time was."""
     return _("%(time)s ago") % {"time": duration((now - then).total_seconds())}
 
 
 @register.filter
 def recent(then: dt.datetime) -> bool:
-    """Whether it was within the last minute, which `timesince` calls "0 minutes"."""
+    """Return True for a time in the last minute, which `timesince` calls "0 minutes"."""
     return timezone.now() - then < dt.timedelta(minutes=1)
 
 
 @register.filter
 def codes(text: str) -> SafeString:
-    """A sentence of the API's, with what stands between backticks as code."""
+    """Render a text of the API, with the parts in backticks as code."""
     parts = text.split("`")
     marked = ((format_html("<code>{}</code>", part),) if at % 2 else (part,) for at, part in enumerate(parts))
     return format_html_join("", "{}", marked)
@@ -107,7 +107,7 @@ def codes(text: str) -> SafeString:
 
 @register.filter
 def meaning(state: dict[str, Any] | None) -> str:
-    """What an alias means or meant, of an AliasChange."""
+    """Format the target of an alias in one state of an AliasChange."""
     if state is None:
         return "–"
     if state["arms"]:
@@ -117,25 +117,25 @@ def meaning(state: dict[str, Any] | None) -> str:
 
 @register.filter
 def cost(mean_logprob: float) -> str:
-    """A mean log-probability as nats a token, more being worse."""
+    """Format a mean log-probability as nats a token; higher is worse."""
     return f"{-mean_logprob:.2f}"
 
 
 @register.filter
 def amount(value: int) -> str:
-    """A count, grouped in thousands."""
+    """Format a count, grouped in thousands."""
     return f"{value:,}"
 
 
 @register.filter
 def trimmed(value: str) -> str:
-    """A decimal text without the zeros that its end may have."""
+    """Strip trailing zeros from a decimal text."""
     return value.rstrip("0").rstrip(".") if "." in value else value
 
 
 @register.filter
 def compact(value: int) -> str:
-    """A count for a headline: 1,234 in full, 12.3k, 4.5M."""
+    """Format a count for a headline: 1,234 in full, 12.3k, 4.5M."""
     for limit, suffix in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
         if value >= limit:
             unit = 10**3 if suffix == "k" else limit
@@ -145,13 +145,13 @@ def compact(value: int) -> str:
 
 @register.filter
 def as_json(value: object) -> str:
-    """JSON as a person reads it."""
+    """Format a value as readable JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
 @register.filter
 def milliseconds(value: float | None) -> str:
-    """A latency: `87 ms`, `1.24 s`; a dash for none."""
+    """Format a latency: `87 ms`, `1.24 s`; a dash for none."""
     if value is None:
         return "–"
     return f"{value:,.0f} ms" if value < 1000 else f"{value / 1000:,.2f} s"
@@ -159,13 +159,13 @@ def milliseconds(value: float | None) -> str:
 
 @register.filter
 def percent(rate: Decimal) -> str:
-    """An exact rate without zeros that say nothing: `8.875%`."""
+    """Format an exact rate without trailing zeros: `8.875%`."""
     return f"{rate_text(rate)}%"
 
 
 @register.filter
 def size(value: int | None) -> str:
-    """Bytes as kB, MB or GB."""
+    """Format bytes as kB, MB or GB."""
     if value is None:
         return "–"
     for limit, suffix in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
@@ -176,7 +176,7 @@ def size(value: int | None) -> str:
 
 @register.filter
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: `12 s`, `3 min 5 s`, `2 h 4 min`."""
+    """Format seconds: `12 s`, `3 min 5 s`, `2 h 4 min`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -187,12 +187,12 @@ def duration(seconds: float) -> str:
 
 @register.filter
 def at(values: Sequence[str], index: int) -> str:
-    """The value at an index; "" beyond the end."""
+    """Return the value at an index; "" beyond the end."""
     return values[index] if index < len(values) else ""
 
 
 @register.filter
 def as_input(field: BoundField) -> SafeString:
-    """A form's field with our look, or without it for what is ticked."""
+    """Render a form field with our style, except checkboxes and radio buttons."""
     input_type = getattr(field.field.widget, "input_type", "")
     return field.as_widget(attrs={} if input_type in ("checkbox", "radio") else {"class": "input"})

@@ -1,4 +1,4 @@
-"""What the usage page's address asks: the whole state of the page stands in it."""
+"""The usage explorer's query, which the page's URL states completely."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "pric
 
 
 def question_of(request: HttpRequest) -> Question:
-    """By its query: names of `EXPLORED` narrow it, and `none=adapter` asks for what has no adapter.
+    """Parse the request: names of `EXPLORED` filter, and `none=adapter` selects usage without an adapter.
 
-    Raises InvalidInputError for days that are none, and groups and the like that there are not.
+    Raises InvalidInputError for invalid days, groups and other values.
     """
     start, end = range_asked(request)
     asked = Question(
@@ -38,19 +38,19 @@ def question_of(request: HttpRequest) -> Question:
 
 
 def _asks(request: HttpRequest, name: str) -> bool:
-    """An empty field of the filter's form is no condition by itself."""
+    """Return True if a filter is set: an empty field of the form is none, unless `none` names it."""
     return bool(request.GET[name].strip()) or name in request.GET.getlist("none")
 
 
 def all_lines(found: Explored) -> Iterator[Line]:
-    """Those that are shown, with the others at the end."""
+    """Yield the shown lines, then the sum of the others."""
     yield from found.lines
     if found.others is not None:
         yield found.others
 
 
 def exported_rows(found: Explored, asked: Question, names: dict[str, str]) -> Iterator[list[Any]]:
-    """The table as it is shown, its head first, the total last."""
+    """Yield the table as rows: its head, its lines, and the total."""
     yield [asked.group, "name", *SUMS, "currency", *(f"before_{name}" for name in SUMS)]
     for line in all_lines(found):
         is_others = line is found.others
@@ -70,7 +70,7 @@ def _cell(value: int | str | None) -> int | str:
 
 
 def exported_json(found: Explored, asked: Question, names: dict[str, str]) -> dict[str, Any]:
-    """The same with what was asked, and each line over time."""
+    """Return the table with the query, and each line over time."""
     return {
         "start": asked.start.isoformat(),
         "end": asked.end.isoformat(),
@@ -86,7 +86,7 @@ def exported_json(found: Explored, asked: Question, names: dict[str, str]) -> di
                 "value": None if line is found.others else line.value,
                 "name": None if line is found.others else names.get(line.value),
                 "others": found.count if line is found.others else 0,
-                **_told(line),
+                **_line_sums(line),
                 "series": [_sums(row) for row in line.series],
             }
             for line in all_lines(found)
@@ -95,7 +95,7 @@ def exported_json(found: Explored, asked: Question, names: dict[str, str]) -> di
     }
 
 
-def _told(line: Line) -> dict[str, Any]:
+def _line_sums(line: Line) -> dict[str, Any]:
     return {**_sums(line.row), "before": _sums(line.before)}
 
 

@@ -1,4 +1,4 @@
-"""Lines of the request log as pages show them."""
+"""Rows of the request log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TONES = {"ok": "ok", "error": "danger", "client_error": "warn", "interrupted": 
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """An attempt. `version` is 0 for the base alone, `key_name` '' where the key is gone."""
+    """An attempt. `version` is 0 for the base model, `key_name` '' if the key is gone."""
 
     event: UsageEventRow
     at: dt.datetime
@@ -30,12 +30,12 @@ class RequestRow:
 
     @property
     def tone(self) -> str:
-        """Of the status's badge."""
+        """Tone of the status's badge."""
         return _TONES.get(self.event.status, "neutral")
 
 
 def request_rows(*, tenant: str, events: Iterable[UsageEventRow], prices: PriceList) -> list[RequestRow]:
-    """With what each costs, and its key's name; one query."""
+    """Return rows with each attempt's cost and its key's name; one query."""
     rows = list(events)
     names = api_key_names(tenant=tenant, public_ids=[row.key_id for row in rows])
     return [

@@ -1,4 +1,4 @@
-"""Addresses of usage, requests and hosting."""
+"""URLs of usage, requests and hosting."""
 
 from __future__ import annotations
 

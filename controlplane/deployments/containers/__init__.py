@@ -1,3 +1,3 @@
-"""Which container image a copy on SageMaker runs, and what its environment says."""
+"""Container images for copies on SageMaker, and their environment variables."""
 
 from __future__ import annotations

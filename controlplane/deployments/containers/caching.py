@@ -1,4 +1,4 @@
-"""Which images SageMaker keeps on its instances (container caching), as AWS published it in December 2024.
+"""Table of the images that SageMaker caches on its instances, as AWS published it in December 2024.
 
 A family is cached from a starting version on, newest maintained versions first. Only AWS's own registries
 count: the same image pulled from elsewhere is downloaded.
@@ -15,12 +15,12 @@ from controlplane.deployments.containers.images import ACCOUNTS, DEFAULT_ACCOUNT
 
 @dataclass(frozen=True, slots=True)
 class CachedFamily:
-    """A row of the table.
+    """One row of the table.
 
     Attributes:
-        starting: the version from which on images are cached.
-        repository, tag: what an image's address has; the tag's first group is its version.
-        container: the tag of the starting container.
+        starting: first version whose images are cached.
+        repository, tag: patterns of an image's address; the tag's first group is its version.
+        container: tag of the container with the starting version.
     """
 
     name: str
@@ -51,22 +51,25 @@ _ROWS: Final = (
     ("Triton", "24.09", "sagemaker-tritonserver", r"([0-9.]+)-py3.*", "24.09-py3"),
 )  # fmt: skip
 CACHED: Final = tuple(CachedFamily(*row) for row in _ROWS)
-"""AWS's table. Of LMI it prints 0.29.0 beside a container of 0.31.0: the container is what is sure."""
+"""AWS's table. For LMI it prints version 0.29.0 with a container of 0.31.0; the container's is used."""
 _ADDRESS: Final = re.compile(r"([0-9]{12})\.dkr\.ecr\.[a-z0-9-]+\.amazonaws[a-z.]*/([a-z0-9._-]+):(.+)")
 
 
 def image_is_cached(name: str, *, family: str = "") -> bool:
-    """Whether instances have the image already: by the table, for a name of ours or an address.
+    """Return True if SageMaker caches the image on its instances.
+
+    Args:
+        name: an image's name in our table, or its address.
 
     Raises:
-        InvalidInputError: it is no image.
+        InvalidInputError: `name` is not an image.
     """
     image = Image.of(name, family=family)
     return cached_family(image.uri("us-east-1")) is not None
 
 
 def cached_family(address: str) -> CachedFamily | None:
-    """The row that an address falls under; None where its image is downloaded."""
+    """Return the table row that matches an address, or None if its image is downloaded."""
     match = _ADDRESS.fullmatch(address)
     if match is None or match[1] not in {DEFAULT_ACCOUNT, *ACCOUNTS.values()}:
         return None

@@ -1,7 +1,7 @@
-"""AWS's inference images, as of November 2026, and any other image by its address.
+"""AWS's inference images, as of November 2026, and other images by their address.
 
-`tests/controlplane/deployments/test_images.py` compares the table with the `sagemaker` SDK's image_uris,
-where the extra `aws` is installed. Which versions SageMaker keeps cached on its instances: document 002.
+`tests/controlplane/deployments/test_images.py` compares the table with the `sagemaker` SDK's image_uris
+if the extra `aws` is installed. Document 002 lists the versions that SageMaker caches on its instances.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCOUNTS: Final[Mapping[str, str]] = MappingProxyType(
         "us-gov-east-1": "446045086412", "us-gov-west-1": "442386744353",
     }
 )  # fmt: skip
-"""Whose registry a region pulls from, where it is not DEFAULT_ACCOUNT."""
+"""AWS account whose registry serves a region, if it is not DEFAULT_ACCOUNT."""
 _SOVEREIGN: Final = frozenset({"eusc-de-east-1"})
 _OTHER_PARTITIONS: Final = _SOVEREIGN | {"cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"}
 _NOT_24_09: Final = _SOVEREIGN | {
@@ -42,7 +42,7 @@ _URI: Final = re.compile(
 
 
 class Family(StrEnum):
-    """How an image is configured and called."""
+    """Serving stack of an image; it decides how the image is configured and called."""
 
     LMI = "lmi"
     TGI = "tgi"
@@ -53,15 +53,15 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image.
+    """One container image.
 
     Attributes:
-        name: `<family>-<version>`, as deployments name it; the whole address of an image that is not ours.
-        cached: SageMaker keeps it on its instances: a new copy waits for no download.
-        lora: it serves adapters.
-        async_mode: LMI's asynchronous vLLM handler is there (from version 16 on).
-        extra_vocab: it knows OPTION_LORA_EXTRA_VOCAB_SIZE, which newer ones refuse.
-        absent: regions in whose registry AWS does not publish it.
+        name: `<family>-<version>` for an image of our table, otherwise the full address.
+        cached: SageMaker caches it on its instances, so a new copy waits for no download.
+        lora: it can serve adapters.
+        async_mode: it has LMI's asynchronous vLLM handler (from version 16 on).
+        extra_vocab: it accepts OPTION_LORA_EXTRA_VOCAB_SIZE, which newer images refuse.
+        absent: regions whose registry does not have it.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Image:
     absent: frozenset[str] = frozenset()
 
     def uri(self, region: str) -> str:
-        """Where `region` pulls it from."""
+        """Return the address from which `region` pulls the image."""
         if not self.repository:
             return self.name
         account = ACCOUNTS.get(region, DEFAULT_ACCOUNT)
@@ -84,10 +84,10 @@ class Image:
 
     @classmethod
     def of(cls, name: str, *, family: str = "") -> Self:
-        """An image of the table, or one by its address, which must say its family.
+        """Return an image of the table, or an image by its address, which requires `family`.
 
         Raises:
-            InvalidInputError: it is neither, or the family is missing or unknown.
+            InvalidInputError: `name` is neither, or the family is missing or unknown.
         """
         if (known := IMAGES.get(name)) is not None:
             if family and family != known.family:
@@ -145,5 +145,5 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
         )
     }
 )
-"""By name, newest first."""
+"""The images by name, newest first."""
 DEFAULT_IMAGE: Final = "lmi-0.38.0"

@@ -1,4 +1,4 @@
-"""LMI's options as a typed form: what may be set, its default and bounds, and the environment it becomes."""
+"""LMI's options as a typed value: defaults, bounds, and the environment variables that they become."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from controlplane.deployments.containers.images import Family, Image
 from controlplane.errors import InvalidInputError
 
 RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM compiles its adapter kernels for."""
+"""Adapter ranks that vLLM compiles its kernels for."""
 DTYPES: Final = ("auto", "fp16", "bf16", "fp32")
 QUANTIZE: Final = ("", "awq", "fp8", "gptq", "bitsandbytes")
 SPECULATION: Final = ("off", "ngram")
-"""Of the worker's `--speculation`; a draft model is a folder of its host, which its flags name."""
+"""Values of the worker's `--speculation`. A draft model is a folder on its host, named by its flags."""
 _BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
 
@@ -24,16 +24,16 @@ class LmiOptions:
     """Options of AWS's large-model-inference container.
 
     Attributes:
-        tensor_parallel: GPUs of one copy; 0 takes what the compute requirements say.
+        tensor_parallel: GPUs per copy; 0 uses the compute requirements.
         max_rolling_batch_size: sequences that run together.
-        max_model_len: tokens of context; 0 takes the checkpoint's.
+        max_model_len: context length in tokens; 0 uses the checkpoint's.
         max_loras: adapters in device memory at once.
-        max_lora_rank: of any adapter; one of RANKS.
-        max_cpu_loras: adapters in host memory, at least `max_loras`; 0 takes four times as many.
-        lora_extra_vocab_size: tokens that an adapter may add; only of images that know it.
-        rolling_batch: "auto" is the asynchronous handler where there is one, else vLLM's.
-        gpu_memory_utilization: share of each GPU.
-        speculation: of the bundled worker only: tokens that are guessed and verified.
+        max_lora_rank: highest adapter rank; one of RANKS.
+        max_cpu_loras: adapters in host memory, at least `max_loras`; 0 means four times `max_loras`.
+        lora_extra_vocab_size: tokens that an adapter may add; only for images that support it.
+        rolling_batch: "auto" uses the asynchronous handler if the image has one, else vLLM's.
+        gpu_memory_utilization: share of each GPU's memory.
+        speculation: speculative decoding; only for the bundled worker.
     """
 
     enable_lora: bool = True
@@ -54,18 +54,19 @@ class LmiOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
-        """
+        """Return validated options for `image`.
+
         Args:
-            fused: no adapters are served, whatever the image could.
+            fused: serve no adapters, even if the image supports them.
 
         Raises:
-            InvalidInputError: an option is unknown, out of its bounds, or not for this image.
+            InvalidInputError: an option is unknown, out of bounds, or not valid for this image.
         """
         kinds = {item.name: type(item.default) for item in fields(cls)}
         for name, value in values.items():
             if name not in kinds:
                 raise _wrong(name, f"is no option; there are: {', '.join(sorted(kinds))}")
-            # A bool is an int, too; a whole number is a fine share.
+            # bool is a subclass of int, and an int is valid where a float is expected.
             wanted = (int, float) if kinds[name] is float else kinds[name]
             if not isinstance(value, wanted) or (isinstance(value, bool) and kinds[name] is not bool):
                 raise _wrong(name, f"must be of type {kinds[name].__name__}, got {value!r}")
@@ -75,14 +76,14 @@ class LmiOptions:
 
     @property
     def cpu_loras(self) -> int:
-        """Adapters in host memory."""
+        """Number of adapters in host memory."""
         return self.max_cpu_loras or 4 * self.max_loras
 
     def environment(self, image: Image, *, accelerators: int) -> dict[str, str]:
-        """The container's environment, without the model.
+        """Return the container's environment variables, except those that name the model.
 
         Args:
-            accelerators: of one copy.
+            accelerators: GPUs per copy.
         """
         env = {
             "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, accelerators)),
@@ -151,10 +152,10 @@ class LmiOptions:
 def container_environment(
     image: Image, options: LmiOptions, *, model: str, served_name: str, accelerators: int
 ) -> dict[str, str]:
-    """What a container is told at its start.
+    """Return the environment variables that a container starts with.
 
     Args:
-        model: where it finds the checkpoint: `s3://...`, a hub's id, or a folder in the container.
+        model: location of the checkpoint: `s3://...`, a hub id, or a folder in the container.
     """
     match image.family:
         case Family.LMI:
@@ -181,7 +182,7 @@ def container_environment(
                 env["OPTION_DTYPE"] = options.dtype
             if options.max_model_len:
                 env["OPTION_MAX_MODEL_LEN"] = str(options.max_model_len)
-            # LMI's default is no choice of the operator's: the worker's own is eight times as many.
+            # LMI's default was not chosen by the operator; the worker's own default is eight times as high.
             if options.max_loras != LmiOptions().max_loras:
                 env["OPTION_MAX_LORAS"] = str(options.max_loras)
             if options.speculation != "off":
@@ -190,10 +191,10 @@ def container_environment(
 
 
 def worker_options_check(options: LmiOptions, *, checkpoint: str) -> None:
-    """Of the bundled worker in a container of SageMaker's.
+    """Check the options of the bundled worker for a SageMaker container.
 
     Raises:
-        InvalidInputError: it could not do what `options` say, or would find no weights.
+        InvalidInputError: the worker does not support an option, or would find no weights.
     """
     if options.quantize:
         raise _wrong("quantize", "is not known to the bundled worker: choose an lmi image, or leave it out")

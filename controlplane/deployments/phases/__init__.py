@@ -1,1 +1,1 @@
-"""What a scale-up spends its time on: recorded for each, drawn, and predicted for the next."""
+"""Phases of scale-ups: recorded, drawn, and predicted for the next one."""

@@ -1,4 +1,4 @@
-"""REST of scale-ups and what they let expect (staff)."""
+"""REST endpoints for scale-ups and their predictions (staff only)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ScaleUpSerializer(serializers.ModelSerializer[ScaleUp]):
 
 
 class ScaleUpsApi(generics.ListAPIView[ScaleUp]):
-    """How each growth of a deployment went, by phase, newest first."""
+    """Scale-ups of a deployment with the seconds of each phase, newest first."""
 
     permission_classes = (Staff,)
     serializer_class = ScaleUpSerializer
@@ -63,7 +63,7 @@ class PredictionsSerializer(serializers.Serializer[Any]):
 
 
 class PredictionApi(ObjectApi[Deployment]):
-    """How long until more copies serve."""
+    """Predicted time until more copies serve."""
 
     permission_classes = (Staff,)
     serializer_class = PredictionsSerializer
@@ -78,5 +78,5 @@ class PredictionApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(parameters=[OpenApiParameter("copies", int, description="How many more; 1.")])
     def get(self, request: Request, deployment: str) -> Response:
-        """With the image cached and without, on instances that run and on new ones."""
+        """Returns predictions with and without a cached image, on running and on new instances."""
         return Response(PredictionsSerializer(self.get_object()).data)

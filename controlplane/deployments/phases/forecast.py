@@ -1,4 +1,4 @@
-"""Where a growth that goes on stands: its phases as they are expected, and the time that has passed."""
+"""Forecast of a scale-up in progress: its expected phases and the elapsed time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from controlplane.deployments.phases.timeline import WIDTH, Bar, bars_label, bar
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A growth that goes on, against what was expected of it.
+    """A scale-up in progress, compared with its prediction.
 
     Attributes:
-        elapsed: seconds since the first sign of the need.
-        bars: of the expected phases; `now`: where the time stands, in WIDTH's units. One scale for both.
+        elapsed: seconds since the first sign of demand.
+        bars: the expected phases; `now`: position of the elapsed time. Both use units of WIDTH on one scale.
     """
 
     row: ScaleUp
@@ -32,40 +32,40 @@ class Forecast:
 
     @property
     def left(self) -> float:
-        """Seconds until its copies are expected to serve; 0 once it is late."""
+        """Seconds until its copies are expected to serve; 0 once it is overdue."""
         return max(0.0, self.prediction.seconds - self.elapsed)
 
     @property
     def late(self) -> float:
-        """Seconds that it takes longer than expected, so far."""
+        """Seconds by which it exceeds its prediction so far."""
         return max(0.0, self.elapsed - self.prediction.seconds)
 
     @property
     def phase(self) -> Bar | None:
-        """The one that it is expected to be in; None once it is late."""
+        """The phase that is expected now; None once it is overdue."""
         return next((bar for bar in self.bars if self.now < bar.x + bar.width), None)
 
     @property
     def label(self) -> str:
-        """The bars in words."""
+        """The bars as text."""
         return bars_label(self.bars)
 
 
 def forecast_of(deployment: Deployment, *, now: dt.datetime | None = None) -> Forecast | None:
-    """Of the growth that goes on; None where none does, or nothing is known of how long one takes."""
+    """Return the forecast of the scale-up in progress; None without one or without a prediction."""
     row = scale_up_list(deployment=deployment).filter(ended_at=None).first()
     expected = None if row is None else _expected(deployment, row)
     if row is None or expected is None:
         return None
     elapsed = max(0.0, ((now or timezone.now()) - row.began_at).total_seconds())
     longest = max(elapsed, expected.seconds)
-    at = WIDTH * elapsed / longest if longest else 0.0
+    position = WIDTH * elapsed / longest if longest else 0.0
     bars = bars_of(expected.phases, longest=longest)
-    return Forecast(row, expected, elapsed, bars, round(at, 2))
+    return Forecast(row, expected, elapsed, bars, round(position, 2))
 
 
 def _expected(deployment: Deployment, row: ScaleUp) -> Prediction | None:
-    """The slower case, but where running instances are known to have room."""
+    """Return the slowest applicable prediction; if running instances have room, new ones do not apply."""
     more = max(1, row.copies_after - row.copies_before)
     cases = predictions_of(deployment, copies=more)
     if deployment.target.kind == Target.Kind.SAGEMAKER:
@@ -78,6 +78,9 @@ def _expected(deployment: Deployment, row: ScaleUp) -> Prediction | None:
 
 
 def _has_room(deployment: Deployment, row: ScaleUp) -> bool:
-    """Whether as many copies fit on the instances that there were; of a shared endpoint it is not known."""
+    """Return True if all copies fit on the instances that ran before the scale-up.
+
+    That number is unknown on a shared endpoint; the result is then False.
+    """
     each = int(deployment.compute.get("copies_per_instance") or 0)
     return bool(row.machines) and row.copies_after <= row.machines["before"] * each

@@ -1,8 +1,8 @@
-"""What splits a growth at SageMaker: how many machines there were, at which look there were more.
+"""Split a scale-up on SageMaker by the number of instances.
 
-Nobody tells when a machine, an image or weights were there. But each look reads how many machines serve, so
-the time of a growth parts where there first were more of them: a machine before, all of its copy after. AWS's
-own published trials are split at the same place.
+SageMaker does not report when an instance, an image or weights were ready. But every observation reads the
+number of instances. The moment at which it first rises splits the scale-up: provisioning before, all of the
+copy's start after. AWS's own published trials are split at the same point.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from controlplane.deployments.phases.models import ScaleUp
 
 
 def machines_first(deployment: Deployment, *, decided: datetime, instances: int | None) -> dict[str, Any]:
-    """Of a growth that is written down now; nothing where the number before is not known.
+    """Return the `machines` value of a new scale-up; {} if the number before it is unknown.
 
-    That is what the last look saw, if it was before the growth and this one sees no more of them: how long
-    those were there already would be a guess. Deployments that share an endpoint share its machines.
+    The number comes from the last observation, if that precedes the scale-up and the count has not risen
+    since:
+    how long additional instances have existed would be a guess. Deployments on a shared endpoint share its
+    instances, so the number is unknown for them.
     """
     before = machines_told(deployment)
     seen_at = deployment.observed_at
@@ -29,14 +31,14 @@ def machines_first(deployment: Deployment, *, decided: datetime, instances: int 
 
 
 def machines_seen(row: ScaleUp, *, instances: int | None, at: datetime) -> None:
-    """Keeps when there came to be the most of them."""
+    """Record when the instance count reached a new maximum."""
     if row.machines and instances is not None and instances > row.machines["most"]:
         row.machines = row.machines | {"most": instances, "at": at.isoformat()}
         row.save(update_fields=["machines"])
 
 
 def growth_phases(row: ScaleUp, *, ended: datetime) -> dict[str, float]:
-    """Seconds of the need, of machines where they can be told, and of all the rest under `copy`."""
+    """Return seconds by phase: `detect`, `provision` if it is known, and the rest as `copy`."""
     whole = _seconds(row.decided_at, ended)
     found = {"detect": _seconds(row.began_at, row.decided_at)}
     if not row.machines:
@@ -47,7 +49,7 @@ def growth_phases(row: ScaleUp, *, ended: datetime) -> dict[str, float]:
 
 
 def machines_told(deployment: Deployment) -> int | None:
-    """How many the last look saw under its endpoint."""
+    """Return the endpoint's number of instances at the last observation; None if unknown."""
     for item in deployment.resources:
         has: Mapping[str, str] = item.get("has", {})
         if "instances" in has:

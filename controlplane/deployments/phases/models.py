@@ -8,17 +8,18 @@ from controlplane.deployments.phases.prediction import PHASES
 
 
 class ScaleUp(models.Model):
-    """More copies, from the first sign of the need to the last of them serving.
+    """An increase in copies, from the first sign of demand until the last new copy serves.
 
     Attributes:
-        event: what the one who scaled calls it: of ours the time, of AWS the activity's id.
-        began_at: the first sign; decided_at: when more were asked for; ended_at: null while it goes on.
-        phases: seconds by phase; under `copy` what cannot be told apart, the machine among it unless
-            `provision` stands beside it.
-        image: of its copies; "" where they have none.
-        machines: of a target that tells how many it has: `before` the growth, `most` of them since, and `at`
-            which moment those were first seen; empty where the number before is not known.
-        outcome: "" while it goes on; done, or overtaken by another change.
+        event: id at the scaler: the time of our own decision, or the id of AWS's scaling activity.
+        began_at: first sign of demand; decided_at: when more copies were requested; ended_at: null while in
+            progress.
+        phases: seconds by phase; `copy` sums phases that cannot be separated, the machine included unless
+            `provision` is present.
+        image: image of the copies; "" if they have none.
+        machines: on targets that report instances: number `before` the scale-up, `most` since then, and `at`,
+            when the latter was first observed. Empty if the number before is unknown.
+        outcome: "" while in progress; done, or overtaken by another change.
     """
 
     class Outcome(models.TextChoices):
@@ -47,5 +48,5 @@ class ScaleUp(models.Model):
 
     @property
     def phases_in_order(self) -> dict[str, float]:
-        """As they follow each other: PostgreSQL keeps no order of a JSON object's names."""
+        """Phases in time order; PostgreSQL does not preserve the order of a JSON object's keys."""
         return {name: self.phases[name] for name in (*PHASES, "copy") if name in self.phases}

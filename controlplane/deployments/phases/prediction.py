@@ -1,10 +1,10 @@
-"""How long until N more copies serve: a sum of phases, each taken from what has been measured.
+"""Predict how long N more copies take to serve: a sum of phases, each from measurements.
 
     seconds = detect + provision (a new instance) + image + weights + runtime + traffic
 
-Copies start beside each other, so the slowest counts: one on a new instance, if the running ones have no room
-for all. The image is pulled where it is not cached; where it is, a new instance still reads it for the first
-time. Nothing here knows Django: the benchmark of cold starts predicts its own rounds with it.
+Copies start in parallel, so the slowest one counts: one on a new instance, if the running instances lack
+room. The image is pulled unless it is cached; a new instance still reads a cached image for the first time.
+This module does not import Django: the benchmark of cold starts predicts its own rounds with it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 PHASES: Final = ("detect", "provision", "image", "weights", "runtime", "traffic")
-"""In their order: seeing the need; a machine, or a process, for it; the program on it; the model's weights in
-memory; the first step and the server; the first request that may come."""
+"""In time order: detecting the demand; a machine or process for it; the program on it; the model's weights in
+memory; the first step and the server; the first request."""
 GROWTH_PHASES: Final = ("detect", "provision", "copy")
-"""What can be told apart of a growth at SageMaker, as in AWS's own published trials."""
+"""Phases of a SageMaker scale-up that can be separated, as in AWS's own published trials."""
 FEWEST: Final = 3
-"""Measured scale-ups of one's own, from which on they are better than somebody else's."""
+"""Number of own measured scale-ups from which on they replace published figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Timings:
     """Seconds of each phase.
 
     Attributes:
-        pull: of an image that the instance does not have.
-        first_read: of a cached image on an instance that is new.
-        cached: of an image that is there and has been read.
-        basis: where the figures are from.
+        pull: pulling an image that the instance does not have.
+        first_read: reading a cached image on a new instance.
+        cached: using an image that is present and was read before.
+        basis: source of the figures.
     """
 
     detect: float
@@ -46,10 +46,12 @@ class Timings:
 
     @classmethod
     def measured(cls, rows: Sequence[Mapping[str, float]], *, basis: str) -> Timings:
-        """Of copies without an image of their own, by phase: medians, which one slow start does not move.
+        """Return median timings by phase, for copies without an image of their own.
+
+        A median is not moved by one slow start.
 
         Raises:
-            ValueError: there is nothing to learn from.
+            ValueError: `rows` is empty.
         """
         if not rows:
             raise ValueError("no start was measured")
@@ -76,12 +78,12 @@ class Prediction:
 def predict(
     timings: Timings, *, copies: int, cached: bool, room: int = 0, per_instance: int = 1
 ) -> Prediction:
-    """When `copies` more serve.
+    """Return the predicted phases until `copies` more copies serve.
 
     Args:
-        cached: the image is kept on instances.
-        room: copies that fit on the instances that run.
-        per_instance: copies that fit on a new one.
+        cached: instances have the image cached.
+        room: copies that fit on the running instances.
+        per_instance: copies that fit on one new instance.
     """
     beyond = max(0, copies - room)
     fresh = beyond > 0
@@ -100,10 +102,10 @@ def predict(
 def predict_growth(
     rows: Sequence[Mapping[str, float]], *, copies: int, new_instances: int, basis: str
 ) -> Prediction:
-    """As growths that parted into the need, machines and the rest have gone: by phase, medians.
+    """Return the median phases of scale-ups that were split into `GROWTH_PHASES`.
 
     Raises:
-        ValueError: there is nothing to learn from.
+        ValueError: `rows` is empty.
     """
     if not rows:
         raise ValueError("no growth was measured")
@@ -112,8 +114,9 @@ def predict_growth(
 
 
 def held_out_errors(rounds: Sequence[Mapping[str, float]]) -> list[float]:
-    """Of each round but the first FEWEST, how far its whole is from what those before it predict, as a share
-    of it: as a deployment's next start is predicted from those that it has had.
+    """Return the relative prediction error of each round after the first FEWEST.
+
+    Each round is predicted from the rounds before it, as a deployment's next start is.
 
     Raises:
         ValueError: FEWEST rounds or fewer.
@@ -123,14 +126,17 @@ def held_out_errors(rounds: Sequence[Mapping[str, float]]) -> list[float]:
     errors = []
     for number, held_out in enumerate(rounds[FEWEST:], FEWEST):
         before = rounds[:number]
-        told = predict(Timings.measured(before, basis="rounds before"), copies=1, cached=True, room=0)
+        prediction = predict(Timings.measured(before, basis="rounds before"), copies=1, cached=True, room=0)
         whole = sum(held_out.get(name, 0.0) for name in PHASES)
-        errors.append(abs(told.seconds - whole) / whole)
+        errors.append(abs(prediction.seconds - whole) / whole)
     return errors
 
 
 def of_startup(seconds: Mapping[str, float]) -> dict[str, float]:
-    """A bundled worker's own phases (`worker_engine/startup.py`) as ours; unknown ones are runtime."""
+    """Map the bundled worker's start-up phases (`worker_engine/startup.py`) to ours.
+
+    Unknown phases count as runtime.
+    """
     return {
         "image": _sum(seconds, ("process", "imports", "native_libraries")),
         "weights": _sum(seconds, ("tokenizer", "weights")),
@@ -161,6 +167,8 @@ PUBLISHED: Final = Timings(
     basis="AWS's published means for Llama 3.1 70B on ml.p4d.24xlarge ("
     "weights stand for weights, runtime and traffic together)",
 )
-"""Document 002's four means solved for the phases that they share: a copy on a running instance takes 379 s,
-of which pulling its image 212.8; on a new one 579.4 (580 as printed), with the image cached 407.4. Four
-figures from four means: that they give those back proves nothing about another model or instance."""
+"""Document 002's four means, solved for their common phases.
+
+A copy on a running instance takes 379 s, and 212.8 of these pull its image. On a new instance it takes 579.4
+s (580 as printed), with the image cached 407.4 s. Four figures that reproduce four means prove nothing about
+another model or instance."""

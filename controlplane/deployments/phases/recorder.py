@@ -1,8 +1,8 @@
-"""Writes scale-ups down: opened when more copies are asked for, closed when they serve, with their phases.
+"""Record scale-ups: opened when more copies are requested, closed with their phases when these serve.
 
-Of workers on a host the phases are put together from three clocks that agree, being one machine's: the
-controller's decision, the reconciler's step that started the process, and the worker's own account. At
-SageMaker they are told apart by looks (`phases.machines`).
+For workers on a host the phases combine three sources on the same machine's clock: the controller's decision,
+the reconciler's step that started the process, and the worker's own report. On SageMaker the observed number
+of instances separates them (`phases.machines`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from controlplane.platform.http.tls import tls_context
 
 _ANSWER_SECONDS: Final = 1.0
 _LONGEST: Final = timedelta(hours=1)
-"""One that has not ended by then never does."""
+"""A scale-up that has not ended by then never ends."""
 KEPT: Final = 200
 
 
 def scale_up_begin(
     *, deployment: Deployment, before: int, after: int, cause: str, began: datetime, decided: datetime
 ) -> ScaleUp:
-    """More copies were asked for; one that still went on is overtaken by it."""
+    """Record that more copies were requested; the deployment's open scale-ups become overtaken."""
     scale_ups_overtake(deployment=deployment, at=decided)
     return ScaleUp.objects.create(
         deployment=deployment, event=decided.isoformat(), copies_before=before, copies_after=after,
@@ -46,30 +46,32 @@ def scale_up_begin(
 
 
 def scale_ups_observe(*, deployment: Deployment, seen: Observation) -> None:
-    """Opens what the target's own autoscaler has begun, and closes what has come about, as of this look."""
+    """Open scale-ups of the target's autoscaler and close finished ones, by an observation."""
     for item in seen.scaled:
-        _opened(deployment, item, seen)
-    told = {item.event: item for item in seen.scaled}
+        _open_activity(deployment, item, seen)
+    activities = {item.event: item for item in seen.scaled}
     for row in open_ones(deployment):
         if deployment.target.kind == Target.Kind.SAGEMAKER:
-            _followed(row, told.get(row.event), seen)
+            _close_sagemaker(row, activities.get(row.event), seen)
         else:
-            _counted(row, deployment)
+            _close_local(row, deployment)
         if row.ended_at is None and timezone.now() - row.decided_at > _LONGEST:
             row.outcome, row.ended_at = ScaleUp.Outcome.OVERTAKEN, timezone.now()
             row.save(update_fields=["outcome", "ended_at"])
 
 
-def _counted(row: ScaleUp, deployment: Deployment) -> None:
-    """On a host each copy is a row of its own in the routes."""
+def _close_local(row: ScaleUp, deployment: Deployment) -> None:
+    """Close a host deployment's scale-up once the routes have enough copies, one row each."""
     copies = list(Copy.objects.filter(deployment=deployment).order_by("created_at"))
     if len(copies) >= row.copies_after:
         _close(row, copies[-1].created_at, _phases(row, copies[row.copies_before :]))
 
 
-def _followed(row: ScaleUp, activity: Scaled | None, seen: Observation) -> None:
-    """At SageMaker one row stands for all copies: it is told when the autoscaler says so, or, where somebody
-    asked by hand, when as many run."""
+def _close_sagemaker(row: ScaleUp, activity: Scaled | None, seen: Observation) -> None:
+    """Close a SageMaker scale-up, whose copies share one row in the routes.
+
+    It ends when the autoscaler says so or, if an operator requested it, when enough copies run.
+    """
     now = timezone.now()
     machines_seen(row, instances=seen.instances, at=now)
     if activity is not None:
@@ -81,12 +83,12 @@ def _followed(row: ScaleUp, activity: Scaled | None, seen: Observation) -> None:
 
 
 def scale_ups_overtake(*, deployment: Deployment, at: datetime) -> None:
-    """Ends what still goes on: another number of copies is wanted now, more or fewer."""
+    """End open scale-ups as overtaken, since another number of copies is wanted now."""
     open_ones(deployment).update(outcome=ScaleUp.Outcome.OVERTAKEN, ended_at=at)
 
 
 def open_ones(deployment: Deployment) -> QuerySet[ScaleUp]:
-    """Those that go on."""
+    """Return the scale-ups in progress."""
     return ScaleUp.objects.filter(deployment=deployment, ended_at=None)
 
 
@@ -103,36 +105,36 @@ def _prune(deployment_id: int) -> None:
 
 
 def _phases(row: ScaleUp, fresh: Sequence[Copy]) -> dict[str, float]:
-    """Of the copy that came last, since all have to be there."""
+    """Return the phases of the newest copy, since the scale-up ends with it."""
     found = {"detect": _seconds(row.decided_at - row.began_at)}
     steps = row.deployment.steps.filter(action="start_worker", at__gte=row.decided_at).order_by("at")
     started = steps.values_list("at", flat=True).last()
-    told = _startup(fresh[-1].url) if fresh else {}
+    startup = _startup(fresh[-1].url) if fresh else {}
     served = fresh[-1].created_at if fresh else row.decided_at
-    if not told:
+    if not startup:
         return found | {"copy": _seconds(served - row.decided_at)}
     if started is None:
-        # It was still there, ending its last requests, and was taken back.
+        # No process was started: one that was draining was put back into the routes.
         return found | {"traffic": _seconds(served - row.decided_at)}
-    own = of_startup(told) | {"traffic": 0.0}
+    own = of_startup(startup) | {"traffic": 0.0}
     found |= {"provision": _seconds(started - row.decided_at)} | own
     running = _seconds(served - started)
-    # The step is written once the process runs, so that its start may lie a moment before.
+    # The step is recorded after the process started, so the process may be slightly older.
     return found | {"traffic": max(0.0, running - sum(own.values()))}
 
 
 def _startup(url: str) -> dict[str, float]:
-    """The worker's phases, by its own word; none where it does not tell."""
+    """Return the phases that the worker reports; {} if it reports none."""
     try:
         answer = httpx.get(f"{url}/health", timeout=_ANSWER_SECONDS, trust_env=False, verify=tls_context())
-        told = answer.json()["startup"]["seconds"]
-        return {str(name): float(value) for name, value in told.items()}
+        seconds = answer.json()["startup"]["seconds"]
+        return {str(name): float(value) for name, value in seconds.items()}
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def _opened(deployment: Deployment, item: Scaled, seen: Observation) -> None:
-    """Written down once, by its name at the autoscaler; it ends as any other."""
+def _open_activity(deployment: Deployment, item: Scaled, seen: Observation) -> None:
+    """Record an activity of the autoscaler once, by its id."""
     ScaleUp.objects.get_or_create(
         deployment=deployment,
         event=item.event,

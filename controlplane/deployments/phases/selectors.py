@@ -1,4 +1,4 @@
-"""Reads of scale-ups, and what they let expect."""
+"""Queries for scale-ups and their predictions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ _LEARNT_FROM = 20
 
 
 def scale_up_list(*, deployment: Deployment) -> QuerySet[ScaleUp]:
-    """Newest first."""
+    """Return a deployment's scale-ups, newest first."""
     return ScaleUp.objects.filter(deployment=deployment).order_by("-decided_at", "-pk")
 
 
 def predictions_of(deployment: Deployment, *, copies: int) -> list[Prediction]:
-    """With the image cached and without, on instances that run and on new ones; a host has but one case."""
+    """Return one prediction per case: image cached or not, on running or on new instances.
+
+    A host has a single case, and none before anything was measured.
+    """
     if deployment.target.kind == Target.Kind.SAGEMAKER:
         return [
             _at_sagemaker(deployment, copies=copies, cached=cached, room=room)
@@ -37,12 +40,12 @@ def predictions_of(deployment: Deployment, *, copies: int) -> list[Prediction]:
     timings = _timings_of(deployment)
     if timings is None:
         return []
-    # Its process takes the place of an instance, and no instance comes.
+    # On a host a process takes the place of an instance, so no instance is added.
     return [replace(predict(timings, copies=copies, cached=True), new_instances=0)]
 
 
 def _timings_of(deployment: Deployment) -> Timings | None:
-    """What the next growth on a host is expected to take by phase; None while nothing is known of it."""
+    """Return the expected timings of a host's next scale-up; None without measurements."""
     rows = [phases for phases in _learnt_from(deployment) if "weights" in phases]
     if len(rows) >= FEWEST:
         return Timings.measured(rows, basis=f"the last {len(rows)} scale-ups of this deployment")
@@ -50,22 +53,22 @@ def _timings_of(deployment: Deployment) -> Timings | None:
 
 
 def _at_sagemaker(deployment: Deployment, *, copies: int, cached: bool, room: int) -> Prediction:
-    """By the deployment's own growths of that kind, if there were enough; else by AWS's published means.
+    """Predict from the deployment's own scale-ups of that kind, or from AWS's means if there are too few.
 
-    Its image is cached or is not, so of the other kind it has none. Growths of another image say nothing.
+    An image is either cached or not, so only one kind has own scale-ups. Those of another image do not count.
     """
     each = int(deployment.compute.get("copies_per_instance") or 1)
-    told = predict(PUBLISHED, copies=copies, cached=cached, room=room, per_instance=each)
+    published = predict(PUBLISHED, copies=copies, cached=cached, room=room, per_instance=each)
     own = [
         phases
         for phases in _learnt_from(deployment, image=deployment.image)
-        if "provision" in phases and bool(phases["provision"]) == bool(told.new_instances)
+        if "provision" in phases and bool(phases["provision"]) == bool(published.new_instances)
     ]
     if len(own) < FEWEST or image_is_cached(deployment.image, family=deployment.image_family) != cached:
-        return told
-    where = "on new instances" if told.new_instances else "on running instances"
+        return published
+    where = "on new instances" if published.new_instances else "on running instances"
     basis = f"the last {len(own)} scale-ups of this deployment {where}"
-    found = predict_growth(own, copies=copies, new_instances=told.new_instances, basis=basis)
+    found = predict_growth(own, copies=copies, new_instances=published.new_instances, basis=basis)
     return replace(found, cached=cached)
 
 
@@ -75,7 +78,7 @@ def _learnt_from(deployment: Deployment, **values: str) -> list[dict[str, float]
 
 
 def warnings_of(deployment: Deployment) -> list[str]:
-    """What an operator should know of how it starts; sentences."""
+    """Return warnings for operators about the deployment's start-up time."""
     if deployment.target.kind != Target.Kind.SAGEMAKER or not deployment.image:
         return []
     if image_is_cached(deployment.image, family=deployment.image_family):

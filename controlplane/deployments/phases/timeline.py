@@ -1,4 +1,4 @@
-"""A scale-up as bars: where each phase begins and ends, for a template to draw."""
+"""Draw a scale-up as bars: start and end of each phase, for a template."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import PHASES, Prediction
 
 WIDTH: Final = 1000
-"""Of the drawing, in its own units."""
+"""Width of the drawing, in its own units."""
 _NAMES: Final = {
     "detect": gettext_lazy("need seen"),
     "provision": gettext_lazy("machine or process"),
@@ -24,7 +24,7 @@ _NAMES: Final = {
     "copy": gettext_lazy("machine, image, weights and runtime"),
 }
 _BESIDE_MACHINE: Final = gettext_lazy("image, weights and runtime")
-"""What is left of a copy where its machine stands beside it."""
+"""Label of `copy` if `provision` is a separate bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One scale-up; `label` says in words what the bars show."""
+    """One scale-up; `label` is the bars as text."""
 
     row: ScaleUp
     bars: tuple[Bar, ...]
@@ -49,43 +49,43 @@ class Timeline:
 
 
 def timeline(row: ScaleUp, *, longest: float) -> Timeline:
-    """Bars of one scale by `longest` seconds, so that rows below each other compare."""
+    """Return a scale-up's bars, scaled to `longest` seconds so that rows are comparable."""
     bars = bars_of(row.phases_in_order, longest=longest)
     label = bars_label(bars) or _("it goes on")
     return Timeline(row, bars, label, sum(bar.seconds for bar in bars))
 
 
 def bars_of(phases: Mapping[str, float], *, longest: float) -> tuple[Bar, ...]:
-    """Phases that take time, one after the other, of one scale by `longest` seconds."""
+    """Return a bar for each phase that takes time, in sequence, scaled to `longest` seconds."""
     bars, x = [], 0.0
     for name, seconds in phases.items():
         if not seconds:
             continue
         width = WIDTH * seconds / longest if longest else 0.0
-        told = _BESIDE_MACHINE if name == "copy" and "provision" in phases else _NAMES[name]
-        bars.append(Bar(name, str(told), seconds, round(x, 2), round(width, 2)))
+        label = _BESIDE_MACHINE if name == "copy" and "provision" in phases else _NAMES[name]
+        bars.append(Bar(name, str(label), seconds, round(x, 2), round(width, 2)))
         x += width
     return tuple(bars)
 
 
 def bars_label(bars: Iterable[Bar]) -> str:
-    """The same in words."""
+    """Return the bars as text."""
     return ", ".join(f"{bar.name} {bar.seconds:.1f} s" for bar in bars)
 
 
 def predicted(predictions: list[Prediction]) -> list[tuple[Prediction, tuple[Bar, ...], str]]:
-    """Each with its bars, to one scale, and with what they show in words."""
+    """Return each prediction with its bars on a common scale and their text."""
     longest = max((item.seconds for item in predictions), default=0.0)
     drawn = ((item, bars_of(item.phases, longest=longest)) for item in predictions)
     return [(item, bars, bars_label(bars)) for item, bars in drawn]
 
 
 def phase_names() -> list[tuple[str, str]]:
-    """(key, name) of each phase that can be told apart, in their order."""
+    """Return (key, name) of each separable phase, in time order."""
     return [(name, str(_NAMES[name])) for name in PHASES]
 
 
 def timelines(rows: list[ScaleUp]) -> list[Timeline]:
-    """Of several, to one scale."""
+    """Return the timelines of several scale-ups on a common scale."""
     longest = max((sum(row.phases.values()) for row in rows), default=0.0)
     return [timeline(row, longest=longest) for row in rows]

@@ -1,1 +1,1 @@
-"""Which adapters belong on which copies."""
+"""Placement of adapters on a deployment's copies."""

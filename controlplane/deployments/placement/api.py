@@ -1,4 +1,4 @@
-"""REST of single adapters' places: pin, unpin, evict, move (staff)."""
+"""REST endpoints for placing single adapters: pin, unpin, evict, move (staff only)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AdapterRuleSerializer(serializers.ModelSerializer[AdapterRule]):
 
 
 class AdapterPinInput(StrictSerializer):
-    """How many copies keep it loaded; left out, as many as `on` names, or 1."""
+    """Number of copies that keep the adapter loaded; default: the length of `on`, or 1."""
 
     copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     on = serializers.ListField(
@@ -66,7 +66,7 @@ class AdapterMoveInput(StrictSerializer):
 
 
 class AdapterRulesApi(generics.ListAPIView[AdapterRule]):
-    """Adapters that were placed by hand, also while that is being undone."""
+    """Adapters placed by hand, including rules that are being undone."""
 
     permission_classes = (Staff,)
     serializer_class = AdapterRuleSerializer
@@ -86,7 +86,7 @@ class _RuleApi(ObjectApi[AdapterRule]):
     def deployment(self) -> Deployment:
         return deployment_get(name=self.kwargs["deployment"])
 
-    def asked(self, request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+    def _arguments(self, request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
         data = kind(data=request.data)
         data.is_valid(raise_exception=True)
         return {
@@ -95,7 +95,7 @@ class _RuleApi(ObjectApi[AdapterRule]):
 
 
 class AdapterRuleApi(_RuleApi):
-    """Where one adapter version is pinned, and what it is moving or kept away from."""
+    """Pins, moves and excluded copies of one adapter version."""
 
     permission_classes = (Staff,)
     etag_ignores = frozenset({"ready", "leaving", "status", "reason"})
@@ -110,13 +110,13 @@ class AdapterRuleApi(_RuleApi):
     @conditional()
     @extend_schema(request=AdapterPinInput, responses=AdapterRuleSerializer)
     def put(self, request: Request, deployment: str, engine_name: str) -> Response:
-        """Pins it: loaded ahead of requests on so many copies, and kept there."""
-        return Response(AdapterRuleSerializer(adapter_pin(**self.asked(request, AdapterPinInput))).data)
+        """Pins the adapter: loads it on `copies` copies ahead of requests and keeps it there."""
+        return Response(AdapterRuleSerializer(adapter_pin(**self._arguments(request, AdapterPinInput))).data)
 
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, deployment: str, engine_name: str) -> Response:
-        """Takes back all that was asked for: requests find it by themselves again."""
+        """Removes the adapter's rule: requests load it on demand again."""
         adapter_unpin(deployment=self.deployment(), engine_name=engine_name)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -127,8 +127,8 @@ class AdapterEvictApi(_RuleApi):
     @idempotent()
     @extend_schema(request=AdapterEvictInput, responses={202: AdapterRuleSerializer})
     def post(self, request: Request, deployment: str, engine_name: str) -> Response:
-        """Has copies drop it from memory, with its last request there; later requests load it again."""
-        rule = adapter_evict(**self.asked(request, AdapterEvictInput))
+        """Makes copies drop the adapter after its last request there; later requests load it again."""
+        rule = adapter_evict(**self._arguments(request, AdapterEvictInput))
         return Response(AdapterRuleSerializer(rule).data, status.HTTP_202_ACCEPTED)
 
 
@@ -138,7 +138,10 @@ class AdapterMoveApi(_RuleApi):
     @idempotent()
     @extend_schema(request=AdapterMoveInput, responses={202: AdapterRuleSerializer})
     def post(self, request: Request, deployment: str, engine_name: str) -> Response:
-        """Loads it on `to_copy`, sends new requests there, then has `from_copy` drop it with its last one."""
-        asked = self.asked(request, AdapterMoveInput)
-        rule = adapter_move(source=asked.pop("from_copy"), to=asked.pop("to_copy"), **asked)
+        """Moves the adapter: loads it on `to_copy` and sends new requests there.
+
+        Then `from_copy` drops it after its last request.
+        """
+        arguments = self._arguments(request, AdapterMoveInput)
+        rule = adapter_move(source=arguments.pop("from_copy"), to=arguments.pop("to_copy"), **arguments)
         return Response(AdapterRuleSerializer(rule).data, status.HTTP_202_ACCEPTED)

@@ -1,8 +1,8 @@
-"""Keeps adapters where people placed them: the reconciler's part, while it holds the deployment's lease.
+"""Keep adapters on the copies where operators placed them; runs under the deployment's lease.
 
-Each look compares rules with what copies say they hold, loads what is missing, drops what may go, and then
-tells gateways, if they were told something else last. It keeps nothing in mind: one that dies between two
-calls is followed by one that finds the adapter loaded, or not.
+Each run compares the rules with what the copies report, loads missing adapters and evicts those whose time
+has come. Then it publishes the result to gateways if it changed. It keeps no state between runs: after a
+crash between two calls the next run finds the adapter loaded or not.
 """
 
 from __future__ import annotations
@@ -33,81 +33,91 @@ from controlplane.routes.selectors import route_refs
 
 Status = AdapterRule.Status
 MAX_SECONDS: Final = 30.0
-"""Then the next look goes on, so that no deployment keeps a worker from the others."""
+"""Longest run; the next one continues, so that no deployment blocks a Celery worker."""
 SOON: Final = timedelta(seconds=2)
 _LATEST: Final = timedelta(seconds=60)
 _READ_SECONDS: Final = 15.0
-"""Copies' memories all together; a lease is longer than this and a load."""
-_UNTOLD: Final = timedelta(minutes=5)
-"""When an adapter may leave whose gateways are told at the end of this look; then it is sooner. Whoever dies
-between the two leaves it for so long, and drops nothing that gateways know nothing of."""
+"""Limit for reading the memories of all copies; a lease is longer than this and one load."""
+_UNPUBLISHED: Final = timedelta(minutes=5)
+"""Eviction delay before gateways know the new routes; publishing at the end of the run shortens it. After a
+crash in between, no adapter is evicted that gateways still route to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is left to be done.
+    """Result of one run.
 
     Attributes:
-        within: until the next look; None where that has its usual time.
-        failed: what to do about it; "" where nothing was refused for good.
+        within: time until the next run; None for the usual interval.
+        failed: what to do about a permanent refusal; "" without one.
     """
 
     within: timedelta | None = None
     failed: str = ""
 
     def also(self, other: Kept) -> Kept:
-        """Both: the sooner look, the first refusal."""
+        """Combine two results: the earlier next run and the first refusal."""
         within = [span for span in (self.within, other.within) if span is not None]
         return Kept(min(within, default=None), self.failed or other.failed)
 
 
 def rules_keep(*, deployment: Deployment, renew: Callable[..., None]) -> Kept:
-    """One look at all rules of a deployment; at the end gateways know where its adapters are.
+    """Reconcile all rules of a deployment once, and publish to gateways where its adapters are.
 
     Args:
         renew: `Lease.renew`. Raises LeaseLostError.
     """
     rules = list(AdapterRule.objects.filter(deployment=deployment).order_by("pk"))
-    kept = _look(deployment, rules, renew) if rules else Kept()
+    result = _reconcile_rules(deployment, rules, renew) if rules else Kept()
     with transaction.atomic():
         renew(now=True)
-        # Also without any rule: the base's entry is another deployment's too, or was written by a process of
-        # the release before, which knows of no homes.
+        # Publish also without rules: another deployment, or a process of the previous release, which knows no
+        # homes, may have written the base's entry.
         homes_publish(deployment.base_model)
     if rules:
-        _told_now(deployment)
-    return kept
+        _shorten_evictions(deployment)
+    return result
 
 
-def _look(deployment: Deployment, rules: list[AdapterRule], renew: Callable[..., None]) -> Kept:
+def _reconcile_rules(deployment: Deployment, rules: list[AdapterRule], renew: Callable[..., None]) -> Kept:
+    """Reconcile the rules until the time limit; return the combined result."""
     names = [rule.engine_name for rule in rules]
     routed = route_refs(base_model=deployment.base_model.name, names=names)
-    kept = Kept()
-    with closing(_Keeper.of(deployment, rules, renew)) as keeper:
-        # Any order: who is not reached this time is not the last one again.
+    result = Kept()
+    with closing(_PlacementReconciler.start(deployment, rules, renew)) as reconciler:
+        # Shuffle the rules so that a late run does not always skip the same ones.
         for rule in random.SystemRandom().sample(rules, len(rules)):
-            if keeper.is_late:
-                return kept.also(Kept(SOON))
-            kept = kept.also(keeper.keep(rule, routed.get(rule.engine_name)))
-    return kept
+            if reconciler.is_late:
+                return result.also(Kept(SOON))
+            result = result.also(reconciler.keep(rule, routed.get(rule.engine_name)))
+    return result
 
 
-def _told_now(deployment: Deployment) -> None:
-    """Gateways have been told now: what this look took from their routes may leave when they have heard."""
-    at = leaves_at(timezone.now())
+def _shorten_evictions(deployment: Deployment) -> None:
+    """Shorten the delay of pending evictions, now that gateways know the new routes."""
+    evicted_at = leaves_at(timezone.now())
     for rule in AdapterRule.objects.filter(deployment=deployment).exclude(leaving={}):
-        later = [copy for copy, when in rule.leaving.items() if when and datetime.fromisoformat(when) > at]
-        if later:
-            leaving = dict(rule.leaving) | dict.fromkeys(later, at.isoformat())
+        delayed = [
+            copy for copy, when in rule.leaving.items() if when and datetime.fromisoformat(when) > evicted_at
+        ]
+        if delayed:
+            leaving = dict(rule.leaving) | dict.fromkeys(delayed, evicted_at.isoformat())
             AdapterRule.objects.filter(pk=rule.pk, generation=rule.generation).update(leaving=leaving)
 
 
 @dataclass(slots=True)
-class _Keeper:
-    """`memories`: as they were at this look, or why a copy does not tell. `pins`: by copy, how many adapters
-    are to be pinned there. `kept`: by copy and what the copy knows an adapter by, under how many names: of
-    content one name's pin is the other's. A rule whose turn it is is in neither. `until`: on the monotonic
-    clock, after which nothing new is begun."""
+class _PlacementReconciler:
+    """Reconciles the rules of one deployment during one run.
+
+    Attributes:
+        memories: memory of each copy at the start of the run, or why it could not be read.
+        until: time on the monotonic clock after which no new work begins.
+        pins: number of adapters to pin, by copy.
+        pin_counts: number of rules that pin an adapter, by copy and the copy's key for the adapter. Names of
+            the same content share their pin.
+
+    Both counters exclude the rule that is being reconciled.
+    """
 
     deployment: Deployment
     renew: Callable[..., None]
@@ -115,43 +125,44 @@ class _Keeper:
     memories: dict[str, Memory | ProvisioningError]
     until: float
     pins: Counter[str] = field(default_factory=Counter)
-    kept: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pin_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _open: dict[str, Residency | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, deployment: Deployment, rules: Iterable[AdapterRule], renew: Callable[..., None]) -> Self:
-        own = list(Copy.objects.filter(deployment=deployment).order_by("created_at", "id"))
-        memories = memories_read(own, seconds=_READ_SECONDS)
+    def start(cls, deployment: Deployment, rules: Iterable[AdapterRule], renew: Callable[..., None]) -> Self:
+        """Read the copies' memories and count the rules' pins."""
+        rows = list(Copy.objects.filter(deployment=deployment).order_by("created_at", "id"))
+        memories = memories_read(rows, seconds=_READ_SECONDS)
         renew()
-        keeper = cls(
-            deployment, renew, {copy.pk: copy for copy in own}, memories, time.monotonic() + MAX_SECONDS
+        reconciler = cls(
+            deployment, renew, {copy.pk: copy for copy in rows}, memories, time.monotonic() + MAX_SECONDS
         )
         for rule in rules:
-            keeper._count(rule, 1)
-        return keeper
+            reconciler._count(rule, 1)
+        return reconciler
 
     @property
     def is_late(self) -> bool:
         return time.monotonic() > self.until
 
     def keep(self, rule: AdapterRule, routed: AdapterRef | None) -> Kept:
-        """One rule's look."""
-        before, ref = _written(rule), routed or AdapterRef.from_dict(rule.ref)
+        """Reconcile one rule."""
+        before, ref = _stored_values(rule), routed or AdapterRef.from_dict(rule.ref)
         self._count(rule, -1)
-        self._see(rule, ref)
+        self._refresh(rule, ref)
         if routed is None:
             rule.copies, rule.on, rule.away = 0, [], []
             rule.leaving = dict.fromkeys(rule.ready, timezone.now().isoformat()) | rule.leaving
-        self._choose(rule, ref)
+        self._choose_copies(rule, ref)
         self._count(rule, 1)
         soon, failed = self._pin(rule, ref)
         soon = self._unpin(rule, ref) or soon
-        soon = self._leave(rule, ref) or soon
+        soon = self._evict_due(rule, ref) or soon
         rule.status = _status(rule, failed=bool(failed))
-        if before != _written(rule) or (rule.is_over and not rule.ready):
+        if before != _stored_values(rule) or (rule.is_over and not rule.ready):
             saved = self._save(rule)
             return Kept(SOON if soon or not saved else None, failed)
-        return Kept(_patience(rule) if soon else None, failed)
+        return Kept(_retry_delay(rule) if soon else None, failed)
 
     def close(self) -> None:
         for residency in self._open.values():
@@ -161,16 +172,16 @@ class _Keeper:
     def _count(self, rule: AdapterRule, change: int) -> None:
         for copy in rule.on:
             self.pins[copy] += change
-            self.kept[self._key(rule, copy)] += change
+            self.pin_counts[self._key(rule, copy)] += change
 
     def _key(self, rule: AdapterRule, copy: str) -> tuple[str, str]:
-        """What a copy knows it by: servers such as vLLM know names alone."""
+        """Return the copy's key for the adapter: its name on servers such as vLLM, else its digest."""
         known = self.copies.get(copy)
         by_name = known is not None and known.kind == Copy.Kind.OPENAI_HTTP
         return copy, rule.engine_name if by_name else rule.ref["sha256"]
 
-    def _see(self, rule: AdapterRule, ref: AdapterRef) -> None:
-        """What of the rule is still about copies that there are, and which of them say that they keep it."""
+    def _refresh(self, rule: AdapterRule, ref: AdapterRef) -> None:
+        """Drop removed copies from the rule, and read which copies have the adapter pinned."""
         rule.reason = ""
         for copy in rule.away:
             if copy not in self.copies:
@@ -183,13 +194,13 @@ class _Keeper:
         for copy in self.copies:
             memory = self._memory(copy)
             held = None if memory is None else memory.of(ref)
-            # One that does not answer now is believed what it said last.
+            # If a copy does not answer, assume its last known state.
             if copy in rule.ready if memory is None else held is not None and held.pinned:
                 ready.append(copy)
         rule.ready = ready
 
-    def _choose(self, rule: AdapterRule, ref: AdapterRef) -> None:
-        """Other copies for those that have gone; fewer where fewer are wanted."""
+    def _choose_copies(self, rule: AdapterRule, ref: AdapterRef) -> None:
+        """Choose copies to replace removed ones; drop copies if fewer are wanted."""
         rule.on = rule.on[: rule.copies]
         missing = rule.copies - len(rule.on)
         if not missing:
@@ -197,26 +208,30 @@ class _Keeper:
         free = [copy for copy in self.copies if copy not in {*rule.on, *rule.leaving, *rule.away}]
         free.sort(key=lambda copy: self._cost(copy, ref))
         if len(free) < missing:
-            # Nobody else is left: it stays on those that it was to leave.
+            # No other copy is left: keep the adapter on copies that it was going to leave.
             free += [copy for copy, at in rule.leaving.items() if not at]
         for copy in free[:missing]:
             rule.on.append(copy)
             rule.leaving.pop(copy, None)
 
     def _cost(self, copy: str, ref: AdapterRef) -> tuple[bool, bool, int]:
-        """Sorts copies: those that answer first, of them those that hold it, of them those with few pins."""
+        """Sort key of copies: readable ones first, then holders of the adapter, then fewest pins."""
         memory = self._memory(copy)
         return memory is None, memory is None or memory.of(ref) is None, self.pins[copy]
 
     def _pin(self, rule: AdapterRule, ref: AdapterRef) -> tuple[bool, str]:
-        """Loads it where it is missing; whether some of it is left to do, and what was refused for good."""
+        """Load the adapter on desired copies that lack it.
+
+        Returns:
+            True if work remains, and the permanent refusal or "".
+        """
         soon, failed = False, ""
         for copy in [copy for copy in rule.on if copy not in rule.ready]:
             if self.is_late:
                 return True, failed
-            error = self._silence(copy) or self._load(rule, ref, copy)
+            error = self._read_error(copy) or self._load(rule, ref, copy)
             if error is not None:
-                rule.reason = _sentence(copy, error)
+                rule.reason = _error_text(copy, error)
                 soon = soon or error.transient
                 failed = failed if error.transient else f"{ref.name}: {error}"
         if not rule.reason and len(rule.on) < rule.copies:
@@ -224,7 +239,7 @@ class _Keeper:
         return soon, failed
 
     def _load(self, rule: AdapterRule, ref: AdapterRef, copy: str) -> ProvisioningError | None:
-        """What was refused."""
+        """Load and pin the adapter on one copy; return the refusal, or None."""
         began = time.monotonic()
         try:
             self._residency(copy).pin(ref)
@@ -236,39 +251,45 @@ class _Keeper:
         return None
 
     def _unpin(self, rule: AdapterRule, ref: AdapterRef) -> bool:
-        """Where it is wanted no longer, and does not leave either; whether some of it is left to do."""
+        """Unpin the adapter on copies that should not keep it and that it is not leaving.
+
+        Returns:
+            True if work remains.
+        """
         soon = False
         for copy in [copy for copy in rule.ready if copy not in rule.on and copy not in rule.leaving]:
             if self.is_late:
                 return True
             try:
-                if not self.kept[self._key(rule, copy)]:
+                if not self.pin_counts[self._key(rule, copy)]:
                     self._residency(copy).unpin(ref)
             except ProvisioningError as error:
-                soon, rule.reason = soon or error.transient, _sentence(copy, error)
+                soon, rule.reason = soon or error.transient, _error_text(copy, error)
                 continue
             rule.ready.remove(copy)
         return soon
 
-    def _leave(self, rule: AdapterRule, ref: AdapterRef) -> bool:
-        """Lets it go where its time has come, once it is ready where it is to be; whether a look before the
-        usual time would find more of it to do.
+    def _evict_due(self, rule: AdapterRule, ref: AdapterRef) -> bool:
+        """Evict the adapter where its time has come, once it is ready on its desired copies.
 
-        A copy counts as left when a look finds it without the adapter, so at least one look after it was
-        told: gateways have then heard from it that it has none.
+        An eviction is finished when a later run finds the copy without the adapter. By then gateways have
+        heard from the copy that it does not hold it.
+
+        Returns:
+            True if a run before the usual interval would find work.
         """
         now, soon = timezone.now(), False
         ready = len(rule.on) >= rule.copies and set(rule.on) <= set(rule.ready)
         for copy, at in list(rule.leaving.items()):
             if not at:
-                # Until it is ready elsewhere nothing is to do here: `_pin` says when that is tried again.
+                # Wait until the adapter is ready elsewhere; `_pin` decides when that is retried.
                 soon = soon or ready
-                rule.leaving[copy] = (now + _UNTOLD).isoformat() if ready else ""
+                rule.leaving[copy] = (now + _UNPUBLISHED).isoformat() if ready else ""
             elif datetime.fromisoformat(at) > now or self.is_late:
                 soon = True
-            elif silent := self._silence(copy):
-                soon, rule.reason = soon or silent.transient, _sentence(copy, silent)
-            elif self.kept[self._key(rule, copy)]:
+            elif error := self._read_error(copy):
+                soon, rule.reason = soon or error.transient, _error_text(copy, error)
+            elif self.pin_counts[self._key(rule, copy)]:
                 del rule.leaving[copy]
                 step_add(self.deployment, "evict_adapter", ref.name, f"{copy} keeps it under another name")
             elif self._holds(copy, ref):
@@ -279,13 +300,13 @@ class _Keeper:
         return soon
 
     def _evict(self, rule: AdapterRule, ref: AdapterRef, copy: str) -> bool:
-        """Whether it is to be looked whether it has gone."""
+        """Evict the adapter from one copy; return True if the caller must check again."""
         try:
             gone = self._residency(copy).evict(ref)
         except ProvisioningError as error:
-            rule.reason = _sentence(copy, error)
+            rule.reason = _error_text(copy, error)
             if not error.transient:
-                # Such as a pin of somebody else's, by name: that stays.
+                # For example another client's pin by name, which stays.
                 del rule.leaving[copy]
                 failed = DeploymentStep.Outcome.FAILED
                 step_add(self.deployment, "evict_adapter", ref.name, str(error), failed)
@@ -296,13 +317,17 @@ class _Keeper:
         return True
 
     def _save(self, rule: AdapterRule) -> bool:
-        """Unless somebody has changed it meanwhile: that is looked at next."""
-        mine = AdapterRule.objects.filter(pk=rule.pk, generation=rule.generation)
+        """Save the rule, unless an operator changed it meanwhile.
+
+        Returns:
+            False if it was changed; the next run reads the change.
+        """
+        unchanged = AdapterRule.objects.filter(pk=rule.pk, generation=rule.generation)
         with transaction.atomic():
             self.renew(now=True)
             if rule.is_over and not rule.ready:
-                return bool(mine.delete()[0])
-            return bool(mine.update(**_written(rule), changed_at=timezone.now()))
+                return bool(unchanged.delete()[0])
+            return bool(unchanged.update(**_stored_values(rule), changed_at=timezone.now()))
 
     def _residency(self, copy: str) -> Residency:
         self.renew()
@@ -314,12 +339,12 @@ class _Keeper:
         return found
 
     def _memory(self, copy: str) -> Memory | None:
-        """None of one that does not tell."""
+        """Return the copy's memory; None if it could not be read."""
         found = self.memories[copy]
         return None if isinstance(found, ProvisioningError) else found
 
-    def _silence(self, copy: str) -> ProvisioningError | None:
-        """Why it does not tell."""
+    def _read_error(self, copy: str) -> ProvisioningError | None:
+        """Return why the copy's memory could not be read; None if it was read."""
         found = self.memories[copy]
         return found if isinstance(found, ProvisioningError) else None
 
@@ -328,17 +353,17 @@ class _Keeper:
         return memory is not None and memory.of(ref) is not None
 
 
-def _sentence(copy: str, error: ProvisioningError) -> str:
+def _error_text(copy: str, error: ProvisioningError) -> str:
     return f"{copy} does not answer" if error.code == "away" else str(error)
 
 
-def _patience(rule: AdapterRule) -> timedelta:
-    """Until what is still as it was is tried again: as long as it has been so, which doubles each time."""
+def _retry_delay(rule: AdapterRule) -> timedelta:
+    """Return the delay before an unchanged rule is retried: its age, so the delay doubles each time."""
     return min(max(timezone.now() - rule.changed_at, SOON), _LATEST)
 
 
-def _written(rule: AdapterRule) -> dict[str, Any]:
-    """What the keeper writes of a rule, as it is at this moment."""
+def _stored_values(rule: AdapterRule) -> dict[str, Any]:
+    """Return the current values of the fields that a run writes."""
     return {
         "copies": rule.copies, "on": list(rule.on), "away": list(rule.away), "leaving": dict(rule.leaving),
         "ready": list(rule.ready), "status": rule.status, "reason": rule.reason,

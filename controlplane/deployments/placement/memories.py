@@ -1,4 +1,4 @@
-"""What copies say of their memories, all asked at once, by one deadline."""
+"""Read the adapter memories of several copies in parallel, within one deadline."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _AT_ONCE: Final = 8
 def memories_read(
     copies: Sequence[Copy], *, seconds: float, disk: bool = False
 ) -> dict[str, Memory | ProvisioningError]:
-    """By id, in the order of `copies`: what each holds, or why it does not tell.
+    """Return each copy's memory, or why it could not be read, by id in the order of `copies`.
 
     Args:
-        seconds: for all of them; who has not answered by then counts as away.
-        disk: ask also what is on their disks.
+        seconds: limit for all copies together; a copy without an answer by then counts as away.
+        disk: also read the adapters on the copies' disks.
     """
-    # Any order: where many are silent, others run out of time at each look.
+    # Shuffle the copies: if many are silent, the same ones would always run out of time.
     order = random.SystemRandom().sample(copies, len(copies))
     pool = ThreadPoolExecutor(_AT_ONCE)
-    asked = {copy.pk: pool.submit(_read, copy, disk) for copy in order}
-    done = wait(asked.values(), timeout=seconds).done
+    futures = {copy.pk: pool.submit(_read, copy, disk) for copy in order}
+    done = wait(futures.values(), timeout=seconds).done
     pool.shutdown(wait=False, cancel_futures=True)
     late = ProvisioningError(f"does not answer within {seconds:g} s", transient=True, code="away")
-    return {copy.pk: asked[copy.pk].result() if asked[copy.pk] in done else late for copy in copies}
+    return {copy.pk: futures[copy.pk].result() if futures[copy.pk] in done else late for copy in copies}
 
 
 def _read(copy: Copy, disk: bool) -> Memory | ProvisioningError:

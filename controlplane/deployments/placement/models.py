@@ -1,4 +1,4 @@
-"""Where people have placed single adapter versions on a deployment's copies."""
+"""Operators' placements of single adapter versions on a deployment's copies."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from django.utils.translation import gettext_lazy as _
 
 
 class AdapterRule(models.Model):
-    """One adapter version's pins and moves. What people asked for is `copies`, `on`, `away` and `leaving`;
-    `generation` counts their changes. The keeper (`placement.keeper`) replaces copies that have gone, and
-    writes the rest.
+    """Pins and moves of one adapter version.
+
+    Operators set `copies`, `on`, `away` and `leaving`; `generation` counts their changes. `placement.keeper`
+    replaces removed copies and writes the other fields.
 
     Attributes:
-        ref: `AdapterRef.to_dict()`, by which copies know it when no route does any more.
-        on: ids of the copies that are to hold it; the keeper adds others while they are fewer than `copies`.
-        ready: ids of those where it is pinned in memory.
-        away: ids of copies that get its requests only while no other takes any.
-        leaving: id of a copy that it is taken from -> when it may be let go there, "" until it is ready
-            where it moves to.
+        ref: `AdapterRef.to_dict()`, which identifies the adapter to copies after its route is removed.
+        on: ids of copies that should hold it; `placement.keeper` adds others while they are fewer than
+            `copies`.
+        ready: ids of copies that have it pinned in memory.
+        away: ids of copies that get its requests only if no other copy takes them.
+        leaving: id of a copy that it is leaving -> when it may be evicted there; "" until it is ready on its
+            new copy.
     """
 
     class Status(models.TextChoices):
@@ -54,16 +56,16 @@ class AdapterRule(models.Model):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is asked for any more; the keeper forgets it when no copy holds a pin."""
+        """True if the rule asks for nothing any more; it is deleted once no copy holds a pin."""
         return not (self.copies or self.away or self.leaving)
 
     @property
     def homes(self) -> list[str]:
-        """Copies that gateways prefer: those that hold it, until it is elsewhere also one that it leaves."""
-        stays = {*self.on, *(copy for copy, at in self.leaving.items() if not at)}
-        return [copy for copy in self.ready if copy in stays]
+        """Copies that gateways prefer: ready ones, including those it leaves until it is ready elsewhere."""
+        candidates = {*self.on, *(copy for copy, at in self.leaving.items() if not at)}
+        return [copy for copy in self.ready if copy in candidates]
 
     @property
     def avoided(self) -> list[str]:
-        """Copies that gateways pass over: those kept away from, and those that it is leaving."""
+        """Copies that gateways avoid: excluded ones, and those that it is leaving."""
         return sorted({*self.away, *(copy for copy, at in self.leaving.items() if at)})

@@ -1,9 +1,9 @@
-"""Which copies of a base model are enough for its traffic, and which adapter belongs on which.
+"""Pack a base model's traffic onto as few copies as possible, and assign adapters to copies.
 
 Punica's rule (Chen et al., 2023): few busy copies instead of many idle ones, since a batch of many adapters
-costs little more than one of few. Adapters are packed onto copies by first fit, the busiest first, within
-what a copy bears: sequences at a time, and adapters in memory. An adapter that fills a copy is split over as
-many as it fills. Where a copy already serves an adapter it goes there if it fits: little moves.
+costs little more than a batch of few. Adapters are packed by first fit, the busiest first, within a copy's
+limits on concurrent sequences and adapters in memory. An adapter too busy for one copy is split over several.
+An adapter stays on a copy that already serves it if it fits, so that little moves.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 HEADROOM: Final = 0.7
-"""Of a copy's sequences that a plan fills, so that a burst finds room before a new copy is there."""
+"""Share of a copy's sequences that a plan fills; the rest absorbs a burst until a new copy serves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What was seen of one adapter; "" names the base alone.
+    """Observed traffic of one adapter; "" means the base model.
 
     Attributes:
-        concurrency: mean requests at a time.
-        copies: ids of copies that served it, the one that served most of it first.
+        concurrency: mean number of concurrent requests.
+        copies: ids of copies that served it; the first one served most of it.
     """
 
     adapter: str
@@ -33,7 +33,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """New streams of `adapter` go to `to`, and no more to `away`."""
+    """New streams of `adapter` go to `to` and no longer to `away`."""
 
     adapter: str
     away: tuple[str, ...]
@@ -42,13 +42,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was packed.
+    """A packing of traffic onto copies.
 
     Attributes:
-        keep: copies that are enough, the busiest first; spare: the others.
-        placed: copies of each adapter.
-        load: planned requests at a time by copy.
-        short: requests at a time that find no room in any copy; 0 where all do.
+        keep: copies that suffice, the busiest first; spare: the others.
+        placed: copies by adapter.
+        load: planned concurrent requests by copy.
+        short: concurrent requests that fit on no copy; 0 if all fit.
     """
 
     keep: tuple[str, ...]
@@ -69,8 +69,8 @@ class _Bin:
     load: float = 0.0
     adapters: set[str] = field(default_factory=set)
 
-    def bears(self, adapter: str, part: float, room: float, most: int) -> bool:
-        """Whether `part` more requests at a time of `adapter` fit."""
+    def has_room(self, adapter: str, part: float, room: float, most: int) -> bool:
+        """Return True if `part` more concurrent requests of `adapter` fit."""
         held = (self.adapters | {adapter}) - {""}
         return self.load + part <= room + 1e-9 and (not adapter or len(held) <= most)
 
@@ -83,13 +83,13 @@ def plan(
     adapters: int,
     least: int = 1,
 ) -> Plan:
-    """Packs `traffic` onto as few of `copies` as bear it.
+    """Pack `traffic` onto as few of `copies` as possible.
 
     Args:
-        copies: ids, those to be kept first.
-        sequences: that one copy runs together.
-        adapters: that one copy holds in memory.
-        least: copies that stay, whatever the traffic.
+        copies: ids, in order of preference to keep.
+        sequences: concurrent sequences per copy.
+        adapters: adapters in memory per copy.
+        least: minimum number of copies to keep, whatever the traffic.
     """
     room = HEADROOM * sequences
     bins = {copy: _Bin(copy) for copy in copies}
@@ -101,7 +101,7 @@ def plan(
             part = item.concurrency / parts
             taken = placed.get(item.adapter, ())
             free = [each for each in bins.values() if each.copy not in taken]
-            fits = [each for each in free if each.bears(item.adapter, part, room, adapters)]
+            fits = [each for each in free if each.has_room(item.adapter, part, room, adapters)]
             found = _first(fits, item.copies)
             if found is None:
                 short += part
@@ -126,7 +126,7 @@ def plan(
 
 
 def _first(fits: Sequence[_Bin], homes: Sequence[str]) -> _Bin | None:
-    """Of those in use before those that are empty, a home of the adapter's before another."""
+    """Choose a copy in use before an empty one, and first one that already serves the adapter."""
     ranked = sorted(fits, key=lambda each: (not each.adapters, each.copy not in homes))
     return ranked[0] if ranked else None
 

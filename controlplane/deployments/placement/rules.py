@@ -1,4 +1,4 @@
-"""What people do with single adapters: pin them to copies, move them, have them leave. The keeper follows."""
+"""Operators' rules for single adapters: pin, move and evict. `placement.keeper` applies them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from controlplane.platform.audit.services import audit_record
 from controlplane.platform.queue import enqueue
 
 MOST_COPIES: Final = 1000
-_TOLD: Final = ("engine_name", "copies", "on", "away", "leaving")
+_OPERATOR_FIELDS: Final = ("engine_name", "copies", "on", "away", "leaving")
 
 
 @transaction.atomic
 def adapter_pin(
     *, deployment: Deployment, engine_name: str, copies: int | None = None, on: Sequence[str] = ()
 ) -> AdapterRule:
-    """Has an adapter version loaded ahead of requests on so many copies, and kept there.
+    """Pin an adapter version: load it on `copies` copies ahead of requests and keep it there.
 
-    A copy that goes is replaced by another: `copies` holds, whichever they are.
+    A removed copy is replaced by another one.
 
     Args:
-        copies: how many; left out, as many as `on` names, or 1.
-        on: ids of those to begin with; left out, those that hold it already come first.
+        copies: number of copies; default: the length of `on`, or 1.
+        on: ids of the first copies; by default copies that already hold the adapter are preferred.
 
     Raises:
-        InvalidInputError: a copy is not the deployment's, or adapters cannot be placed in its target.
+        InvalidInputError: a copy is not the deployment's, or its target cannot place adapters.
         NotFoundError: no route leads to the adapter.
         ConflictError: the deployment is being removed, or has too many rules.
     """
@@ -51,7 +51,7 @@ def adapter_pin(
     def change(rule: AdapterRule) -> None:
         rule.copies, rule.on = count, named or list(rule.on)[:count]
         rule.away = [copy for copy in rule.away if copy not in rule.on]
-        # What waited for a move's other end is decided anew; what has left the routes goes on leaving.
+        # Unfinished moves are decided anew; evictions that already left the routes continue.
         rule.leaving = {copy: at for copy, at in rule.leaving.items() if at and copy not in rule.on}
 
     where = f" ({', '.join(named)})" if named else ""
@@ -60,10 +60,10 @@ def adapter_pin(
 
 @transaction.atomic
 def adapter_unpin(*, deployment: Deployment, engine_name: str) -> None:
-    """Takes back all that was asked for: requests find it by themselves, and memory that is short drops it.
+    """Remove an adapter's rule: requests load it on demand, and a full memory may drop it.
 
     Raises:
-        NotFoundError: nothing was asked for.
+        NotFoundError: the adapter has no rule.
         ConflictError: the deployment is being removed.
     """
     row = deployment_locked(deployment)
@@ -81,15 +81,17 @@ def adapter_unpin(*, deployment: Deployment, engine_name: str) -> None:
 def adapter_evict(
     *, deployment: Deployment, engine_name: str, copies: Sequence[str] = (), keep_away: bool = False
 ) -> AdapterRule:
-    """Has copies drop it from memory, with its last request there where it has some. New requests go to the
-    others meanwhile; with none left, and afterwards, a request loads it again where it comes.
+    """Make copies drop an adapter from memory after its last request there.
+
+    New requests go to other copies meanwhile. If none is left, and after the eviction, a request loads the
+    adapter again on the copy that gets it.
 
     Args:
-        copies: ids; none for all.
-        keep_away: its requests go on passing over these copies, while another takes any, until `unpin`.
+        copies: ids; empty for all.
+        keep_away: until `unpin`, send its requests to these copies only if no other copy takes them.
 
     Raises:
-        InvalidInputError: as of `adapter_pin`, or it would be kept away from every copy.
+        InvalidInputError: as for `adapter_pin`, or it would be kept away from every copy.
         NotFoundError: no route leads to the adapter.
         ConflictError: it is pinned there, or the deployment is being removed.
     """
@@ -114,11 +116,13 @@ def adapter_evict(
 
 @transaction.atomic
 def adapter_move(*, deployment: Deployment, engine_name: str, source: str, to: str) -> AdapterRule:
-    """Loads it on `to` and pins it there, then sends new requests there, then has `source` drop it with its
-    last request. Nothing fails meanwhile: `source` serves it until `to` does.
+    """Move an adapter from copy `source` to copy `to` without failing requests.
+
+    It is loaded and pinned on `to`, then new requests go there, then `source` drops it after its last
+    request. `source` serves it until `to` does.
 
     Raises:
-        InvalidInputError: as of `adapter_pin`, or both are the same copy.
+        InvalidInputError: as for `adapter_pin`, or both are the same copy.
         NotFoundError: no route leads to the adapter.
         ConflictError: it is pinned on both, or the deployment is being removed.
     """
@@ -149,7 +153,7 @@ def _placeable(deployment: Deployment, engine_name: str) -> tuple[Deployment, Ad
 
 
 def _own_copies(deployment: Deployment, ids: Sequence[str], *, field: str) -> list[str]:
-    """The ids, each once. Raises InvalidInputError for one that is not the deployment's."""
+    """Return the ids without duplicates. Raises InvalidInputError for a copy of another deployment."""
     known = set(Copy.objects.filter(deployment=deployment).values_list("pk", flat=True))
     if strangers := [copy for copy in ids if copy not in known]:
         listed = ", ".join(sorted(known)) or "none at this moment"
@@ -162,17 +166,17 @@ def _own_copies(deployment: Deployment, ids: Sequence[str], *, field: str) -> li
 def _change(
     deployment: Deployment, ref: AdapterRef, verb: str, cause: str, change: Callable[[AdapterRule], None]
 ) -> AdapterRule:
-    """Changes the adapter's rule, which may have to be made; `deployment` is locked."""
+    """Change the adapter's rule, creating it if needed. The caller holds the deployment's lock."""
     rules = AdapterRule.objects.filter(deployment=deployment)
     rule = rules.select_for_update().filter(engine_name=ref.name).first()
-    before = None if rule is None else _told(rule)
+    before = None if rule is None else _operator_values(rule)
     if rule is None:
         if rules.count() >= MOST_RULES:
             raise ConflictError(f"{MOST_RULES} adapters are placed on {deployment.name}: unpin one")
         rule = AdapterRule(deployment=deployment, engine_name=ref.name, created_by=actor_name(), generation=0)
     change(rule)
     rule.ref = ref.to_dict()
-    if before == _told(rule):
+    if before == _operator_values(rule):
         return rule
     rule.generation += 1
     rule.status, rule.reason = AdapterRule.Status.LOADING, ""
@@ -186,10 +190,12 @@ def _change(
     step_add(deployment, f"adapter.{verb}", ref.name, cause)
     base_publish(deployment.base_model)
     enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
-    audit_record(tenant="", action=f"adapter_rule.{verb}", target=rule, before=before, after=_told(rule))
+    audit_record(
+        tenant="", action=f"adapter_rule.{verb}", target=rule, before=before, after=_operator_values(rule)
+    )
     return rule
 
 
-def _told(rule: AdapterRule) -> dict[str, Any]:
-    """What people asked for."""
-    return {name: getattr(rule, name) for name in _TOLD}
+def _operator_values(rule: AdapterRule) -> dict[str, Any]:
+    """Return the fields that operators set."""
+    return {name: getattr(rule, name) for name in _OPERATOR_FIELDS}

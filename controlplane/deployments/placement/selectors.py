@@ -1,4 +1,4 @@
-"""Reads of adapters' rules."""
+"""Queries for adapters' placement rules."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.routes.selectors import route_refs
 
 MOST_RULES: Final = 1000
-"""Of one deployment: gateways carry them all in one entry of the route table."""
+"""Limit per deployment: gateways carry all rules in one entry of the route table."""
 
 
 def rule_list(*, deployment: Deployment) -> QuerySet[AdapterRule]:
-    """Rules of a deployment by engine name, also those that are just being undone."""
+    """Return a deployment's rules by engine name, including rules that are being undone."""
     return AdapterRule.objects.filter(deployment=deployment).order_by("engine_name")
 
 
 def rule_get(*, deployment: Deployment, engine_name: str) -> AdapterRule:
-    """Raises NotFoundError, also while what was asked for before is being undone."""
+    """Return an adapter's rule.
+
+    Raises:
+        NotFoundError: it has no rule, or the rule is being undone.
+    """
     rule = rule_list(deployment=deployment).filter(engine_name=engine_name).first()
     if rule is None or rule.is_over:
         raise NotFoundError(f"adapter {engine_name!r} is placed nowhere by hand on {deployment.name}")
@@ -33,7 +37,7 @@ def rule_get(*, deployment: Deployment, engine_name: str) -> AdapterRule:
 
 
 def placed_ref(*, deployment: Deployment, engine_name: str) -> AdapterRef:
-    """The reference that routes have for it. Raises NotFoundError."""
+    """Return the adapter's reference in the routes. Raises NotFoundError."""
     base_model = deployment.base_model.name
     try:
         found = route_refs(base_model=base_model, names=[engine_name])
@@ -45,7 +49,7 @@ def placed_ref(*, deployment: Deployment, engine_name: str) -> AdapterRef:
 
 
 def demand_placeable(deployment: Deployment) -> None:
-    """Raises InvalidInputError where adapters are not ours to place on single copies."""
+    """Raise InvalidInputError if operators cannot place adapters on the deployment's copies."""
     if deployment.target.kind == Target.Kind.SAGEMAKER:
         raise InvalidInputError(
             "SageMaker keeps each adapter's component on every copy of the base: components come and go with "
@@ -60,7 +64,7 @@ def demand_placeable(deployment: Deployment) -> None:
 
 
 def homes_of(*, base_model_id: int, copies: Collection[str]) -> dict[str, AdapterHomes]:
-    """Where gateways find adapters that are placed on `copies`, by engine name."""
+    """Return where gateways find adapters that are placed on `copies`, by engine name."""
     rules = AdapterRule.objects.filter(
         deployment__base_model_id=base_model_id, deployment__removal_asked_at=None,
         deployment__removed_at=None,

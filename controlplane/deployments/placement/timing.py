@@ -1,4 +1,4 @@
-"""How long an adapter stays where requests may still be sent to it."""
+"""How long an adapter stays on a copy after it left the routes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 KNOWN_AFTER: Final = timedelta(seconds=2)
-"""Gateways learn of a change within a second. Requests that run hold their adapter themselves; one that is
-sent to where it was dropped loads it again, which costs time and nothing else."""
+"""Gateways learn of a change within a second. Running requests hold their adapter themselves. A request that
+reaches a copy without its adapter loads it again, which costs only time."""
 
 
 def leaves_at(now: datetime) -> datetime:
-    """When what leaves the routes now may be dropped."""
+    """Return when an adapter that leaves the routes now may be dropped."""
     return now + KNOWN_AFTER

@@ -1,4 +1,4 @@
-"""Who makes what a deployment wants: one provisioner for each kind of target."""
+"""Select the provisioner for a deployment by its target's kind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from controlplane.deployments.provisioners.base import Desired, Provisioner
 
 
 def provisioner_of(target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
-    """The provisioner for a deployment in `target`; each kind's libraries are loaded when it is first needed.
+    """Return the provisioner for a deployment in `target`; each kind's libraries load on first use.
 
     Args:
-        beat: called while a long call goes on.
+        beat: called during long calls, to renew the lease.
 
     Raises:
-        ProvisioningError: it cannot even begin.
+        ProvisioningError: the provisioner cannot start.
     """
     match Target.Kind(target.kind):
         case Target.Kind.SAGEMAKER:

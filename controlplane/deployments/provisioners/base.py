@@ -1,8 +1,8 @@
-"""What a provisioner does: sees what there is, makes what is wanted, takes away what is not.
+"""Contract of provisioners: observe a target, create what is missing, remove what is not wanted.
 
-A provisioner keeps nothing between two calls. All that it knows it reads from its target, by names that
-follow from the deployment's: whoever comes after one that died, between whichever two calls, goes on where
-that one stood, and makes nothing twice.
+A provisioner keeps no state between calls. It reads everything from its target, by names that derive from the
+deployment's name. After a crash between any two calls the next process continues where the last one stopped,
+and creates nothing twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from controlplane.errors import ControlPlaneError
 
 
 class State(StrEnum):
-    """Of a resource, in words that all targets share."""
+    """State of a resource, in terms that all targets share."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -40,20 +40,20 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where a rollout stands between two states of the copies; the desired state is the one it goes to.
+    """Stage of a rollout between two states of the copies; the desired state is the one that it moves to.
 
     Attributes:
-        before: the other state: what the copies were, or, of one that is taken back, were to become.
-        fresh: how many copies of the desired state are to be there now.
-        led: to how many of those routes may lead; fewer while a whole new set is waited for.
-        spare: the others are kept running when no route leads to them any more, for the way back.
-        share: what those get that routes lead to, while all of the others keep their routes and get the rest;
-            None: routes lead to as many fewer of the others, and requests go by load.
-        back: it is taken back: no route leads to the others once one of the desired state serves.
-        hold: it is paused: a target that would carry out all of it by itself is not asked yet.
-        began: Unix seconds at which it began, or was taken back: what ended before says nothing about it.
-        config: of SageMaker's update, its `DeploymentConfig` but for our own alarms.
-        thresholds: of our own alarms, by what they watch; see `provisioners.sagemaker.alarms`.
+        before: the other state: the previous one or, while rolling back, the abandoned one.
+        fresh: target number of copies of the desired state now.
+        led: maximum number of those that routes may lead to; lower while a complete new set starts.
+        spare: keep the other copies running without routes, for a rollback.
+        share: share of callers for the routed new copies, while all others keep their routes and get the
+            rest. None: each routed new copy replaces an old one in the routes, and requests follow load.
+        back: the rollout is rolling back: no route leads to the others once a desired copy serves.
+        hold: the rollout is paused: a target that performs all of it by itself is not called yet.
+        began: Unix seconds of the start of the rollout or rollback; earlier exits of copies do not count.
+        config: `DeploymentConfig` of SageMaker's update, without our own alarms.
+        thresholds: thresholds of our own alarms, by metric; see `provisioners.sagemaker.alarms`.
     """
 
     before: Desired
@@ -70,13 +70,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the copies have come to the desired state.
+    """Progress of the copies towards the desired state.
 
     Attributes:
-        fresh: copies of it that answer, of those that are to be there.
+        fresh: responsive copies of the desired state, up to the target number.
         places: URLs of those that routes lead to.
-        failed: why a copy of it does not come to answer; "" while it may.
-        taken_back: why the target itself has gone back to the state before; "" while it has not.
+        failed: why a copy of the desired state failed; "" without a failure.
+        taken_back: why the target itself rolled back; "" if it did not.
     """
 
     fresh: int = 0
@@ -87,27 +87,27 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A deployment's desired state, whole, as of one moment.
+    """Complete desired state of a deployment at one moment.
 
     Attributes:
-        checkpoint: the base model's source: a folder, `s3://...` or `hf://...`.
-        checkpoint_digest: of its content; "" while it is not known.
-        adapters: those that are to be there.
-        keep: engine names that nothing leads to any more, but whose last requests may still run.
-        drained: URLs of places that left the routes so long ago that no new request comes, and the seconds
-            since.
+        checkpoint: location of the base model: a folder, `s3://...` or `hf://...`.
+        checkpoint_digest: digest of its content; "" while unknown.
+        adapters: adapters to place.
+        keep: engine names without a route whose last requests may still run.
+        drained: URL of each endpoint that left the routes so long ago that no new request arrives -> seconds
+            since then.
         routed: URLs of copies that routes lead to, or led to in the last two hours.
-        retry: what failed may be taken away and made anew.
-        tried: causes of updates that were made since a person last asked for something: one whose cause is
-            still there was taken back by the target, and is not repeated at once.
-        endpoint_is_shared: another deployment wants the same endpoint.
-        min_copies, max_copies: those that are in force at this moment.
-        scaling: what an autoscaler of the target's is to follow; `scaled`: one may have been told to.
-        endpoint_scaling: whose routing and release of instances the endpoint follows: `scaling`, or that of
+        retry: failed resources may be deleted and recreated.
+        tried: causes of updates since an operator's last step. If such a cause persists, the target rolled
+            the update back, and it is not repeated at once.
+        endpoint_is_shared: another deployment uses the same endpoint.
+        min_copies, max_copies: bounds in force at this moment.
+        scaling: policy for the target's own autoscaler; `scaled`: a policy may have been registered there.
+        endpoint_scaling: policy for the endpoint's routing and release of instances: `scaling`, or that of
             another deployment on it.
-        urls: openai_http: the servers, instead of the target's.
-        turn: the rollout that is under way to this state; None without one.
-        had_turns: there has been a rollout, so there may be alarms of its.
+        urls: openai_http: servers that replace the target's.
+        turn: active rollout towards this state; None without one.
+        had_turns: a rollout has existed, so its alarms may exist.
     """
 
     deployment: str
@@ -144,12 +144,12 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing in the target that is this deployment's.
+    """One resource in the target that belongs to this deployment.
 
     Attributes:
-        has: what was found in it, in the desired state's words: copies, base (checkpoint, or the name that it
-            serves under), image, instance_type.
-        stale: it is of another state than the desired one.
+        has: observed properties, named as in the desired state: copies, base (checkpoint or served name),
+            image, instance_type.
+        stale: its state is not the desired one.
     """
 
     kind: str
@@ -162,12 +162,12 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What gateways may be sent to.
+    """An endpoint that gateways may send requests to.
 
     Attributes:
-        silent: it is there, but did not answer in time: it stays in the routes for a while (`served`), and
-            comes into none.
-        share: of callers, which all places of this share get together; None: it is one of the others.
+        silent: it exists but did not answer in time. It stays in the routes for a while (`served`), but is
+            not added to them.
+        share: share of callers for all endpoints with this share together; None for the other endpoints.
     """
 
     kind: str
@@ -180,7 +180,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlacedAdapter:
-    """An adapter as it was found in the target."""
+    """An adapter as observed in the target."""
 
     resource: str
     state: State
@@ -189,12 +189,12 @@ class PlacedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """More copies, as the target's own autoscaler asked for them.
+    """A scale-up that the target's own autoscaler started.
 
     Attributes:
-        event: its name there.
-        detect: seconds that its alarm takes to see the need.
-        ended: when they ran; None while they are on their way.
+        event: its id there.
+        detect: seconds that the autoscaler's alarm needs to detect the demand.
+        ended: when the copies ran; None while in progress.
     """
 
     event: str
@@ -208,23 +208,23 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What there is.
+    """Observed state of a deployment.
 
     Attributes:
-        places: where the base answers now; of a target that routes by itself, one for all copies.
-        adapters: by engine name; empty where adapters come with requests.
-        waiting: what has to happen before more can be done; "" for nothing.
-        complete: all is there as wanted, and nothing besides.
-        copies_complete: the same but for adapters, which may be on their way or leaving; where those come
-            inside of copies (preloaded), also while copies are updated, as long as none is missing.
-        empty: nothing of the deployment is left.
-        failed: a resource without which nothing serves has failed; says what to do.
-        drift: what somebody else changed since, in sentences.
-        unscaled: why the target's autoscaler does not follow the policy, while what serves goes on.
-        scaled: the latest growths that were the autoscaler's doing, oldest first.
-        running, instances: copies that run, and machines under them, of a target that counts them itself.
-        progress: while a rollout is under way, how far it is.
-        detail: the provisioner's own, for its `apply` and `remove`.
+        places: endpoints where the base answers now; a target with its own routing has one for all copies.
+        adapters: by engine name; empty where requests load adapters on demand.
+        waiting: what must happen before more can be done; "" for nothing.
+        complete: the observed state equals the desired one, with nothing left over.
+        copies_complete: the same without adapters, which may be loading or leaving. If adapters are part of
+            the copies (preloaded), it stays true during an update as long as no copy is missing.
+        empty: no resource of the deployment is left.
+        failed: an essential resource failed; says what to do.
+        drift: external changes, as sentences.
+        unscaled: why the target's autoscaler does not follow the policy, although copies serve.
+        scaled: the autoscaler's latest scale-ups, oldest first.
+        running, instances: running copies and their machines, if the target counts them itself.
+        progress: progress of an active rollout.
+        detail: the provisioner's own data, for its `apply` and `remove`.
     """
 
     resources: tuple[Resource, ...] = ()
@@ -246,12 +246,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change that was made by one call.
+    """One change, made by one call.
 
     Attributes:
         action: the call's name, such as `create_endpoint`.
-        cause: why.
-        failed: what to do, where the call was refused and the others can go on.
+        cause: why it was made.
+        failed: what to do, if the call was refused and other steps can go on.
     """
 
     action: str
@@ -261,32 +261,32 @@ class Step:
 
 
 class Provisioner(Protocol):
-    """One deployment in one target. Every method raises ProvisioningError."""
+    """Manages one deployment in one target. Every method raises ProvisioningError."""
 
     def observe(self) -> Observation:
-        """What there is. Reads only."""
+        """Return the observed state. Reads only."""
 
     def apply(self, seen: Observation) -> Iterator[Step]:
-        """Makes what is missing and changes what differs, one call a step, the call before its yield.
+        """Create missing resources and change differing ones; each step's call precedes its yield.
 
-        It ends when nothing more can be done on what was `seen`, whether all is there or something has to be
-        waited for: the next `observe` tells which.
+        The iterator ends when nothing more can be done based on `seen`. The next `observe` shows whether all
+        is complete or something must be waited for.
         """
 
     def remove(self, seen: Observation) -> Iterator[Step]:
-        """Takes everything away, dependents first, one call a step; ends as `apply` does."""
+        """Delete all resources, dependents first, one call per step; ends as `apply` does."""
 
     def close(self) -> None:
-        """Lets connections go."""
+        """Close connections."""
 
 
 class ProvisioningError(ControlPlaneError):
-    """A target refused, or did not answer; the text says what to do.
+    """The target refused or did not answer; the message says what to do.
 
     Attributes:
-        transient: the same call may succeed by itself later.
-        wait: seconds until then, if the target says so.
-        code: what the target called it.
+        transient: the same call may succeed later without a change.
+        wait: seconds until then, if the target reports them.
+        code: the target's error code.
     """
 
     def __init__(self, message: str, *, transient: bool = False, wait: float = 0.0, code: str = "") -> None:
@@ -295,7 +295,7 @@ class ProvisioningError(ControlPlaneError):
 
 
 class ThrottledError(ProvisioningError):
-    """Too many calls: the target asks for patience."""
+    """The target asks for fewer calls."""
 
     def __init__(self, message: str, *, wait: float = 0.0, code: str = "") -> None:
         super().__init__(message, transient=True, wait=wait, code=code)

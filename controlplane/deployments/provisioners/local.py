@@ -1,8 +1,7 @@
-"""Worker processes on the host where the control plane's Celery worker runs.
+"""Worker processes on the host of the control plane's Celery worker.
 
-A copy is a process `python -m worker_engine` whose `--adapter-cache-dir` names the deployment, a digest of
-how it was to be started, and its number: that is how it is found again. Adapters come with the requests
-that need them.
+A copy is a process `python -m worker_engine`. Its `--adapter-cache-dir` names the deployment, a digest of its
+start-up flags, and its number; by these the process is found again. Requests load adapters on demand.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ _MARK: Final = "--adapter-cache-dir"
 _COPY: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,3})")
 _PING_SECONDS: Final = 2.0
 _FRESH_SECONDS: Final = 600.0
-"""One that ended sooner than this after its start, and was never ready, cannot start."""
+"""A copy that ended sooner than this after its start, and was never ready, cannot start."""
 _DRAIN_SECONDS: Final = 20.0
-"""A worker's own, unless `--drain-seconds` says other."""
+"""The worker's default for `--drain-seconds`."""
 _HUNG_SECONDS: Final = 240.0
-"""Without an answer for so long after its last requests' time one that serves is taken to hang."""
+"""A serving copy that stays silent this long after its drain time counts as hung."""
 _CRASHES: Final = 5
-"""Ends by itself within `_FRESH_SECONDS`, from which on a copy is not started again at once."""
+"""Unexpected exits within `_FRESH_SECONDS` after which a copy is not restarted at once."""
 _LONGEST_SECONDS: Final = 3600.0
-"""As long as gateways wait for an answer: what runs longer on a copy that has left the routes is cut."""
+"""Longest wait of gateways for an answer; a longer request on a copy outside the routes is cut."""
 _KILL_SECONDS: Final = 40.0
-"""After that and its drain time one that was asked to end does not."""
+"""Time after the drain time until a copy that was asked to end is killed."""
 _WORKERS_OWN: Final = (
     "GRAFTWORK_S3_ENDPOINT_URL", "GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "AWS_", "OTEL_",
     "OMP_", "CUDA_", "NVIDIA_",
@@ -64,7 +63,7 @@ _WORKERS_OWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerCopy:
-    """A worker that was found. `state` is of `/ping`; `silent`: which did not answer in time."""
+    """A running worker process. `state` is from `/ping`; `silent`: that did not answer in time."""
 
     process: Process
     digest: str
@@ -79,7 +78,7 @@ class WorkerCopy:
 
 
 class LocalProvisioner:
-    """`root` is where copies keep adapters' files and logs."""
+    """Runs copies as processes of this host; `root` holds their adapters' files and logs."""
 
     def __init__(self, target: Target, desired: Desired, *, root: Path) -> None:
         self._target, self._desired = target, desired
@@ -92,7 +91,7 @@ class LocalProvisioner:
 
     @classmethod
     def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
-        """Raises ProvisioningError on any other host than the target's."""
+        """Return the provisioner. Raises ProvisioningError on any other host than the target's."""
         if target.host != (here := socket.gethostname()):
             raise ProvisioningError(
                 f"this is {here}, and the target is {target.host}: run a Celery worker there",
@@ -103,10 +102,10 @@ class LocalProvisioner:
     def observe(self) -> Observation:
         copies, wanted, turn = self._copies(), self._desired.min_copies, self._turn
         current = [copy for copy in copies if copy.digest == self._digest]
-        ready = [copy for copy in current if copy.state is State.READY][: self._fresh]
+        ready = [copy for copy in current if copy.state is State.READY][: self._target_copies]
         led = ready if turn is None else ready[: turn.led]
         missing = wanted - len(led)
-        # While new ones start, those of the state before go on serving.
+        # While new copies start, those of the previous state go on serving.
         others = [copy for copy in copies if copy not in ready and copy.state is State.READY]
         back = turn is not None and turn.back and led
         if self._share is not None:
@@ -115,7 +114,7 @@ class LocalProvisioner:
             older = [] if back else others[:missing]
         serving = led + older
         starting = [copy for copy in current if copy.state is State.STARTING]
-        # A busy host is no reason to take what serves out of the routes.
+        # Keep silent copies in the routes: a busy host may only be slow to answer.
         enough = wanted if turn is None or self._share is None else wanted + turn.led
         silent = [copy for copy in copies if copy.silent] if len(serving) < enough else []
         waiting = f"{len(starting)} workers load the model or are too busy to say" if starting else ""
@@ -125,7 +124,7 @@ class LocalProvisioner:
         failed = "" if starting else "; ".join(self._died(number) for number in self._dead(copies))
         return Observation(
             resources=tuple(self._resource(copy) for copy in copies),
-            places=tuple(self._place(copy) for copy in [*serving, *silent]),
+            places=tuple(self._route_endpoint(copy) for copy in [*serving, *silent]),
             waiting=waiting,
             complete=whole,
             copies_complete=whole,
@@ -145,7 +144,7 @@ class LocalProvisioner:
                 yield self._start(self._desired, number)
         if (turn := self._turn) is not None and not turn.back:
             there = {copy.number for copy in copies if copy.digest == self._before}
-            for number in range(self._stale(seen)):
+            for number in range(self._previous_copies(seen)):
                 if number not in there and not self._ended_early(f"{self._before}-{number}"):
                     yield self._start(turn.before, number)
         served = {place.url for place in seen.places}
@@ -171,7 +170,7 @@ class LocalProvisioner:
             has={"base": copy.process.option("--model") or ""}, stale=copy.digest != self._digest,
         )  # fmt: skip
 
-    def _place(self, copy: WorkerCopy) -> Place:
+    def _route_endpoint(self, copy: WorkerCopy) -> Place:
         share = self._share if copy.digest == self._digest else None
         return Place("worker", copy.url, silent=copy.silent, share=share)
 
@@ -180,12 +179,12 @@ class LocalProvisioner:
         return None if self._turn is None else self._turn.share
 
     @property
-    def _fresh(self) -> int:
-        """How many copies of the desired state are to be there now."""
+    def _target_copies(self) -> int:
+        """Number of copies of the desired state to run now."""
         return self._desired.min_copies if self._turn is None else self._turn.fresh
 
-    def _stale(self, seen: Observation) -> int:
-        """How many copies of the state before are to be there still."""
+    def _previous_copies(self, seen: Observation) -> int:
+        """Return how many copies of the previous state must still run."""
         turn = self._turn
         if turn is None or turn.back:
             return 0
@@ -194,21 +193,21 @@ class LocalProvisioner:
 
     def _is_wanted(self, copy: WorkerCopy, seen: Observation) -> bool:
         if copy.digest == self._digest:
-            return copy.number < self._fresh
-        return copy.digest == self._before and copy.number < self._stale(seen)
+            return copy.number < self._target_copies
+        return copy.digest == self._before and copy.number < self._previous_copies(seen)
 
     def _may_end(self, copy: WorkerCopy) -> bool:
-        """One that never served has no requests; one that did ends when it says that it has none left."""
+        """Return True if the copy never served, or has no pending requests after leaving the routes."""
         if not (copy.silent or copy.state is State.READY):
             return True
         since = self._desired.drained.get(copy.url)
         if since is None:
-            # Not long enough out of the routes, or ready only when it was not wanted any more.
+            # It left the routes too recently, or became ready after it was no longer wanted.
             return copy.url not in self._desired.routed and self._pending(copy) == 0
         return since > _LONGEST_SECONDS or self._pending(copy) == 0
 
     def _pending(self, copy: WorkerCopy) -> int | None:
-        """Requests that are there; None where it does not say."""
+        """Return the number of pending requests; None if the copy does not report it."""
         headers = {"authorization": f"Bearer {settings.GRAFTWORK.fleet_token}"}
         try:
             return int(self._http.get(f"{copy.url}/load", headers=headers).json()["pending"])
@@ -230,7 +229,7 @@ class LocalProvisioner:
         return tuple(sorted(found, key=lambda copy: (copy.number, copy.digest, copy.process.pid)))
 
     def _state(self, url: str) -> tuple[State, bool]:
-        """By `/ping`, and whether that was silent."""
+        """Return the state from `/ping`, and True if that did not answer in time."""
         try:
             answer = self._http.get(f"{url}/ping")
             status = answer.json().get("status")
@@ -244,17 +243,17 @@ class LocalProvisioner:
         return f"{self._digest}-{number}"
 
     def _absent(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
-        """Numbers of copies that are to be there."""
+        """Return the numbers of missing copies."""
         there = {copy.number for copy in copies if copy.digest == self._digest}
-        return [number for number in range(self._fresh) if number not in there]
+        return [number for number in range(self._target_copies) if number not in there]
 
     def _dead(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
-        """Of the absent ones those that ended by themselves: while they started, or too often."""
+        """Return the missing copies that ended by themselves: during start-up, or too often."""
         gone = [(number, self._name(number)) for number in self._absent(copies)]
         return [number for number, name in gone if self._ended_early(name) or self._crashes(name) >= _CRASHES]
 
     def _crashes(self, name: str) -> int:
-        """How often an absent copy of this name has ended by itself of late, this time too."""
+        """Return how often a missing copy of this name crashed recently, including its last exit."""
         return self._marks.crashes(name, within=_FRESH_SECONDS) + self._marks.has_crashed(name)
 
     def _ended_early(self, name: str) -> bool:
@@ -263,12 +262,12 @@ class LocalProvisioner:
         return started is not None and started < self._recent() and all(age is None for age in ended)
 
     def _recent(self) -> float:
-        """Seconds: what is older says nothing any more. To be asked after what it is compared with."""
+        """Return the age in seconds from which a mark is outdated; call it after reading that mark."""
         turn = self._turn
         return _FRESH_SECONDS if turn is None else min(_FRESH_SECONDS, time.time() - turn.began)
 
     def _crashed(self, copies: tuple[WorkerCopy, ...]) -> str:
-        """Which copy of a rollout's ended by itself after it had served, with its last words; "" for none."""
+        """Return which rollout copy crashed after it had served, with the end of its log; "" for none."""
         if self._turn is None:
             return ""
         for number in self._absent(copies):
@@ -303,32 +302,34 @@ class LocalProvisioner:
         return Step("start_worker", name, f"copy {number + 1} of {self._desired.min_copies} is missing")
 
     def _stop(self, copy: WorkerCopy, cause: str) -> Iterator[Step]:
-        """Asks once, since a second signal cuts what still runs, and ends by force what hangs."""
-        asked = self._marks.age(copy.name, Mark.STOPPING)
+        """Send one SIGTERM, since a second one cuts running requests; kill a copy that hangs."""
+        stopping_for = self._marks.age(copy.name, Mark.STOPPING)
         patience = float(copy.process.option("--drain-seconds") or _DRAIN_SECONDS) + _KILL_SECONDS
-        if asked is None:
+        if stopping_for is None:
             self._marks.set(copy.name, Mark.STOPPING)
             end(copy.process.pid)
             yield Step("stop_worker", copy.name, cause)
-        elif asked > patience:
+        elif stopping_for > patience:
             end(copy.process.pid, at_once=True)
-            yield Step("kill_worker", copy.name, f"asked to end {asked:.0f} s ago, it has not")
+            yield Step("kill_worker", copy.name, f"asked to end {stopping_for:.0f} s ago, it has not")
 
 
 _FLAG: Final = "GRAFTWORK_WORKER_FLAG_"
-"""GRAFTWORK_WORKER_FLAG_MEMORY_GIB=0.5 in a deployment's environment is the worker's --memory-gib 0.5."""
+"""GRAFTWORK_WORKER_FLAG_MEMORY_GIB=0.5 in a deployment's environment becomes --memory-gib 0.5."""
 
 
 def _digest(state: Desired) -> str:
-    """Names the copies of one state: without a folder none can be started, which `_flags` tells, while
-    those that there are can be removed."""
+    """Return the digest that names the copies of one state.
+
+    It works without a checkpoint folder, for which `_flags` raises, so that existing copies can be removed.
+    """
     flags = _flags(state) if state.checkpoint.startswith("/") else []
     flags += [f"{name}={value}" for name, value in sorted(_worker_variables(state).items())]
     return hashlib.sha256(json.dumps(flags, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _flags(state: Desired) -> list[str]:
-    """How a copy is started, but for its number."""
+    """Return a copy's start-up flags, except those that depend on its number."""
     source = state.checkpoint
     if not source.startswith("/"):
         raise ProvisioningError(
@@ -349,7 +350,7 @@ def _flags(state: Desired) -> list[str]:
 
 
 def _worker_variables(state: Desired) -> dict[str, str]:
-    """Of a deployment's environment what workers read as such: GRAFTWORK_WORKER_CACHE_DIR and its like."""
+    """Return the deployment's variables that workers read, such as GRAFTWORK_WORKER_CACHE_DIR."""
     own = "GRAFTWORK_WORKER_"
     return {
         name: value
@@ -359,7 +360,7 @@ def _worker_variables(state: Desired) -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """What a worker needs of this process's environment; none of its secrets but the fleet token."""
+    """Return the inherited variables that a worker needs; the only secret is the fleet token."""
     return {**inherited(*_WORKERS_OWN), "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
 
 

@@ -1,4 +1,4 @@
-"""What has happened to copies of this host, as empty files beside their logs, where the next one finds it."""
+"""Marks: events of this host's copies, stored as empty files next to their logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Mark(StrEnum):
 
 
 class Marks:
-    """Of one deployment's copies, by their names. The first time that a mark is set stands."""
+    """Marks of one deployment's copies, by copy name. Setting a mark again keeps its first time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,18 +30,18 @@ class Marks:
             self._path(name, mark).touch()
 
     def age(self, name: str, mark: Mark) -> float | None:
-        """Seconds since it was set; None when it is not."""
+        """Return the seconds since the mark was set; None if it is not set."""
         try:
             return max(0.0, time.time() - self._path(name, mark).stat().st_mtime)
         except FileNotFoundError:
             return None
 
     def has_crashed(self, name: str) -> bool:
-        """Of a copy that is not there: whether it has served, and nobody asked it to end."""
+        """Return True if a missing copy had been ready and was not asked to stop."""
         return self.age(name, Mark.READY) is not None and self.age(name, Mark.STOPPING) is None
 
     def crashes(self, name: str, *, within: float) -> int:
-        """How many of this name were cleared away after they had crashed, in so many seconds."""
+        """Return how many crashes of this name `clear` recorded in the last `within` seconds."""
         try:
             moments = self._log_of_crashes(name).read_text().split()
         except FileNotFoundError:
@@ -49,7 +49,7 @@ class Marks:
         return sum(float(at) > time.time() - within for at in moments[-_CRASHES_KEPT:])
 
     def clear(self, name: str) -> None:
-        """Forgets the copy before this one of the same name, but that it crashed."""
+        """Delete the marks of the previous copy of this name; record it if it crashed."""
         if self.has_crashed(name):
             with self._log_of_crashes(name).open("a") as file:
                 file.write(f"{time.time():.0f}\n")
@@ -57,22 +57,22 @@ class Marks:
             self._path(name, mark).unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
-        """Where the copy's output goes."""
+        """Return the path of the copy's output."""
         return self._folder / f"{name}.log"
 
     def log_tail(self, name: str) -> str:
-        """The end of its output; "" for none."""
+        """Return the end of the copy's output; "" without one."""
         try:
             return self.log(name).read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
 
     def any(self) -> bool:
-        """Whether there is a folder of theirs."""
+        """Return True if the deployment's folder exists."""
         return self._folder.exists()
 
     def remove_all(self) -> None:
-        """Takes the folder away, with logs and adapters' files."""
+        """Delete the folder with the logs and adapters' files."""
         shutil.rmtree(self._folder)
 
     def _log_of_crashes(self, name: str) -> Path:

@@ -1,7 +1,7 @@
-"""Servers that run already and speak OpenAI's API, such as vLLM: they are registered, and told of adapters.
+"""Servers that already run and speak OpenAI's API, such as vLLM: registered, and given adapters.
 
-vLLM loads and unloads adapters by `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, and lists them
-beside the base in `/v1/models`.
+vLLM loads and unloads adapters by `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, and lists them with
+the base model in `/v1/models`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from controlplane.platform.http.tls import tls_context
 from controlplane.routes.selectors import route_adapters_of
 
 _SECONDS: Final = httpx.Timeout(60.0, connect=3.0)
-"""Loading an adapter reads its files; longer than a lease it may not take."""
+"""Loading an adapter reads its files; it must not outlast a lease."""
 _LOOK: Final = httpx.Timeout(5.0, connect=3.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server; `models` is None where it does not answer, `silent` where it only takes its time."""
+    """One server; `models` is None if it does not answer, `silent` if it is only slow."""
 
     url: str
     models: frozenset[str] | None
@@ -48,23 +48,25 @@ class Server:
     silent: bool = False
 
     def serves(self, name: str) -> bool:
-        """Whether it answers, and has a model of this name."""
+        """Return True if the server answers and lists a model of this name."""
         return self.models is not None and name in self.models
 
     @property
     def adapters(self) -> frozenset[str]:
-        """Those of ours: they have engine names."""
+        """Our adapters on the server, recognized by their engine names."""
         return frozenset(name for name in self.models or () if _is_adapter(name))
 
 
 class OpenAIHttpProvisioner:
-    """Adapters that gateways have loaded for a request are left alone while a route names them.
+    """Registers running servers and places adapters on them.
+
+    Adapters that gateways had loaded for a request are left alone while a route names them.
 
     Args:
-        before: the servers that a rollout leads away from.
-        key: the bearer token that the servers ask for, "" for none.
-        routed: engine names that a route leads to, also those that are not placed.
-        beat: called before each server is asked; see `Lease.renew`.
+        before: servers that a rollout moves away from.
+        key: bearer token of the servers; "" for none.
+        routed: engine names that a route leads to, placed or not.
+        beat: called before each request to a server; see `Lease.renew`.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class OpenAIHttpProvisioner:
         adapters = {name: self._adapter(name, there) for name in {*self._wanted, *loaded}}
         missing = [name for name in self._wanted if adapters[name].state is not State.READY]
         surplus = self._surplus(loaded)
-        led, ready = self._led(fresh, others, there)
+        led, ready = self._routed_servers(fresh, others, there)
         whole = not away and len(fresh) == len(self._urls)
         return Observation(
             resources=tuple(
@@ -111,12 +113,12 @@ class OpenAIHttpProvisioner:
                 )
                 for server in [*fresh, *others]
             ),
-            places=tuple(self._place(server) for server in led),
+            places=tuple(self._route_endpoint(server) for server in led),
             adapters=adapters,
             waiting="; ".join(f"{server.url}: {server.reason}" for server in away),
             complete=whole and not missing and not surplus,
             copies_complete=whole,
-            # What an unreachable server held is gone with its process.
+            # An unreachable server's adapters are lost with its process.
             empty=not loaded,
             progress=Progress(ready, frozenset(server.url for server in led if server in fresh)),
             detail=there,
@@ -138,10 +140,10 @@ class OpenAIHttpProvisioner:
     def close(self) -> None:
         self._http.close()
 
-    def _led(
+    def _routed_servers(
         self, fresh: list[Server], others: list[Server], there: list[Server]
     ) -> tuple[list[Server], int]:
-        """The servers that routes may lead to, and how many of the new ones hold all that is wanted."""
+        """Return the servers that routes may lead to, and the number of new servers that are ready."""
         turn = self._desired.turn
         if turn is None:
             return [server for server in fresh if server in there or server.silent], len(fresh)
@@ -157,7 +159,7 @@ class OpenAIHttpProvisioner:
         older = [server for server in others if server in there or server.silent]
         return led + ([] if turn.back and led else older[:count]), len(ready)
 
-    def _place(self, server: Server) -> Place:
+    def _route_endpoint(self, server: Server) -> Place:
         turn = self._desired.turn
         share = turn.share if turn is not None and server.url in self._urls else None
         return Place("openai_http", server.url, self._loads, silent=server.silent, share=share)
@@ -167,7 +169,7 @@ class OpenAIHttpProvisioner:
         return self._desired.hosting != Deployment.Hosting.FUSED
 
     def _surplus(self, loaded: frozenset[str]) -> frozenset[str]:
-        """What is to be unloaded: only where it is brought by us, and nothing leads to it any more."""
+        """Return the adapters to unload: only with hosting `api`, and only without a route."""
         if self._desired.hosting != Deployment.Hosting.API:
             return frozenset()
         return loaded - self._wanted.keys() - self._routed - self._desired.keep
@@ -178,7 +180,7 @@ class OpenAIHttpProvisioner:
             answer = self._http.get(f"{url}/v1/models", timeout=_LOOK)
             listed = answer.json().get("data", []) if answer.is_success else None
         except (httpx.HTTPError, ValueError, AttributeError) as error:
-            # Connected and too busy to answer is not gone.
+            # A read timeout means a busy server, not a stopped one.
             return Server(url, None, f"does not answer: {error}", isinstance(error, httpx.ReadTimeout))
         if answer.status_code in (401, 403):
             return Server(
@@ -209,14 +211,14 @@ class OpenAIHttpProvisioner:
         answer = self._post(f"{server.url}/v1/load_lora_adapter", body)
         failed = ""
         if not answer.is_success and not (answer.status_code == 400 and "already" in answer.text):
-            failed = self._refused[ref.name] = _why(server, answer)
+            failed = self._refused[ref.name] = _refusal(server, answer)
         return Step("load_lora_adapter", ref.name, f"missing on {server.url}", failed)
 
     def _unload(self, server: Server, name: str, cause: str) -> Step:
         answer = self._post(f"{server.url}/v1/unload_lora_adapter", {"lora_name": name})
         gone = answer.is_success or answer.status_code == 404
         return Step(
-            "unload_lora_adapter", name, f"{cause} ({server.url})", "" if gone else _why(server, answer)
+            "unload_lora_adapter", name, f"{cause} ({server.url})", "" if gone else _refusal(server, answer)
         )
 
     def _post(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
@@ -231,8 +233,8 @@ class OpenAIHttpProvisioner:
         return answer
 
 
-def _why(server: Server, answer: httpx.Response) -> str:
-    # Of a route that is there 404 says that the adapter's files are not, in an error object.
+def _refusal(server: Server, answer: httpx.Response) -> str:
+    # If the route exists, 404 means missing adapter files and carries an error object.
     if answer.status_code == 404 and "error" not in answer.text:
         return (
             f"{server.url} has no routes for adapters: start vLLM with --enable-lora and"

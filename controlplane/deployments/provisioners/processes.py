@@ -1,4 +1,4 @@
-"""Processes of this host that nobody's death takes along, found again by what their command line says."""
+"""Processes of this host that outlive their starter, found again by their command lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Process:
     arguments: tuple[str, ...]
 
     def option(self, flag: str) -> str:
-        """What follows `flag`; "" where it does not stand."""
+        """Return the argument after `flag`; "" if the flag is absent."""
         following = zip(self.arguments, self.arguments[1:], strict=False)
         return next((value for name, value in following if name == flag), "")
 
 
 def processes() -> list[Process]:
-    """Every process of this host whose arguments may be read."""
+    """Return every process of this host whose arguments are readable."""
     if Path("/proc/self/cmdline").exists():
         return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() if (found := _read(entry))]
     listing = subprocess.run(["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
@@ -33,7 +33,7 @@ def processes() -> list[Process]:
 
 
 def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> None:
-    """Starts a process whose parent is the system: it outlives us, and is reaped by whoever reaps orphans."""
+    """Start a process that outlives this one; the operating system's init process reaps it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     script = '"$@" >>"$LOG_FILE" 2>&1 </dev/null &'
     subprocess.run(
@@ -44,7 +44,7 @@ def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[st
 
 
 def end(pid: int, *, at_once: bool = False) -> None:
-    """Asks a process to end, or ends it at once, if it is still there."""
+    """Send SIGTERM, or SIGKILL with `at_once`; ignore a process that has already ended."""
     try:
         os.kill(pid, signal.SIGKILL if at_once else signal.SIGTERM)
     except ProcessLookupError:
@@ -54,8 +54,8 @@ def end(pid: int, *, at_once: bool = False) -> None:
 def _read(entry: Path) -> Process | None:
     try:
         data = (entry / "cmdline").read_bytes()
-    except OSError:  # it has ended, or is another's
+    except OSError:  # it has ended, or belongs to another user
         return None
     arguments = tuple(part.decode(errors="surrogateescape") for part in data.split(b"\0")[:-1])
-    # One that has ended and waits to be reaped has none.
+    # A zombie process has no arguments.
     return Process(int(entry.name), arguments) if arguments else None

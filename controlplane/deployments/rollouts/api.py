@@ -1,4 +1,4 @@
-"""REST of deployments' rollouts (staff)."""
+"""REST endpoints for deployments' rollouts (staff only)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DeploymentRolloutsApi(generics.ListAPIView[DeploymentRollout]):
     @idempotent()
     @extend_schema(request=DeploymentRolloutInput, responses={201: DeploymentRolloutSerializer})
     def post(self, request: Request, deployment: str) -> Response:
-        """Takes the copies to another state step by step, and back when an alarm goes off."""
+        """Moves the copies to another state step by step; rolls back when an alarm goes off."""
         found = deployment_get(name=deployment)
         data = DeploymentRolloutInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -49,7 +49,7 @@ class _OneRollout(ObjectApi[DeploymentRollout]):
         deployment = deployment_get(name=self.kwargs["deployment"])
         return deployment_rollout_get(deployment=deployment, number=self.kwargs["deployment_rollout"])
 
-    def shown(self) -> Response:
+    def _response(self) -> Response:
         return Response(DeploymentRolloutSerializer(self.get_object()).data)
 
 
@@ -58,8 +58,8 @@ class DeploymentRolloutApi(_OneRollout):
 
     @conditional()
     def get(self, request: Request, deployment: str, deployment_rollout: int) -> Response:
-        """Where it stands. Its steps are among the deployment's."""
-        return self.shown()
+        """Returns the rollout's state. Its steps are in the deployment's journal."""
+        return self._response()
 
 
 class DeploymentRolloutPauseApi(_OneRollout):
@@ -68,9 +68,9 @@ class DeploymentRolloutPauseApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=DeploymentRolloutSerializer)
     def post(self, request: Request, deployment: str, deployment_rollout: int) -> Response:
-        """Leaves it where it is. SageMaker, once it has been told, knows no pause (409)."""
+        """Pauses the rollout. SageMaker cannot pause an update in progress (409)."""
         deployment_rollout_pause(rollout=self.get_object())
-        return self.shown()
+        return self._response()
 
 
 class DeploymentRolloutResumeApi(_OneRollout):
@@ -79,9 +79,9 @@ class DeploymentRolloutResumeApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=DeploymentRolloutSerializer)
     def post(self, request: Request, deployment: str, deployment_rollout: int) -> Response:
-        """Goes on, by what happens from now on."""
+        """Resumes the rollout; only what happens from now on is judged."""
         deployment_rollout_resume(rollout=self.get_object())
-        return self.shown()
+        return self._response()
 
 
 class DeploymentRolloutAbortApi(_OneRollout):
@@ -90,6 +90,6 @@ class DeploymentRolloutAbortApi(_OneRollout):
     @idempotent()
     @extend_schema(request=None, responses=DeploymentRolloutSerializer)
     def post(self, request: Request, deployment: str, deployment_rollout: int) -> Response:
-        """Takes it back to the state before."""
+        """Aborts the rollout and rolls back to the previous state."""
         deployment_rollout_abort(rollout=self.get_object())
-        return self.shown()
+        return self._response()

@@ -1,7 +1,7 @@
-"""What a rollout does by itself: each look of the reconciler's takes it a step on, back, or to its end.
+"""Automatic decisions of a rollout: each reconciliation advances it, rolls it back, or ends it.
 
-The reconciler calls while it holds the deployment's lease; people's pause, resume and abort take the lock on
-the deployment's row first, as this does, so of two that act at once the second sees what the first did.
+The reconciler calls this module while it holds the deployment's lease. Pause, resume and abort first lock the
+deployment's row, as this module does, so the second of two simultaneous actions sees the first.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Outcome = DeploymentStep.Outcome
 def rollout_look(
     *, deployment: Deployment, desired: Desired, seen: Observation, renew: Callable[[], None]
 ) -> bool:
-    """Decides by what was seen; whether the desired state, or the step, is another now.
+    """Decide by an observation; return True if the desired state or the step has changed.
 
     Args:
-        renew: keeps the lease, in the decision's transaction. Raises LeaseLostError.
+        renew: renews the lease in the decision's transaction. Raises LeaseLostError.
     """
     if desired.turn is None:
         return False
@@ -39,25 +39,25 @@ def rollout_look(
         renew()
         rollout = deployment_rollout_active(deployment=deployment)
         if rollout is None or (rollout.status == Status.ROLLING_BACK) != desired.turn.back:
-            return True  # a person was quicker
+            return True  # an operator changed it first
         if rollout.status == Status.ROLLING_BACK:
             if seen.complete:
                 rollout_end(rollout=rollout, reason=rollout.reason)
             return seen.complete
-        _remember(rollout, deployment, seen)
+        _record_copies(rollout, deployment, seen)
         if rollout.status == Status.PAUSED:
             return False
         return _decide(rollout, deployment, desired, seen)
 
 
 def rollout_told(*, deployment: Deployment) -> str:
-    """Where the rollout stands, in a line; "" when it has just ended."""
+    """Return the rollout's status as one line; "" if it has just ended."""
     rollout = deployment_rollout_active(deployment=deployment)
     return "" if rollout is None else f"rollout {rollout.pk} is {rollout.status}: {rollout.reason}"
 
 
 def rollout_refused(*, deployment: Deployment, error: ProvisioningError, renew: Callable[[], None]) -> bool:
-    """Takes back what the target refuses for good; whether it did."""
+    """Roll back after a permanent refusal of the target; return True if it did."""
     if error.transient:
         return False
     with transaction.atomic():
@@ -91,7 +91,7 @@ def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired
         _wait(rollout, f"{stage.name}; {wait}", ready=True)
         return False
     if not stage.is_last:
-        return _next(rollout, deployment, stage, policy_total=copies_wanted(deployment, desired))
+        return _advance(rollout, deployment, stage, policy_total=copies_wanted(deployment, desired))
     if not seen.complete:
         _wait(rollout, f"{stage.name}; the others end their last requests", ready=True)
         return False
@@ -99,7 +99,7 @@ def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired
     return True
 
 
-def _next(rollout: DeploymentRollout, deployment: Deployment, stage: Stage, *, policy_total: int) -> bool:
+def _advance(rollout: DeploymentRollout, deployment: Deployment, stage: Stage, *, policy_total: int) -> bool:
     why = f"{stage.name}, and nothing speaks against it"
     rollout.step += 1
     rollout.ready_at, rollout.verdict, rollout.judged_at = None, "", None
@@ -112,7 +112,10 @@ def _next(rollout: DeploymentRollout, deployment: Deployment, stage: Stage, *, p
 
 
 def _trouble(rollout: DeploymentRollout, seen: Observation, *, limit: timedelta, kind: str) -> str:
-    """Why it must not go on; "" for nothing. An alarm of SageMaker's own is seen as what that did."""
+    """Return why the rollout must not continue; "" without a reason.
+
+    An alarm at SageMaker appears as a rollback by SageMaker itself.
+    """
     if seen.progress.taken_back:
         return seen.progress.taken_back
     if seen.progress.failed:
@@ -125,7 +128,7 @@ def _trouble(rollout: DeploymentRollout, seen: Observation, *, limit: timedelta,
 
 
 def _waits_for(rollout: DeploymentRollout, stage: Stage, seconds: float, *, judged: bool) -> str:
-    """What has to pass before the next step; "" for nothing."""
+    """Return what must happen before the next step; "" for nothing."""
     if not stage.waits or rollout.ready_at is None:
         return ""
     due = rollout.ready_at + timedelta(seconds=seconds)
@@ -143,14 +146,14 @@ def _wait(rollout: DeploymentRollout, reason: str, *, ready: bool) -> None:
     rollout.save(update_fields=["ready_at", "reason"])
 
 
-def _remember(rollout: DeploymentRollout, deployment: Deployment, seen: Observation) -> None:
-    """Which copies have served either side: usage is judged by them, also when they have left the routes."""
+def _record_copies(rollout: DeploymentRollout, deployment: Deployment, seen: Observation) -> None:
+    """Record which copies served each side; usage is judged by them even after they left the routes."""
     sides = {side: set(ids) for side, ids in rollout.copies.items()}
     for copy in Copy.objects.filter(deployment=deployment):
-        # One that is too busy to answer a look is not among those that serve, and new all the same.
+        # A new copy that is too busy to answer is missing from `places`.
         new = copy.url in seen.progress.places or copy.canary or copy.pk in sides.get("new", ())
         sides.setdefault("new" if new else "old", set()).add(copy.pk)
-    told = {side: sorted(ids) for side, ids in sides.items()}
-    if told != rollout.copies:
-        rollout.copies = told
+    recorded = {side: sorted(ids) for side, ids in sides.items()}
+    if recorded != rollout.copies:
+        rollout.copies = recorded
         rollout.save(update_fields=["copies"])

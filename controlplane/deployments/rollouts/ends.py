@@ -1,4 +1,4 @@
-"""How rollouts end, and how they turn back: by themselves, by hand, or with their deployment."""
+"""End rollouts and roll them back: automatically, by hand, or with their deployment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Outcome = DeploymentStep.Outcome
 
 @transaction.atomic
 def rollout_take_back(*, rollout: DeploymentRollout, reason: str, aborted: bool = False) -> None:
-    """Makes the state before the desired one again. The caller holds the deployment's row."""
+    """Make the previous state the desired one again. The caller holds the lock on the deployment's row."""
     row, now = rollout.deployment, timezone.now()
-    was = state_values(row)
+    previous = state_values(row)
     for field in ROLLED:
         setattr(row, field, rollout.before[field])
     row.generation += 1
@@ -30,33 +30,33 @@ def rollout_take_back(*, rollout: DeploymentRollout, reason: str, aborted: bool 
     _settle(rollout, Status.ROLLING_BACK, reason, turned_at=now, ready_at=None, aborted=aborted)
     outcome = Outcome.NOTED if aborted else Outcome.FAILED
     step_add(row, "rollout.take_back", str(rollout.pk), reason, outcome)
-    told = {"status": rollout.status, "reason": reason[:1000]}
+    result = {"status": rollout.status, "reason": reason[:1000]}
     audit_record(
-        tenant="", action="deployment_rollout.take_back", target=rollout, before=was,
-        after=state_values(row) | told,
+        tenant="", action="deployment_rollout.take_back", target=rollout, before=previous,
+        after=state_values(row) | result,
     )  # fmt: skip
 
 
 @transaction.atomic
 def rollout_end(*, rollout: DeploymentRollout, reason: str) -> None:
-    """All copies are of one state: the new one, or, of one that was taken back, the one before."""
+    """End a rollout once all copies have one state: the new one or, after a rollback, the previous one."""
     status = Status.COMPLETED
     if rollout.status == Status.ROLLING_BACK:
         status = Status.ABORTED if rollout.aborted else Status.ROLLED_BACK
     _settle(rollout, status, reason, ended_at=timezone.now())
     step_add(rollout.deployment, f"rollout.{status}", str(rollout.pk), reason, Outcome.NOTED)
-    told = {"status": status, "reason": reason[:1000]}
-    audit_record(tenant="", action=f"deployment_rollout.{status}", target=rollout, after=told)
+    result = {"status": status, "reason": reason[:1000]}
+    audit_record(tenant="", action=f"deployment_rollout.{status}", target=rollout, after=result)
 
 
 @transaction.atomic
 def rollouts_end_with(*, deployment: Deployment) -> None:
-    """Ends what is under way of a deployment that is to be removed."""
+    """End the active rollouts of a deployment that is to be removed."""
     for rollout in deployment.rollouts.filter(status__in=DeploymentRollout.ACTIVE):
         _settle(rollout, Status.ABORTED, "the deployment is being removed", ended_at=timezone.now())
         step_add(deployment, "rollout.aborted", str(rollout.pk), rollout.reason, Outcome.NOTED)
-        told = {"status": rollout.status, "reason": rollout.reason}
-        audit_record(tenant="", action="deployment_rollout.aborted", target=rollout, after=told)
+        result = {"status": rollout.status, "reason": rollout.reason}
+        audit_record(tenant="", action="deployment_rollout.aborted", target=rollout, after=result)
 
 
 def _settle(rollout: DeploymentRollout, status: Status, reason: str, **values: Any) -> None:

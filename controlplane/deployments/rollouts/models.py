@@ -8,12 +8,14 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 ROLLED: Final = ("variant", "urls", "image", "image_family", "options", "environment", "compute")
-"""Fields of a deployment that say what a copy is: their change replaces copies."""
+"""Fields of a deployment that define a copy; changing them replaces copies."""
 
 
 class DeploymentRollout(models.Model):
-    """One change of a deployment's copies. The deployment's own fields are what it goes to; while it is
-    taken back, what it came from."""
+    """One change of a deployment's copies.
+
+    The deployment's own fields hold the state that it moves to: `after` or, while it rolls back, `before`.
+    """
 
     class Strategy(models.TextChoices):
         ROLLING = "rolling", _("some copies at a time")
@@ -66,10 +68,10 @@ class DeploymentRollout(models.Model):
 
     @property
     def is_tried_on_a_share(self) -> bool:
-        """Whether new copies get an exact share of callers at this step."""
+        """True if new copies get an exact share of callers at this step."""
         return self.strategy == self.Strategy.CANARY and 1 <= self.step <= len(self.policy["shares"])
 
     @property
     def is_active(self) -> bool:
-        """Whether it may still change copies."""
+        """True while it may still change copies."""
         return self.status in self.ACTIVE

@@ -1,4 +1,4 @@
-"""What is to be there at each step of a rollout. Arithmetic only."""
+"""Numbers of new and routed copies at each step of a rollout. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ Strategy = DeploymentRollout.Strategy
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """
+    """One step of a rollout.
+
     Attributes:
-        fresh, led, spare: as of `provisioners.base.Turn`.
-        percent: exact share of callers that those get that routes lead to; 0: by load.
-        is_last: what comes behind it is the end.
-        waits: before the next step the policy's time passes, and usage is judged.
-        name: for people.
+        fresh, led, spare: as in `provisioners.base.Turn`.
+        percent: exact share of callers for the routed new copies; 0: requests follow load.
+        is_last: the rollout ends after this step.
+        waits: before the next step the policy's wait time passes, and usage is judged.
+        name: description for operators.
     """
 
     fresh: int
@@ -32,7 +33,7 @@ class Stage:
 
 
 def stage_of(rollout: DeploymentRollout, policy: RolloutPolicy, *, kind: str, total: int) -> Stage:
-    """The present step of `rollout` among `total` copies of a target of this kind."""
+    """Return the current step of `rollout` among `total` copies of a target of this kind."""
     step = rollout.step
     if kind == Target.Kind.SAGEMAKER:
         return Stage(total, total, "SageMaker replaces the copies", is_last=True)
@@ -50,7 +51,7 @@ def stage_of(rollout: DeploymentRollout, policy: RolloutPolicy, *, kind: str, to
 
 
 def _canary(step: int, policy: RolloutPolicy, total: int) -> Stage:
-    """A few new copies beside all others, tried on growing shares of callers; then as blue/green."""
+    """Return a canary's step: a few new copies get growing shares of callers; then as blue/green."""
     few, shares = min(policy.batch_copies, total), policy.shares
     if step == 0:
         return Stage(few, 0, f"{few} new copies come beside the others", spare=True, waits=False)

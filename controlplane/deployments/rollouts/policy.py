@@ -1,4 +1,4 @@
-"""How a rollout goes on, and what takes it back: typed, and checked for the kind of target."""
+"""Policy of a rollout: its pace and the limits that roll it back, validated for the kind of target."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ _OF_SAGEMAKER: Final = ("alarms", "rollback_batch_copies", "max_model_errors", "
 _ALARM: Final = re.compile(r"(?!\s*$)[^\x00-\x1f]{1,255}")
 MOST_SHARES: Final = 10
 SHARES: Final = (5, 25, 50)
-"""Of a canary that names none."""
+"""Default shares of a canary."""
 MOST_ALARMS: Final = 7
-"""Of the ten that SageMaker takes up to three are ours."""
+"""SageMaker takes ten alarms; up to three are ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """
+    """Pace of a rollout, and the limits that roll it back.
+
     Attributes:
-        batch_copies: how many copies are replaced at a time; of a canary, how many it is tried with.
-        shares: canary: percent of callers that the new copies get, step by step, growing.
-        rollback_batch_copies: sagemaker: the same on the way back; None for all at once.
-        wait_seconds: from when a step's copies answer until the next one; alarms are watched meanwhile.
-        max_seconds: longer than that it may not take.
-        max_error_increase: share of requests that may fail beyond what fails on the others; None: not judged.
-        max_latency_ratio: how many times the others' 95th percentile of time to the first token may be
-            exceeded by 5 %; None: not judged.
-        alarms: sagemaker: names of CloudWatch alarms of yours.
-        max_model_errors: sagemaker: answers with an error a minute, by CloudWatch's InvocationModelErrors.
-        max_model_latency_ms: sagemaker: mean of a minute, by CloudWatch's ModelLatency.
+        batch_copies: copies replaced at a time; for a canary, the number of copies that it is tried with.
+        shares: canary: growing percentages of callers for the new copies, one per step.
+        rollback_batch_copies: sagemaker: copies replaced at a time while rolling back; None for all at once.
+        wait_seconds: time from a step's copies being ready until the next step; alarms are watched meanwhile.
+        max_seconds: longest duration of the rollout.
+        max_error_increase: allowed increase in the share of failed requests over the other copies; None: not
+            judged.
+        max_latency_ratio: allowed 95th percentile of time to first token, relative to the other copies; None:
+            not judged.
+        alarms: sagemaker: names of the operator's CloudWatch alarms.
+        max_model_errors: sagemaker: errors per minute, by CloudWatch's InvocationModelErrors.
+        max_model_latency_ms: sagemaker: mean latency over a minute, by CloudWatch's ModelLatency.
     """
 
     batch_copies: int = 1
@@ -58,9 +60,10 @@ class RolloutPolicy:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, kind: str) -> Self:
-        """
+        """Return a validated policy.
+
         Raises:
-            InvalidInputError: a name is unknown, a value is out of its bounds, or not for this target.
+            InvalidInputError: a name is unknown, or a value is out of bounds or not valid for this target.
         """
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
@@ -82,17 +85,17 @@ class RolloutPolicy:
 
     @property
     def is_judged(self) -> bool:
-        """Whether usage has a say."""
+        """True if metered usage can roll the rollout back."""
         return self.max_error_increase is not None or self.max_latency_ratio is not None
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Of our own alarms on CloudWatch's metrics, by what they watch."""
+        """Thresholds of our own CloudWatch alarms, by metric."""
         found = {"errors": self.max_model_errors, "latency": self.max_model_latency_ms}
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def deployment_config(self) -> dict[str, Any]:
-        """SageMaker's DeploymentConfig, with the operator's alarms alone."""
+        """Return SageMaker's DeploymentConfig with the operator's alarms only."""
         rolling: dict[str, Any] = {
             "MaximumBatchSize": _copies(self.batch_copies),
             "WaitIntervalInSeconds": int(self.wait_seconds),

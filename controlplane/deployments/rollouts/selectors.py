@@ -1,4 +1,4 @@
-"""Reads of deployments' rollouts."""
+"""Queries for deployments' rollouts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from controlplane.errors import NotFoundError
 
 
 def deployment_rollout_list(*, deployment: Deployment) -> QuerySet[DeploymentRollout]:
-    """A deployment's rollouts, newest first."""
+    """Return a deployment's rollouts, newest first."""
     return DeploymentRollout.objects.filter(deployment=deployment).order_by("-pk")
 
 
 def deployment_rollout_get(*, deployment: Deployment, number: int) -> DeploymentRollout:
-    """Raises NotFoundError."""
+    """Return a deployment's rollout by its number. Raises NotFoundError."""
     found = deployment_rollout_list(deployment=deployment).filter(pk=number).first()
     if found is None:
         raise NotFoundError(f"deployment {deployment.name} has no rollout {number}")
@@ -23,6 +23,6 @@ def deployment_rollout_get(*, deployment: Deployment, number: int) -> Deployment
 
 
 def deployment_rollout_active(*, deployment: Deployment) -> DeploymentRollout | None:
-    """The one that is under way, if any."""
+    """Return the active rollout; None without one."""
     rows = deployment_rollout_list(deployment=deployment)
     return rows.filter(status__in=DeploymentRollout.ACTIVE).first()

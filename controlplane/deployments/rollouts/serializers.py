@@ -1,4 +1,4 @@
-"""Deployments' rollouts as JSON."""
+"""Serializers of deployments' rollouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEFAULT = RolloutPolicy()
 
 
 class CopiesStateInput(StrictSerializer):
-    """What of the copies is to be another; what is left out stays."""
+    """Fields of the copies to change; omitted fields keep their values."""
 
     variant = serializers.CharField(
         max_length=63, required=False, allow_blank=True,
@@ -33,7 +33,7 @@ class CopiesStateInput(StrictSerializer):
 
 
 class RolloutPolicySerializer(StrictSerializer):
-    """How it goes on, and what takes it back."""
+    """Pace of the rollout, and the limits that roll it back."""
 
     batch_copies = serializers.IntegerField(
         default=_DEFAULT.batch_copies, min_value=1, max_value=1000,

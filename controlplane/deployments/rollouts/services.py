@@ -1,4 +1,4 @@
-"""What people do to deployments' rollouts. What happens by itself is in `decisions`."""
+"""Operators' actions on deployments' rollouts. Automatic decisions are in `decisions`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from controlplane.platform.queue import enqueue
 Status = DeploymentRollout.Status
 Strategy = DeploymentRollout.Strategy
 _SERVES: Final = (Deployment.Status.SERVING, Deployment.Status.DEGRADED)
-_ASKED: Final = "update_inference_component"
+_UPDATE_ACTION: Final = "update_inference_component"
 
 
 @transaction.atomic
@@ -36,15 +36,15 @@ def deployment_rollout_start(
     strategy: str = Strategy.ROLLING,
     policy: Mapping[str, Any] | None = None,
 ) -> DeploymentRollout:
-    """Takes a deployment's copies from what they are to what `change` makes of it, step by step.
+    """Start a rollout that moves a deployment's copies to the state in `change`, step by step.
 
     Args:
-        change: of ROLLED what is to be another.
-        policy: of RolloutPolicy what is not left at its default.
+        change: fields of ROLLED with new values.
+        policy: fields of RolloutPolicy that differ from their defaults.
 
     Raises:
-        InvalidInputError: a value is malformed or not for this kind of target, or nothing would change.
-        ConflictError: the deployment does not serve, or has a rollout already.
+        InvalidInputError: a value is malformed or not valid for this kind of target, or nothing would change.
+        ConflictError: the deployment does not serve, or already has a rollout.
     """
     row = _locked(deployment)
     kind = row.target.kind
@@ -60,7 +60,7 @@ def deployment_rollout_start(
         raise ConflictError(f"deployment {row.name} does not serve yet: change it, or wait until it does")
     if unknown := sorted(set(change) - set(ROLLED)):
         raise InvalidInputError(f"change is of {', '.join(ROLLED)}; not {unknown[0]}", field="change")
-    _fits(checked, row)
+    _check_batch_size(checked, row)
     if strategy == Strategy.CANARY:
         _only_canary(row)
     before = state_values(row)
@@ -75,16 +75,16 @@ def deployment_rollout_start(
         raise InvalidInputError(text, field="change")
     now = timezone.now()
     row.generation += 1
-    # What failed to start before may be started again.
+    # Copies that failed to start earlier may be started again.
     row.next_at = row.retry_at = now
     row.save(update_fields=[*ROLLED, "generation", "next_at", "retry_at"])
     rollout = DeploymentRollout.objects.create(
         deployment=row, strategy=strategy, before=before, after=after, policy=checked.to_dict(),
         turned_at=now, reason="waits for its turn", created_by=actor_name(),
     )  # fmt: skip
-    told = ", ".join(f"{field}: {before[field]} -> {after[field]}" for field in ROLLED
+    summary = ", ".join(f"{field}: {before[field]} -> {after[field]}" for field in ROLLED
                      if before[field] != after[field])  # fmt: skip
-    step_add(row, "rollout.start", str(rollout.pk), f"{strategy}: {told}")
+    step_add(row, "rollout.start", str(rollout.pk), f"{strategy}: {summary}")
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(
         tenant="", action="deployment_rollout.start", target=rollout, before=before,
@@ -95,23 +95,23 @@ def deployment_rollout_start(
 
 @transaction.atomic
 def deployment_rollout_pause(*, rollout: DeploymentRollout) -> DeploymentRollout:
-    """Leaves it at its step: copies that fail are not decided upon, either.
+    """Pause a rollout at its step; failing copies cause no decision meanwhile.
 
     Raises:
-        ConflictError: it does not run, or SageMaker carries it out, which knows no pause.
+        ConflictError: it is not running, or SageMaker already performs it and cannot pause.
     """
     rollout = _active(rollout, Status.RUNNING)
     row = rollout.deployment
-    if row.target.kind == Target.Kind.SAGEMAKER and _is_asked(rollout):
+    if row.target.kind == Target.Kind.SAGEMAKER and _is_update_sent(rollout):
         raise ConflictError(
             "SageMaker replaces the copies already and knows no pause: let it go on, or abort"
         )
-    return _turn(rollout, Status.PAUSED, "pause", "paused by hand")
+    return _set_status(rollout, Status.PAUSED, "pause", "paused by hand")
 
 
 @transaction.atomic
 def deployment_rollout_resume(*, rollout: DeploymentRollout) -> DeploymentRollout:
-    """Goes on, by what happens from now on.
+    """Resume a rollout; only what happens from now on is judged.
 
     Raises:
         ConflictError: it is not paused.
@@ -119,15 +119,15 @@ def deployment_rollout_resume(*, rollout: DeploymentRollout) -> DeploymentRollou
     rollout = _active(rollout, Status.PAUSED)
     rollout.ready_at, rollout.judged_at, rollout.verdict = None, None, ""
     rollout.turned_at = timezone.now()
-    return _turn(rollout, Status.RUNNING, "resume", "resumed by hand")
+    return _set_status(rollout, Status.RUNNING, "resume", "resumed by hand")
 
 
 @transaction.atomic
 def deployment_rollout_abort(*, rollout: DeploymentRollout) -> DeploymentRollout:
-    """Takes it back: the state before is the desired one again.
+    """Abort a rollout: the previous state becomes the desired one again.
 
     Raises:
-        ConflictError: it has ended, or is being taken back already.
+        ConflictError: it has ended, or is already rolling back.
     """
     rollout = _active(rollout, Status.RUNNING, Status.PAUSED)
     rollout_take_back(rollout=rollout, reason="aborted by hand", aborted=True)
@@ -142,7 +142,10 @@ def deployment_rollout_abort(*, rollout: DeploymentRollout) -> DeploymentRollout
 def deployment_rollout_judged(
     *, rollout: DeploymentRollout, verdict: str, reason: str, figures: Mapping[str, Any]
 ) -> None:
-    """Keeps what usage says of a step; a rollout that has gone on to another meanwhile is left alone."""
+    """Store the verdict of metered usage on a step.
+
+    The verdict is dropped if the rollout has moved on to another step meanwhile.
+    """
     now = timezone.now()
     values: dict[str, Any] = {"verdict": verdict, "judged_at": now, "figures": dict(figures)}
     if verdict == "worse":
@@ -152,7 +155,7 @@ def deployment_rollout_judged(
         Deployment.objects.filter(pk=rollout.deployment_id, next_at__gt=now).update(next_at=now)
 
 
-def _turn(rollout: DeploymentRollout, status: Status, verb: str, reason: str) -> DeploymentRollout:
+def _set_status(rollout: DeploymentRollout, status: Status, verb: str, reason: str) -> DeploymentRollout:
     before = {"status": rollout.status}
     rollout.status, rollout.reason = status, reason
     rollout.save(update_fields=["status", "reason", "ready_at", "judged_at", "verdict", "turned_at"])
@@ -177,7 +180,7 @@ def _locked(deployment: Deployment) -> Deployment:
 
 
 def _active(rollout: DeploymentRollout, *statuses: str) -> DeploymentRollout:
-    """The rollout as it is now, under its deployment's lock, which every decision takes first."""
+    """Return the rollout's current row under its deployment's lock, which every decision takes first."""
     row = _locked(rollout.deployment)
     found = DeploymentRollout.objects.get(pk=rollout.pk)
     if found.status not in statuses:
@@ -186,9 +189,9 @@ def _active(rollout: DeploymentRollout, *statuses: str) -> DeploymentRollout:
     return found
 
 
-def _is_asked(rollout: DeploymentRollout) -> bool:
-    """Whether SageMaker has been told."""
-    steps = rollout.deployment.steps.filter(action=_ASKED, at__gte=rollout.turned_at)
+def _is_update_sent(rollout: DeploymentRollout) -> bool:
+    """Return True if SageMaker has accepted the update."""
+    steps = rollout.deployment.steps.filter(action=_UPDATE_ACTION, at__gte=rollout.turned_at)
     return steps.filter(outcome="done", resource=f"gw-{rollout.deployment.name}").exists()
 
 
@@ -209,7 +212,7 @@ def _with_shares(policy: RolloutPolicy, strategy: str) -> RolloutPolicy:
 
 
 def _only_canary(deployment: Deployment) -> None:
-    """Two would share the callers of one base model; its row is the lock."""
+    """Raise ConflictError if the base model has another canary; its row is the lock."""
     base = BaseModel.objects.select_for_update().get(pk=deployment.base_model_id)
     others = DeploymentRollout.objects.filter(
         deployment__base_model=base, strategy=Strategy.CANARY, status__in=DeploymentRollout.ACTIVE
@@ -224,8 +227,8 @@ def _servers(deployment: Deployment, state: Mapping[str, Any]) -> list[str]:
     return list(state["urls"] or deployment.target.urls)
 
 
-def _fits(policy: RolloutPolicy, deployment: Deployment) -> None:
-    """SageMaker takes batches of 5 to 50 % of the copies, and of one copy that one."""
+def _check_batch_size(policy: RolloutPolicy, deployment: Deployment) -> None:
+    """Check the batch size: SageMaker takes 5 to 50 % of the copies, or a single copy."""
     if deployment.target.kind != Target.Kind.SAGEMAKER:
         return
     most = max(deployment.min_copies // 2, 1)

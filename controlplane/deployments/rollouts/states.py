@@ -1,4 +1,4 @@
-"""One state of a deployment's copies: the fields that say what a copy is."""
+"""State of a deployment's copies: the fields that define a copy."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from controlplane.deployments.rollouts.models import ROLLED
 
 
 def state_values(deployment: Deployment) -> dict[str, Any]:
-    """Of a deployment as its row is now."""
+    """Return the state in the deployment's row."""
     return {field: getattr(deployment, field) for field in ROLLED}
 
 
 def copies_state(base_model: BaseModel, values: Mapping[str, Any], *, strict: bool = True) -> dict[str, Any]:
-    """The same in `Desired`'s words.
+    """Return the state as fields of `Desired`.
 
     Args:
-        strict: False: of a deployment that is being removed the checkpoint does not matter any more.
+        strict: False accepts a missing variant, for a deployment that is being removed.
 
     Raises:
-        ProvisioningError: the variant has been taken out of the catalogue.
+        ProvisioningError: the variant is no longer in the catalogue.
     """
     found = {field: value for field, value in values.items() if field != "variant"}
     found["urls"] = tuple(values.get("urls", ()))
@@ -41,7 +41,7 @@ def _checkpoint(base_model: BaseModel, name: str, *, strict: bool) -> dict[str, 
             f"{base_model.name} has no variant {name} any more: record it again, or choose another",
             code="no_variant",
         )
-    # A variant's row is never changed: its source stands for its content.
-    told = f"variant {variant.pk} {variant.source}"
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    # A variant's row never changes, so its source identifies its content.
+    identity = f"variant {variant.pk} {variant.source}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()
     return {"checkpoint": variant.source, "checkpoint_digest": digest}

@@ -1,4 +1,4 @@
-"""A rollout as a provisioner is told of it: the desired state that it comes from, and where it stands."""
+"""Add the active rollout to the desired state that a provisioner gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Status = DeploymentRollout.Status
 
 
 def with_turn(deployment: Deployment, desired: Desired) -> Desired:
-    """`desired` with the rollout that is under way to it, or back to it."""
+    """Return `desired` with the active rollout towards it, or back to it."""
     rollout = deployment_rollout_active(deployment=deployment)
     had = rollout is not None or deployment.rollouts.exists()
     if rollout is None:
@@ -47,12 +47,12 @@ def with_turn(deployment: Deployment, desired: Desired) -> Desired:
 
 
 def copies_wanted(deployment: Deployment, desired: Desired) -> int:
-    """How many copies, or servers, the whole is."""
+    """Return the total number of copies, or of servers."""
     if deployment.target.kind == Target.Kind.OPENAI_HTTP:
         return len(desired.urls or deployment.target.urls)
     return desired.min_copies
 
 
 def policy_of(rollout: DeploymentRollout, kind: str) -> RolloutPolicy:
-    """As it was given, and what it was not, by default."""
+    """Return the rollout's policy with defaults filled in."""
     return RolloutPolicy.of(rollout.policy, kind=kind)

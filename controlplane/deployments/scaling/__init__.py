@@ -1,1 +1,1 @@
-"""How many copies there are to be: one policy, for SageMaker's autoscaler and for our own."""
+"""Number of copies: one policy for SageMaker's autoscaler and for our own controller."""

@@ -1,4 +1,4 @@
-"""REST of scaling policies (staff)."""
+"""REST endpoints for scaling policies (staff only)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COPIES: dict[str, Any] = {"min_value": 0, "max_value": 1000}
 
 
 class ScheduledBoundsSerializer(StrictSerializer):
-    """From this time on these days on, until another entry's time."""
+    """Bounds in force from this time on these days, until another entry's time."""
 
     name = serializers.CharField(max_length=40)
     at = serializers.CharField(max_length=5, help_text="HH:MM, local time of `timezone`.")
@@ -34,7 +34,7 @@ class ScheduledBoundsSerializer(StrictSerializer):
 
 
 class ScalingInput(StrictSerializer):
-    """A policy, whole: what is left out has its default; the copies' bounds stay."""
+    """A complete policy: omitted fields get their defaults; omitted bounds of the copies stay."""
 
     min_copies = serializers.IntegerField(**_COPIES, required=False)
     max_copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
@@ -78,7 +78,7 @@ class ScalingReadingSerializer(serializers.Serializer[Any]):
 
 
 class ScalingSerializer(ScalingInput):
-    """The policy, and where it stands."""
+    """The policy and its current state."""
 
     min_copies = serializers.IntegerField()
     max_copies = serializers.IntegerField()
@@ -90,7 +90,7 @@ class ScalingSerializer(ScalingInput):
 
 
 class ScalingApi(ObjectApi[Deployment]):
-    """How a deployment's copies follow its load."""
+    """Scaling policy: how a deployment's number of copies follows its load."""
 
     permission_classes = (Staff,)
     serializer_class = ScalingSerializer
@@ -109,7 +109,7 @@ class ScalingApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(request=ScalingInput, responses=ScalingSerializer)
     def put(self, request: Request, deployment: str) -> Response:
-        """Puts a policy in force, in the place of the one that there is."""
+        """Sets the scaling policy, replacing an existing one."""
         data = ScalingInput(data=request.data)
         data.is_valid(raise_exception=True)
         scaling_set(deployment=deployment_get(name=deployment), **data.validated_data)
@@ -118,13 +118,13 @@ class ScalingApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, deployment: str) -> Response:
-        """Takes the policy away: `min_copies` copies again, and no autoscaler."""
+        """Deletes the policy: `min_copies` copies again, and no autoscaler."""
         scaling_clear(deployment=deployment_get(name=deployment))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 def shown(deployment: Deployment) -> dict[str, Any]:
-    """What ScalingSerializer shows. Raises NotFoundError."""
+    """Return the fields of ScalingSerializer. Raises NotFoundError."""
     row, policy = scaling_of(deployment), policy_get(deployment=deployment)
     if row is None:
         raise NotFoundError(f"deployment {deployment.name} has no scaling policy")

@@ -1,4 +1,4 @@
-"""What a deployment's target allows of a scaling policy."""
+"""Check a scaling policy against its deployment's target."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from controlplane.errors import ConflictError, InvalidInputError
 _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
 _OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
-"""Fields that are about the endpoint, not about one base model's copies."""
+"""Fields that concern the endpoint, not one base model's copies."""
 
 
 def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
-    """
+    """Check that the deployment's target supports the policy.
+
     Raises:
-        InvalidInputError: a value is not for this kind of target.
-        ConflictError: others share the endpoint and want another way.
+        InvalidInputError: a value is not valid for this kind of target.
+        ConflictError: other deployments on the shared endpoint have other settings.
     """
     if row.target.kind == Target.Kind.OPENAI_HTTP:
         raise InvalidInputError("servers that run already are scaled by whoever runs them", field="target")

@@ -1,4 +1,4 @@
-"""Scales local deployments: once a second it reads the load, decides, tells the reconciler."""
+"""Scale local deployments: once a second read the load, decide, and notify the reconciler."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 Status = Deployment.Status
 
 INTERVAL: Final = dt.timedelta(seconds=0.8)
-"""At least so long between two readings of one deployment, whoever takes them."""
+"""Minimum time between two readings of one deployment, across all processes."""
 LEASE: Final = dt.timedelta(seconds=20)
-"""Longer than any reading takes: sixteen copies that hang, eight at once, and Redis."""
+"""Longer than any reading takes: sixteen hanging copies, eight at a time, and Redis."""
 
 
 def scale_all() -> int:
-    """Looks at each local deployment of this host that has a policy and is due; how many."""
+    """Evaluate this host's local deployments that have a policy and are due; return their number."""
     rows = Scaling.objects.filter(
         _due(timezone.now()), policy__isnull=False, deployment__removal_asked_at=None,
         deployment__removed_at=None, deployment__target__kind=Target.Kind.LOCAL,
@@ -43,7 +43,7 @@ def scale_all() -> int:
 
 
 def scale(*, scaling_id: int, now: dt.datetime) -> bool:
-    """One reading and one decision; False where another process takes one, or has just done so."""
+    """Take one reading and decide; False if another process does so now, or has just done so."""
     until = now + LEASE
     if not Scaling.objects.filter(_due(now), pk=scaling_id).update(evaluated_at=now, lease_until=until):
         return False
@@ -54,13 +54,13 @@ def scale(*, scaling_id: int, now: dt.datetime) -> bool:
 
 
 def _due(now: dt.datetime) -> Q:
-    """Not read just now, and by nobody else at this moment, however long its copies let them wait."""
+    """Filter for rows that were not read just now, and that no other process is reading."""
     free = Q(lease_until=None) | Q(lease_until__lte=now)
     return free & (Q(evaluated_at=None) | Q(evaluated_at__lte=now - INTERVAL))
 
 
 def _scale_safely(scaling_id: int) -> bool:
-    """What is wrong with one deployment holds up no other."""
+    """Evaluate one deployment; log its errors, so that they do not stop other deployments."""
     try:
         return scale(scaling_id=scaling_id, now=timezone.now())
     except Exception:
@@ -80,29 +80,29 @@ def _scale(scaling_id: int, now: dt.datetime, until: dt.datetime) -> bool:
     seen = reading(policy.metric, loads, waiting.held, asked=urls, window=window, at=now.timestamp())
     before = ScaleState.of(row.state, copies=row.copies)
     state, cause = decide(policy, before, seen, now)
-    kept = state.to_json() | ({"window": window} if window else {})
-    told = {"load": seen.load, "held": seen.held, "whole": seen.whole}
+    stored = state.to_json() | ({"window": window} if window else {})
+    last_reading = {"load": seen.load, "held": seen.held, "whole": seen.whole}
     with transaction.atomic():
-        # The deployment first, as whoever changes its policy does: the other way round they would deadlock.
+        # Lock the deployment first, as policy changes do: the opposite order could deadlock.
         Deployment.objects.select_for_update().get(pk=row.deployment_id)
-        # A policy, or a count, that somebody has changed meanwhile stands.
-        mine = Scaling.objects.filter(pk=row.pk, lease_until=until, policy=row.policy, copies=row.copies)
-        if not mine.update(state=kept, seen=told, copies=state.copies):
+        # A policy or count that was changed meanwhile takes precedence.
+        unchanged = Scaling.objects.filter(pk=row.pk, lease_until=until, policy=row.policy, copies=row.copies)
+        if not unchanged.update(state=stored, seen=last_reading, copies=state.copies):
             return True
         if cause:
-            _changed(row, before, state, cause, since=waiting.since, now=now)
-        # Also while copies start: whoever waits for the first one should not wait for a look besides. What
-        # has failed has a time of its own.
+            _record_change(row, before, state, cause, since=waiting.since, now=now)
+        # Reconcile early also while copies start, to shorten the wait for the first one. A failed deployment
+        # keeps its own time.
         starts = Q() if cause else Q(status__in=(Status.PENDING, Status.WORKING, Status.SERVING), failures=0)
         if cause or state.copies > len(urls):
-            looked = Deployment.objects.filter(starts, pk=row.deployment_id)
-            if looked.update(next_at=Least("next_at", Value(now))):
+            deployments = Deployment.objects.filter(starts, pk=row.deployment_id)
+            if deployments.update(next_at=Least("next_at", Value(now))):
                 late = INTERVAL.total_seconds() * 2
                 enqueue(RECONCILE_TASK, expires=late, deployment_id=row.deployment_id)
     return True
 
 
-def _changed(
+def _record_change(
     row: Scaling, before: ScaleState, state: ScaleState, cause: str, *, since: float | None, now: dt.datetime
 ) -> None:
     step_add(row.deployment, "scale", f"{before.copies} -> {state.copies}", cause)

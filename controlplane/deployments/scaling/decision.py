@@ -1,9 +1,9 @@
-"""What our own controller does at a moment: target tracking as a pure function of what it has seen.
+"""Decisions of our own controller: target tracking as a pure function of its readings.
 
-It scales out fast and in slowly. Out: the load has been above the target for `out_after` seconds; then to as
-many copies as bring it to the target. In: it has been below nine tenths of the target for `in_after` seconds;
-then to as many as its highest value of that time needs. The load is counted over all copies and compared with
-those that are wanted, so that copies on their way are not asked for twice.
+It scales out fast and in slowly. Out: the load has been above the target for `out_after` seconds; then to the
+number of copies that brings it to the target. In: the load has been below nine tenths of the target for
+`in_after` seconds; then to the number that its peak in that time needs. The load is summed over all copies
+and compared with the wanted ones, so copies that are starting are not requested twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 from controlplane.deployments.scaling.policy import Metric, ScalingPolicy
 
 PERIOD: Final = 10.0
-"""Seconds in which one reading above the target counts for all, as CloudWatch's maximum of a period does."""
+"""Seconds for which one reading above the target counts, like CloudWatch's maximum over a period."""
 GAP: Final = 15.0
-"""Seconds without a reading after which nothing is known of the load before: it counts anew."""
+"""Seconds without a reading after which earlier load is unknown, and counting restarts."""
 LOW: Final = 0.9
 _PARTS: Final = 10
 
@@ -29,7 +29,7 @@ class Reading:
     """The load at one moment.
 
     Attributes:
-        load: of the policy's metric, over all copies and what waits at gateways.
+        load: value of the policy's metric, over all copies and requests that wait at gateways.
         held: requests that wait at gateways for a copy.
         whole: every copy in the routes has answered.
     """
@@ -41,15 +41,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ScaleState:
-    """What is kept from one decision to the next; times are Unix seconds.
+    """State that is kept between decisions; times are Unix seconds.
 
     Attributes:
-        copies: wanted.
-        high_since, high_at: since when, and last when, the load was above the target.
-        low_since: since when it has been low.
-        peaks: (from when on, highest value) of the parts of the last `in_after` seconds in which it was low.
-        out_at, in_at: the last changes.
-        read_at: the last reading.
+        copies: wanted number of copies.
+        high_since, high_at: first and latest time of the current period above the target.
+        low_since: start of the current period of low load.
+        peaks: (start, highest load) of each part of the last `in_after` seconds of low load.
+        out_at, in_at: time of the last scale-out and scale-in.
+        read_at: time of the last reading.
     """
 
     copies: int
@@ -63,24 +63,24 @@ class ScaleState:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, copies: int) -> Self:
-        """From `to_json`; what is unknown is left out."""
+        """Restore a state from `to_json`; unknown fields are ignored."""
         known = {item.name for item in fields(cls)} - {"copies"}
         found = {name: value for name, value in values.items() if name in known}
         peaks = tuple((float(since), float(peak)) for since, peak in found.pop("peaks", ()))
         return cls(copies, peaks=peaks, **found)
 
     def to_json(self) -> dict[str, Any]:
-        told = asdict(self)
-        del told["copies"]
-        return told
+        values = asdict(self)
+        del values["copies"]
+        return values
 
 
 def decide(
     policy: ScalingPolicy, state: ScaleState, reading: Reading, now: dt.datetime
 ) -> tuple[ScaleState, str]:
-    """The next state, and why it wants another number of copies; "" where it does not."""
+    """Return the next state, and why it changes the number of copies; "" if it does not."""
     at = now.timestamp()
-    state = _seen(policy, state, reading, at)
+    state = _update_load(policy, state, reading, at)
     least, most = policy.bounds(now)
     wanted, cause = _tracked(policy, state, reading, at)
     if not least <= wanted <= most:
@@ -95,7 +95,8 @@ def decide(
     return replace(state, copies=wanted, in_at=at, low_since=at, peaks=((at, reading.load),)), cause
 
 
-def _seen(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: float) -> ScaleState:
+def _update_load(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: float) -> ScaleState:
+    """Return the state after a reading."""
     if state.read_at is not None and at - state.read_at > GAP:
         state = replace(state, high_since=None, high_at=None, low_since=None, peaks=())
     state, room = replace(state, read_at=at), policy.target * state.copies
@@ -113,13 +114,13 @@ def _seen(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: float)
 def _peaks(
     policy: ScalingPolicy, peaks: tuple[tuple[float, float], ...], load: float, at: float
 ) -> tuple[tuple[float, float], ...]:
-    """With this load in the newest part, without the parts that ended before the last `in_after` seconds."""
+    """Add this load to the newest part, and drop parts that ended before the last `in_after` seconds."""
     width = max(policy.in_after / _PARTS, 1.0)
-    kept = [(since, peak) for since, peak in peaks if since + width > at - policy.in_after]
-    if kept and at - kept[-1][0] < width:
-        since, peak = kept.pop()
-        return (*kept, (since, max(peak, load)))
-    return (*kept, (at, load))
+    recent = [(since, peak) for since, peak in peaks if since + width > at - policy.in_after]
+    if recent and at - recent[-1][0] < width:
+        since, peak = recent.pop()
+        return (*recent, (since, max(peak, load)))
+    return (*recent, (at, load))
 
 
 def _tracked(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: float) -> tuple[int, str]:
@@ -130,7 +131,7 @@ def _tracked(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: flo
             return 0, ""
         return max(policy.from_zero, fits), f"{reading.held} requests wait, and there is no copy"
     if state.high_since is not None and at - state.high_since >= policy.out_after:
-        if _over(state.out_at, policy.out_cooldown, at) and fits > state.copies:
+        if _has_passed(state.out_at, policy.out_cooldown, at) and fits > state.copies:
             cause = (
                 f"{reading.load:.1f} requests {unit} for {at - state.high_since:.0f} s, and "
                 f"{state.copies} copies are for {policy.target * state.copies:.1f}"
@@ -141,11 +142,11 @@ def _tracked(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: flo
         return state.copies, ""
     peak = max((highest for _, highest in state.peaks), default=0.0)
     fits = math.ceil(peak / policy.target)
-    if fits < state.copies and _over(state.in_at, policy.in_cooldown, at):
+    if fits < state.copies and _has_passed(state.in_at, policy.in_cooldown, at):
         cause = f"at most {peak:.1f} requests {unit} in the last {policy.in_after} s"
         return fits, cause
     return state.copies, ""
 
 
-def _over(since: float | None, seconds: int, at: float) -> bool:
+def _has_passed(since: float | None, seconds: int, at: float) -> bool:
     return since is None or at - since >= seconds

@@ -1,4 +1,4 @@
-"""What copies on a host have to do, asked of the workers themselves, and who waits at the gateways."""
+"""Read the load of a host's copies from the workers, and the requests held at gateways from Redis."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SAMPLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CopyLoad:
-    """What a copy tells of its requests; None what one of a release before does not.
+    """A copy's request counters; None for values that workers of an earlier release do not report.
 
     Attributes:
-        pending: there now.
-        begun: those that have come into its batch since its start.
-        spent: seconds that requests have been there since its start, summed up.
+        pending: requests now.
+        begun: requests that entered its batch since its start.
+        spent: total seconds that requests have spent there since its start.
         age: seconds since its start.
     """
 
@@ -47,7 +47,7 @@ class CopyLoad:
 
 
 def copies_load(urls: Sequence[str], *, fleet_token: str) -> dict[str, CopyLoad]:
-    """By URL, of those that answer within a second."""
+    """Return the load by URL, for each copy that answers within a second."""
     headers = {"authorization": f"Bearer {fleet_token}"}
     with (
         httpx.Client(
@@ -61,28 +61,28 @@ def copies_load(urls: Sequence[str], *, fleet_token: str) -> dict[str, CopyLoad]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """`held`: requests that gateways hold now; `since`: Unix seconds of the oldest word of it that counts."""
+    """`held`: requests that gateways hold now; `since`: Unix seconds of the oldest valid report."""
 
     held: int = 0
     since: float | None = None
 
 
 def demand(redis_url: str, *, base_model: str) -> Demand:
-    """What waits for a base model; nothing while Redis is away."""
+    """Return the requests held for a base model; none while Redis is unavailable."""
     client = redis.Redis.from_url(
         redis_url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
     )
     try:
-        told = cast(dict[bytes, bytes], client.hgetall(demand_key(base_model)))
+        entries = cast(dict[bytes, bytes], client.hgetall(demand_key(base_model)))
         seconds, micros = client.time()
     except redis.RedisError:
         return Demand()
     finally:
         client.close()
-    # Words are dated by Redis's clock, which is what their age is told by.
+    # Reports carry the time of Redis's clock, so their age is measured by it.
     now = seconds + micros / 1e6
-    words = [read_demand(value) for value in told.values()]
-    fresh = [(held, now - at) for held, at in words if held and abs(now - at) < DEMAND_SECONDS]
+    reports = [read_demand(value) for value in entries.values()]
+    fresh = [(held, now - at) for held, at in reports if held and abs(now - at) < DEMAND_SECONDS]
     oldest = max((age for _, age in fresh), default=None)
     return Demand(sum(held for held, _ in fresh), None if oldest is None else time.time() - oldest)
 
@@ -96,22 +96,22 @@ def reading(
     window: dict[str, Any],
     at: float,
 ) -> Reading:
-    """The load by `metric`.
+    """Return the load by `metric`.
 
     Args:
-        asked: URLs of the copies that were asked.
-        window: what was read before; it is brought up to date.
+        asked: URLs of the copies that were queried.
+        window: earlier readings; updated in place.
     """
     whole = len(loads) == len(asked)
     if metric is Metric.CONCURRENCY:
-        return Reading(_at_a_time(loads, window, at) + held, held, whole)
+        return Reading(_concurrency(loads, window, at) + held, held, whole)
     before: dict[str, tuple[int, float]] = window.get("last", {})
     counts = [item for item in window.get("counts", []) if item[0] > at - _MINUTE]
     for url, load in loads.items():
         if url in before:
             counts += _spread(load.begun, *before[url], at=at)
         elif load.age is not None and load.age < _MINUTE:
-            # All that one so new has had is of this minute; of an older one nobody knows when it came.
+            # All requests of so new a copy belong to this minute; those of an older copy cannot be dated.
             counts += _spread(load.begun, 0, at - load.age, at=at)
     window["counts"] = counts
     window["last"] = {url: before[url] for url in asked if url in before} | {
@@ -120,16 +120,18 @@ def reading(
     return Reading(float(sum(count for _, count in counts) + held), held, whole)
 
 
-def _at_a_time(loads: Mapping[str, CopyLoad], window: dict[str, Any], at: float) -> float:
-    """Requests now, or on the mean since the last reading where that is more: what has come and gone between
-    two readings counts with the time that it took."""
+def _concurrency(loads: Mapping[str, CopyLoad], window: dict[str, Any], at: float) -> float:
+    """Return the concurrent requests: the number now, or the mean since the last reading if that is higher.
+
+    Requests that came and went between two readings thus count with their duration.
+    """
     before: dict[str, tuple[float, float]] = window.get("spent", {})
     window["spent"] = {url: (load.spent, at) for url, load in loads.items() if load.spent is not None}
     return sum(max(load.pending, _mean(load.spent, before.get(url), at)) for url, load in loads.items())
 
 
 def _mean(spent: float | None, before: Sequence[float] | None, at: float) -> float:
-    """0 where it is not known: after a pause it would be of a time that counts no more."""
+    """Return the mean concurrency since the last reading; 0 if that is unknown or too long ago."""
     if spent is None or before is None:
         return 0.0
     gap, more = at - before[1], spent - before[0]
@@ -137,16 +139,18 @@ def _mean(spent: float | None, before: Sequence[float] | None, at: float) -> flo
 
 
 def _spread(begun: int, before: int, since: float, *, at: float) -> list[tuple[float, float]]:
-    """(when, how many) began since the last reading, of its last minute: as if they had come evenly, since
-    after a pause all of them are not this second's."""
-    # A worker that was started anew counts from nothing.
+    """Return (time, count) of requests begun since the last reading, for its last minute.
+
+    They are spread evenly, since after a pause they do not all belong to this second.
+    """
+    # A restarted worker counts from zero.
     fresh = begun - before if begun >= before else begun
     if not fresh:
         return []
     gap = max(at - since, 0.001)
-    kept = min(gap, _MINUTE)
-    parts = max(1, round(kept))
-    each, width = fresh / gap * kept / parts, kept / parts
+    covered = min(gap, _MINUTE)
+    parts = max(1, round(covered))
+    each, width = fresh / gap * covered / parts, covered / parts
     return [(at - number * width, each) for number in range(parts)]
 
 

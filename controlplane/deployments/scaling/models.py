@@ -1,4 +1,4 @@
-"""A deployment's scaling policy, and what our own controller keeps of it."""
+"""Scaling policies of deployments, and the state of our own controller."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from django.db import models
 
 
 class Scaling(models.Model):
-    """The policy of one deployment. A row whose policy was taken away stays: what was registered for it
-    elsewhere has to be found and removed.
+    """Scaling policy of one deployment.
+
+    The row stays after the policy is deleted, so that resources registered for it elsewhere are removed.
 
     Attributes:
-        copies: of a local target, what the controller wants.
-        state: `ScaleState.to_json()` and, under `window`, what counts requests a minute.
-        seen: the last reading, for people: load, held, whole.
-        lease_until: a process takes a reading, and nobody else does until then; null: none does.
+        copies: local targets: number of copies that the controller wants.
+        state: `ScaleState.to_json()` and, under `window`, the earlier readings.
+        seen: the last reading, for display: load, held, whole.
+        lease_until: until then one process takes a reading and no other does; null without one.
     """
 
     deployment = models.OneToOneField("deployments.Deployment", models.CASCADE, related_name="scaling")

@@ -1,4 +1,4 @@
-"""The scaling policy of a deployment: what it may say, and what its schedule makes of it at a moment."""
+"""Scaling policy of a deployment: its validated fields, and the bounds that its schedule sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SCHEDULED: Final = 20
 
 
 class Metric(StrEnum):
-    """What is kept near the target, of each copy."""
+    """Per-copy metric that is kept near the target."""
 
     CONCURRENCY = "concurrency"
     INVOCATIONS = "invocations"
@@ -34,7 +34,7 @@ class Routing(StrEnum):
 
 
 class Release(StrEnum):
-    """How SageMaker takes instances away: those that are empty, or after moving copies together."""
+    """How SageMaker releases instances: only empty ones, or after consolidating copies."""
 
     IDLE = "IDLE_RELEASE"
     CONSOLIDATION = "CONSOLIDATION"
@@ -42,7 +42,7 @@ class Release(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledBounds:
-    """From `at` (wall-clock time `HH:MM`) on each of `days` on, other bounds than the policy's own."""
+    """Bounds that replace the policy's own from `at` (wall-clock time `HH:MM`) on each of `days`."""
 
     name: str
     at: str
@@ -51,7 +51,7 @@ class ScheduledBounds:
     max_copies: int
 
     def moment(self, day: dt.date, zone: dt.tzinfo) -> dt.datetime | None:
-        """When it comes into force on `day`, if it does."""
+        """Return when the entry takes effect on `day`; None if it does not."""
         if DAYS[day.weekday()] not in self.days:
             return None
         hour, minute = map(int, self.at.split(":"))
@@ -60,17 +60,17 @@ class ScheduledBounds:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """One policy; equal ones ask for the same of every kind of target.
+    """One policy; equal policies mean the same for every kind of target.
 
     Attributes:
-        target: of `metric` a copy: requests at one moment, or requests a minute.
-        from_zero: copies that the first request after none makes, at most `max_copies`.
-        out_after, in_after: seconds that the metric has to be above the target, or below nine tenths of it.
-        out_cooldown, in_cooldown: seconds from a change to the next one of the same direction.
-        protect: keeps every copy that there is: tracking only ever adds some.
-        schedule: each replaces the bounds from its time on, in `timezone`, until the next one does.
+        target: value of `metric` per copy: concurrent requests, or requests per minute.
+        from_zero: copies that the first request starts when no copy runs, at most `max_copies`.
+        out_after, in_after: seconds that the metric must be above the target, or below nine tenths of it.
+        out_cooldown, in_cooldown: seconds between two changes in the same direction.
+        protect: target tracking only adds copies and never removes one.
+        schedule: each entry replaces the bounds from its time on, in `timezone`, until the next entry.
         hold_seconds: how long gateways hold a request that finds no copy; 0 refuses it at once.
-        routing, release, release_cooldown_minutes: of SageMaker's endpoint and its instances.
+        routing, release, release_cooldown_minutes: settings of SageMaker's endpoint and its instances.
     """
 
     min_copies: int
@@ -92,10 +92,10 @@ class ScalingPolicy:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
-        """The policy of JSON `values`, within a deployment's own bounds.
+        """Return the policy from JSON `values`, within the deployment's bounds.
 
         Raises:
-            InvalidInputError: a value is unknown, malformed or out of its bounds.
+            InvalidInputError: a value is unknown, malformed or out of bounds.
         """
         known = {item.name for item in fields(cls)} - {"min_copies", "max_copies"}
         if unknown := sorted(set(values) - known):
@@ -109,35 +109,35 @@ class ScalingPolicy:
 
     @classmethod
     def stored(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
-        """The policy of a row: what a newer version has added to it is left out."""
+        """Return the policy of a row, ignoring fields that a newer version has added."""
         known = {item.name for item in fields(cls)} - {"min_copies", "max_copies"}
-        kept = {name: value for name, value in values.items() if name in known}
-        return cls.of(kept, min_copies=min_copies, max_copies=max_copies)
+        supported = {name: value for name, value in values.items() if name in known}
+        return cls.of(supported, min_copies=min_copies, max_copies=max_copies)
 
     def to_json(self) -> dict[str, Any]:
-        """What `of` takes."""
-        told = asdict(self)
-        del told["min_copies"], told["max_copies"]
-        return told | {"schedule": [asdict(item) | {"days": list(item.days)} for item in self.schedule]}
+        """Return the values that `of` accepts."""
+        values = asdict(self)
+        del values["min_copies"], values["max_copies"]
+        return values | {"schedule": [asdict(item) | {"days": list(item.days)} for item in self.schedule]}
 
     @property
     def least(self) -> int:
-        """The fewest copies that there may be at any time."""
+        """Lowest minimum number of copies at any time."""
         return min(self.min_copies, *(item.min_copies for item in self.schedule), self.min_copies)
 
     def bounds(self, now: dt.datetime) -> tuple[int, int]:
-        """(fewest, most) copies at `now`, by the schedule's latest entry, if it has any."""
+        """Return (minimum, maximum) copies at `now`, by the schedule's latest entry, if any."""
         zone = zoneinfo.ZoneInfo(self.timezone)
         today = now.astimezone(zone).date()
         latest: tuple[dt.datetime, int, ScheduledBounds] | None = None
-        for back in range(8):
-            day = today - dt.timedelta(days=back)
-            for place, item in enumerate(self.schedule):
+        for days_ago in range(8):
+            day = today - dt.timedelta(days=days_ago)
+            for index, item in enumerate(self.schedule):
                 moment = item.moment(day, zone)
                 if moment is None or (at := moment.astimezone(dt.UTC)) > now:
                     continue
-                if latest is None or (at, place) > latest[:2]:
-                    latest = (at, place, item)
+                if latest is None or (at, index) > latest[:2]:
+                    latest = (at, index, item)
         if latest is None:
             return self.min_copies, self.max_copies
         return latest[2].min_copies, latest[2].max_copies

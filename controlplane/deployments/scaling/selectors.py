@@ -1,4 +1,4 @@
-"""Reads of scaling policies."""
+"""Queries for scaling policies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from controlplane.errors import NotFoundError
 
 
 def scaling_of(deployment: Deployment) -> Scaling | None:
-    """Its row as it is now, also while the policy is off."""
+    """Return the deployment's current row, even if its policy is off; None without a row."""
     return Scaling.objects.filter(deployment_id=deployment.pk).first()
 
 
 def policy_of(deployment: Deployment, row: Scaling | None = None) -> ScalingPolicy | None:
-    """Its policy, within its own bounds; None where it has none."""
+    """Return the policy within the deployment's bounds; None without one."""
     row = row or scaling_of(deployment)
     if row is None or row.policy is None:
         return None
@@ -25,7 +25,7 @@ def policy_of(deployment: Deployment, row: Scaling | None = None) -> ScalingPoli
 
 
 def policy_get(*, deployment: Deployment) -> ScalingPolicy:
-    """Raises NotFoundError."""
+    """Return the policy. Raises NotFoundError."""
     policy = policy_of(deployment)
     if policy is None:
         raise NotFoundError(f"deployment {deployment.name} has no scaling policy: PUT makes one")
@@ -33,8 +33,10 @@ def policy_get(*, deployment: Deployment) -> ScalingPolicy:
 
 
 def hold_seconds(*, base_model_id: int) -> int:
-    """How long gateways may hold a request for a base model that has no copy: as long as the most patient
-    of its deployments that scale to zero; 0 where none would bring one."""
+    """Return how long gateways may hold a request for a base model that has no copy.
+
+    It is the longest hold time of the deployments that scale to zero; 0 without such a deployment.
+    """
     rows = Deployment.objects.filter(
         base_model_id=base_model_id, removal_asked_at=None, removed_at=None, scaling__policy__isnull=False
     ).select_related("scaling")
@@ -43,7 +45,7 @@ def hold_seconds(*, base_model_id: int) -> int:
 
 
 def policies_on_endpoint(deployment: Deployment) -> list[tuple[Deployment, ScalingPolicy]]:
-    """Those of other deployments on its endpoint; they agree about what is the endpoint's."""
+    """Return other deployments' policies on the same endpoint; their endpoint settings agree."""
     if not deployment.endpoint:
         return []
     rows = Deployment.objects.filter(
@@ -55,16 +57,18 @@ def policies_on_endpoint(deployment: Deployment) -> list[tuple[Deployment, Scali
 
 
 def endpoint_policy(deployment: Deployment) -> ScalingPolicy | None:
-    """The policy that says how its endpoint routes and gives instances back: its own, or where it has none
-    another's on the same endpoint, so that one does not undo what the other has set."""
+    """Return the policy for the endpoint's routing and release of instances.
+
+    It is the deployment's own, or else another's on the same endpoint, so that neither undoes the other.
+    """
     others = (policy for _, policy in policies_on_endpoint(deployment))
     return policy_of(deployment) or next(others, None)
 
 
 def copies_in_force(deployment: Deployment, row: Scaling | None, now: dt.datetime) -> tuple[int, int]:
-    """(fewest, most) copies that a provisioner is to keep at `now`.
+    """Return the (minimum, maximum) copies that a provisioner must keep at `now`.
 
-    Of a local target with a policy that is one number, the controller's.
+    For a local target with a policy the minimum is the number that the controller wants.
     """
     policy = policy_of(deployment, row)
     if policy is None or row is None:

@@ -1,4 +1,4 @@
-"""How much of a machine a copy of a base model needs, and why."""
+"""Compute how much of a machine a copy of a base model needs, with reasons."""
 
 from __future__ import annotations
 

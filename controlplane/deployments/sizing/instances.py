@@ -1,6 +1,6 @@
-"""SageMaker's instance types that inference components are placed on, as AWS lists them.
+"""SageMaker's instance types for inference components, as AWS lists them.
 
-As of November 2026; `tests/controlplane/deployments/test_sizing.py` holds the names to botocore's own list.
+As of November 2026; `tests/controlplane/deployments/test_sizing.py` compares the names with botocore's list.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What one machine has.
+    """Resources of one machine.
 
     Attributes:
         memory_gib: host memory.
-        accelerators: GPUs; 0 for a machine without.
+        accelerators: number of GPUs; 0 for a machine without.
         accelerator_gib: memory of each GPU.
     """
 

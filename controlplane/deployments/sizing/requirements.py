@@ -1,9 +1,9 @@
-"""What a copy of a base model takes of an instance: pure arithmetic over the checkpoint's shapes.
+"""Compute what a copy of a base model needs of an instance, from the checkpoint's shapes.
 
     device memory  =  weights  +  max_loras x one adapter at max_lora_rank  +  KV cache  +  the engine's own
-    accelerators   =  the smallest count that divides the KV heads' width and has that much
+    accelerators   =  the smallest count that divides the KV heads' width and has that much memory
 
-Each term becomes a sentence of `Requirements.reasons`, so that an operator sees why.
+Each term becomes a sentence of `Requirements.reasons`, so that operators can follow the result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from controlplane.errors import InvalidInputError
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
 KV_HEADROOM: Final = 0.2
-"""Spare KV cache beyond the sequences that are to run at once: prefixes that are kept, fragments of pages."""
+"""Spare KV cache beyond the concurrent sequences, for cached prefixes and fragments of pages."""
 GPU_UTILIZATION: Final = 0.9
 """Share of a GPU's memory that engines take by default (vLLM's gpu_memory_utilization)."""
 ENGINE_GIB: Final = 1.0
-"""CUDA context, activations and recorded graphs of one GPU; a guess on the safe side."""
+"""CUDA context, activations and recorded graphs per GPU; a conservative guess."""
 SYSTEM_GIB: Final = 2
-"""What SageMaker's agent and the operating system keep of an instance's memory, per instance."""
+"""Memory of an instance that SageMaker's agent and the operating system use."""
 CONTAINER_GIB: Final = 2.0
-"""Host memory of the server process itself, beside weights and adapters."""
+"""Host memory of the server process, without weights and adapters."""
 _BYTES: Final[Mapping[str, int]] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int8": 1}
 _KV: Final = ("self_attn.k_proj", "self_attn.v_proj")
 _LORA: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -35,14 +35,14 @@ _LORA: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What sizes need of a checkpoint.
+    """Sizes of a checkpoint.
 
     Attributes:
-        weight_bytes: of all parameters as they are stored.
-        kv_bytes: keys and values of one token, all layers.
-        kv_width: outputs of one layer's k_proj: what tensor parallelism divides.
-        lora_parameters: of an adapter of rank 1 on every linear layer.
-        element_bytes: of one value of weights, KV cache and adapters.
+        weight_bytes: all parameters as stored.
+        kv_bytes: keys and values of one token, over all layers.
+        kv_width: outputs of one layer's k_proj, which tensor parallelism divides.
+        lora_parameters: parameters of a rank-1 adapter on every linear layer.
+        element_bytes: bytes per value of weights, KV cache and adapters.
     """
 
     weight_bytes: int
@@ -61,13 +61,14 @@ class Shape:
         max_model_len: int,
         file_bytes: int = 0,
     ) -> Shape:
-        """
+        """Return the sizes of a checkpoint.
+
         Args:
-            modules: a module's path -> its weight's shape, as the catalogue keeps them.
-            file_bytes: of all weight files, where they are known: exact, and blind to how heads are tied.
+            modules: a module's path -> its weight's shape, as the catalogue stores them.
+            file_bytes: total size of the weight files, if known: exact, however heads are tied.
 
         Raises:
-            InvalidInputError: the dtype has no known size, or there are no attention layers.
+            InvalidInputError: the dtype has no known size, or the checkpoint has no attention layers.
         """
         element = _BYTES.get(dtype)
         if element is None:
@@ -90,11 +91,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one copy is to serve at once.
+    """Load that one copy must serve at once.
 
     Attributes:
-        sequences: requests that run together.
-        tokens: of context of each; 0 takes the checkpoint's longest.
+        sequences: concurrent requests.
+        tokens: context length of each; 0 uses the checkpoint's maximum.
         max_loras: adapters in device memory at once; 0 for none.
         max_cpu_loras: adapters in host memory.
     """
@@ -108,10 +109,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """ComputeResourceRequirements of one copy, the engine's parallelism, and why.
+    """ComputeResourceRequirements of one copy, with reasons.
 
     Attributes:
-        copies_per_instance: how many fit on one.
+        copies_per_instance: copies that fit on one instance.
+        kv_tokens: tokens that fit into the KV cache.
         reasons: a sentence for each term.
     """
 
@@ -124,9 +126,10 @@ class Requirements:
 
 
 def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
-    """
+    """Return the compute requirements of one copy on an instance type.
+
     Raises:
-        InvalidInputError: the type is unknown, or one copy does not fit on it; the text says what would.
+        InvalidInputError: the type is unknown, or one copy does not fit; the message says what would.
     """
     instance = INSTANCES.get(instance_type)
     if instance is None:
@@ -180,7 +183,7 @@ def _on_gpus(
             field="instance_type",
         )
     count = fitting[0]
-    # Weights pass through host memory on their way to the device, one shard of a GPU after another.
+    # Weights pass through host memory on their way to the device, one GPU's shard at a time.
     memory = math.ceil((host + shape.weight_bytes / count) / MIB)
     reasons.append(f"together {_gib(device)}: {count} GPU{'s' if count > 1 else ''}")
     reasons.append(
@@ -209,7 +212,7 @@ def _on_cpus(
             f"{_gib(available)} to give: lower the sequences or their tokens, or take a larger type",
             field="instance_type",
         )
-    # Decoding on a CPU takes what cores there are: leave one for the agent.
+    # Decoding on a CPU uses all cores; leave one for SageMaker's agent.
     return 0, float(max(1, instance.cpus - 1)), memory
 
 
@@ -221,7 +224,7 @@ def _copies(instance: Instance, accelerators: int, cpus: float, memory: int) -> 
 
 
 def _larger(device: int, width: int) -> str:
-    """The smallest known types that would do."""
+    """Return the smallest known types on which a copy would fit."""
     found = []
     for instance in INSTANCES.values():
         each = instance.accelerator_gib * GIB * GPU_UTILIZATION - ENGINE_GIB * GIB

@@ -15,16 +15,16 @@ from controlplane.metering.cloud_events.errors import EventRefusedError
 
 SPEC_VERSION: Final = "1.0"
 USAGE_TYPE: Final = "graftwork.usage.v1"
-"""`type` of an event that tells what one attempt of one request used."""
+"""`type` of an event that reports the usage of one attempt of one request."""
 LONGEST: Final = 200
-"""Characters of an `id` and of a `source`."""
+"""Most characters of an `id` and of a `source`."""
 _HEADER: Final = "ce-"
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class CloudEvent:
-    """One event. `id` and `source` together are its identity: sent again, it is the same event.
+    """One event. `id` and `source` together identify it: sent again, it is the same event.
 
     Attributes:
         time: when it happened; with a time zone.
@@ -39,9 +39,9 @@ class CloudEvent:
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Of an object of the JSON format, structured or in a batch.
+        """Parse an object of the JSON format, structured or in a batch.
 
-        Raises EventRefusedError with what is wrong, and with the event's id where it has one.
+        Raises EventRefusedError with the reason, and with the event's id where it has one.
         """
         if not isinstance(value, Mapping):
             raise EventRefusedError("an event must be a JSON object")
@@ -56,7 +56,7 @@ class CloudEvent:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], data: object) -> Self:
-        """Of the binary mode: `ce-` headers, percent-encoded, around a body that is `data` alone.
+        """Parse the binary mode: percent-encoded `ce-` headers around a body that is `data` only.
 
         Raises EventRefusedError as `from_json` does.
         """
@@ -74,10 +74,10 @@ class CloudEvent:
     def _from(cls, attributes: Mapping[str, Any], data: object) -> Self:
         version = attributes.get("specversion")
         if version != SPEC_VERSION:
-            raise EventRefusedError(f"specversion must be {SPEC_VERSION!r}, got {_shown(version)}")
+            raise EventRefusedError(f"specversion must be {SPEC_VERSION!r}, got {_quoted(version)}")
         texts = {name: _text(attributes, name) for name in ("id", "source", "type")}
         if texts["type"] != USAGE_TYPE:
-            raise EventRefusedError(f"type must be {USAGE_TYPE!r}, got {_shown(texts['type'])}")
+            raise EventRefusedError(f"type must be {USAGE_TYPE!r}, got {_quoted(texts['type'])}")
         content_type = attributes.get("datacontenttype", "application/json")
         if not isinstance(content_type, str) or content_type.partition(";")[0].strip() != "application/json":
             raise EventRefusedError("datacontenttype must be application/json, or left out")
@@ -86,7 +86,7 @@ class CloudEvent:
         return cls(**texts, time=_time(attributes), data=data)
 
     def to_json(self) -> dict[str, Any]:
-        """In the JSON format."""
+        """Return the event in the JSON format."""
         return {
             "specversion": SPEC_VERSION, "id": self.id, "source": self.source, "type": self.type,
             "time": self.time.isoformat(), "data": dict(self.data),
@@ -94,7 +94,7 @@ class CloudEvent:
 
 
 def named(attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Id and source, shortened, of an event that may lack them or have others than texts."""
+    """Return id and source, shortened, of an event that may lack them or have no texts in them."""
     return {
         name: value[:LONGEST] if isinstance(value := attributes.get(name), str) else ""
         for name in ("id", "source")
@@ -127,5 +127,5 @@ def _time(attributes: Mapping[str, Any]) -> dt.datetime:
         raise EventRefusedError("time lies outside of the years 1 to 9999") from None
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     return "nothing" if value is None else repr(value)[:64]

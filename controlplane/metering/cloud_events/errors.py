@@ -1,15 +1,15 @@
 """Why an event from outside does not count.
 
 CloudEventError
-├── EventRefusedError   the event is wrong; its sender has to mend it
-└── EventDeadError      it may become right: it waits among the dead letters
+├── EventRefusedError   the event is invalid; its sender must correct it
+└── EventDeadError      it may become valid later: it is kept as a dead letter
 """
 
 from __future__ import annotations
 
 
 class CloudEventError(Exception):
-    """Root of the tree. `id` and `source` as far as the event has them."""
+    """Root of the tree. `id` and `source` are as far as known."""
 
     def __init__(self, reason: str, *, id: str = "", source: str = "") -> None:
         super().__init__(reason)
@@ -17,8 +17,8 @@ class CloudEventError(Exception):
 
 
 class EventRefusedError(CloudEventError):
-    """Malformed, impossible or not the sender's to report: it is kept nowhere."""
+    """Malformed, impossible, or not allowed to its sender; it is not stored."""
 
 
 class EventDeadError(CloudEventError):
-    """Names what is not known here (yet), or a day that is no longer kept."""
+    """Names something unknown (yet), or a day that is no longer kept; it becomes a dead letter."""

@@ -1,7 +1,7 @@
-"""Takes usage events from outside in: each is told at once what became of it.
+"""Ingests usage events from outside; the response gives the outcome of each.
 
-They go straight into the statement that the stream's events go into. An answer says what is committed, so
-a sender that got none sends again; and nothing is lost with Redis, before which these events have no log.
+They are written by the same statement as the stream's events. A response covers committed events only, so
+a sender without a response sends again. They bypass Redis, so its loss cannot lose them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from controlplane.platform.row_security.scope import current_scope, every_row
 
 logger = logging.getLogger(__name__)
 DEAD: Final = "ce-"
-"""How the `stream_id` of a dead letter begins that came as a CloudEvent."""
+"""Prefix of the `stream_id` of dead letters that came as CloudEvents."""
 MOST_DEAD: Final = 10_000
-"""Dead letters of one key. Who has as many has something to mend first."""
+"""Most dead letters of one key, which must be fixed before more are stored."""
 _LOCK: Final = 7_301_119
 _LOCKS: Final = 64
 NO_PLACE: Final = "its day has no place in the database yet: it is taken in within a minute"
 
 
 class Status(StrEnum):
-    """What became of an event."""
+    """Outcome of an event."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -53,7 +53,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one event. `reason` says why it does not count (yet)."""
+    """Outcome of one event. `reason` says why it does not count (yet)."""
 
     id: str
     source: str
@@ -67,13 +67,13 @@ class Outcome:
 def events_take(
     *, reporter: Reporter, events: Sequence[CloudEvent | EventRefusedError], now: dt.datetime | None = None
 ) -> list[Outcome]:
-    """Writes what is new and right among `events`; returns what became of each, in their order.
+    """Writes the new and valid ones of `events`; returns the outcome of each, in order.
 
     Args:
-        events: as they were parsed; an error stands for one that could not be.
+        events: as parsed; an error stands for an event that could not be parsed.
     """
     now = now or timezone.now()
-    # A source may report for tenants whose rows its key alone does not meet; `Names` says for which.
+    # Row security would hide other tenants' rows from the key; `Names` checks which it may report for.
     with every_row(), transaction.atomic():
         batch = _Batch(Names(reporter), now)
         for event in events:
@@ -82,36 +82,40 @@ def events_take(
 
 
 def event_replay(*, dead: DeadUsageEvent, reporter: Reporter) -> Status:
-    """Takes a dead letter in once more, for whom its key may report today; it keeps today's reason.
+    """Ingests a dead letter again, with its key's present permissions; returns the outcome.
 
-    Its row is deleted by then, in the same transaction.
+    The caller has deleted its row in the same transaction. A letter that is dead or refused again is stored
+    with the present reason.
     """
     event = CloudEvent.from_json(json.loads(dead.payload)["event"])
     (outcome,) = events_take(reporter=reporter, events=[event])
     if outcome.status is Status.REFUSED:
-        # Nobody waits for the answer: it is kept for whoever looks.
+        # No sender receives this outcome, so keep the letter with the reason for operators.
         dead.reason = outcome.reason
         dead.save(force_insert=True)
     return outcome.status
 
 
 def replay_key(dead: DeadUsageEvent) -> str:
-    """Public id of the key that the event came by."""
+    """Return the public id of the key that sent the event."""
     return str(json.loads(dead.payload)["key"])
 
 
 def senders_wait(*, tenants: Collection[str]) -> None:
-    """Until the commit nobody else takes events of these tenants in: of one that is sent twice at a time,
-    with times on two days, the second is judged when the first is there. Few locks for many tenants."""
+    """Lock these tenants against concurrent intake until the transaction ends.
+
+    Of an event sent twice at once with times on two days, the second then sees the first. Tenants share a few
+    advisory locks; there are none on SQLite.
+    """
     if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:
-        for place in sorted({zlib.crc32(tenant.encode()) % _LOCKS for tenant in tenants}):
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, place])
+        for lock_id in sorted({zlib.crc32(tenant.encode()) % _LOCKS for tenant in tenants}):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, lock_id])
 
 
 class _Batch:
-    """Events on their way into one transaction."""
+    """Events to be written in one transaction."""
 
     def __init__(self, names: Names, now: dt.datetime) -> None:
         self._names, self._now = names, now
@@ -139,7 +143,7 @@ class _Batch:
 
     def write(self) -> list[Outcome]:
         rows = [row for _, row in self._found if isinstance(row, EventRow)]
-        missing = self._days_without_place(rows)
+        missing = self._days_without_partition(rows)
         rows = [row for row in rows if row.day not in missing]
         senders_wait(tenants={row.tenant for row in rows})
         known = _on_another_day(rows)
@@ -148,8 +152,12 @@ class _Batch:
         self._bury(outcomes)
         return outcomes
 
-    def _days_without_place(self, rows: Iterable[EventRow]) -> set[str]:
-        """The web process's role owns no table, so it makes no partition: a task does, and takes them in."""
+    def _days_without_partition(self, rows: Iterable[EventRow]) -> set[str]:
+        """Return days without a partition, and enqueue a task for them.
+
+        The web process's role owns no table, so only the task can create partitions. It then ingests the
+        events.
+        """
         days = {dt.date.fromisoformat(row.day) for row in rows}
         if current_scope() is None:
             partitions_ensure(days)
@@ -173,13 +181,13 @@ class _Batch:
         if row.day in missing:
             return Outcome(event.id, event.source, Status.DEAD_LETTER, NO_PLACE)
         if row.key in fresh:
-            # The first of those that came twice in one batch; the others find it gone.
+            # Repeated events of a batch: the first one is accepted, the others are duplicates.
             fresh.discard(row.key)
             return Outcome(event.id, event.source, Status.ACCEPTED)
         return Outcome(event.id, event.source, Status.DUPLICATE)
 
     def _bury(self, outcomes: list[Outcome]) -> None:
-        """Keeps what is dead, as far as there is room for this key's; one that is sent again needs none."""
+        """Stores dead letters up to this key's limit; replacing one of the same event needs no room."""
         letters = {
             place: self._letter(event, outcome.reason)
             for place, ((event, _), outcome) in enumerate(zip(self._found, outcomes, strict=True))
@@ -204,7 +212,7 @@ class _Batch:
         if kept:
             reason = next(iter(kept.values())).reason
             logger.warning("%d usage events by key %s are dead: %s", len(kept), self._key_id, reason)
-        # In one order everywhere, so that two senders never wait for each other.
+        # One order everywhere, so that concurrent senders cannot deadlock.
         DeadUsageEvent.objects.bulk_create(
             [kept[name] for name in sorted(kept)],
             update_conflicts=True, unique_fields=["stream_id"], update_fields=["payload", "reason"],
@@ -228,8 +236,10 @@ class _Batch:
 
 
 def _on_another_day(rows: Sequence[EventRow]) -> set[EventKey]:
-    """Of `rows` those that are in already, or come earlier in the batch, with a time on the day before or
-    after: a sender that tells the time of sending, and sends again past midnight, is not billed twice."""
+    """Keys of `rows` that are known, or repeated in the batch, with a time on the day before or after.
+
+    A sender that reports the time of sending, and retries past midnight, is then not billed twice.
+    """
     by_day: dict[tuple[str, str], dict[str, EventRow]] = defaultdict(dict)
     for row in rows:
         by_day[row.tenant, row.day][row.request_id] = row

@@ -1,4 +1,4 @@
-"""Who may report for whom, and what the names in an event mean. Looked up once a batch."""
+"""Checks who may report for whom, and resolves the names in events. Names are looked up once a batch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from controlplane.tenants.models import ApiKey, Project, Tenant
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Whose credential an event came by.
+    """The key that sent an event, and the tenants that it may report for.
 
     Attributes:
         tenant, project: the key's own.
-        tenants: for which it may report, with all their projects; None for every one. Without a
-            `UsageSource` it is its own tenant, and of that its own project alone.
-        only_project: whether it is held to `project`.
+        tenants: tenants that it may report for, with all their projects; None for every one. Without a
+            `UsageSource` it is its own tenant, and there its own project only.
+        only_project: True if it may report for `project` only.
     """
 
     key_id: str
@@ -37,21 +37,20 @@ class Reporter:
 
     @classmethod
     def of_key(cls, api_key: ApiKey) -> Reporter:
-        """What the key may report, by what its service account is allowed now."""
+        """Return the key's present permissions, from its service account's `UsageSource`."""
         source = UsageSource.objects.filter(service_account=api_key.service_account_id).first()
         tenants = (api_key.tenant_id,) if source is None else source.tenants
         return cls(api_key.pk, api_key.tenant_id, api_key.project.slug, tenants, source is None)
 
     def owner(self, tenant: str | None, project: str | None) -> tuple[str, str]:
-        """Tenant and project of an event that names these; whether they exist and may be reported for is
-        another question."""
+        """Return the tenant and project that an event with these names counts for, without checking them."""
         tenant = tenant or self.tenant
         return tenant, project or (self.project if tenant == self.tenant else Project.DEFAULT)
 
 
 @dataclass(slots=True)
 class Names:
-    """Tenants, projects and models, as they are now."""
+    """Tenants, projects and models, cached for one batch."""
 
     reporter: Reporter
     _tenants: dict[str, bool] = field(default_factory=dict)
@@ -59,11 +58,11 @@ class Names:
     _models: dict[tuple[str, str], Meant | None] = field(default_factory=dict)
 
     def owner(self, event: CloudEvent, data: UsageData) -> tuple[str, str]:
-        """Tenant and project that the event counts for.
+        """Return the tenant and project that the event counts for.
 
         Raises:
             EventRefusedError: the reporter may not report for them.
-            EventDeadError: there are none of these names.
+            EventDeadError: the tenant or project does not exist.
         """
         reporter = self.reporter
         tenant, project = reporter.owner(data.tenant, data.project)
@@ -84,16 +83,16 @@ class Names:
         return tenant, project
 
     def meant(self, event: CloudEvent, tenant: str, model: str) -> Meant:
-        """What `model` means to the tenant. Raises EventDeadError when it means nothing."""
+        """Resolve `model` for the tenant. Raises EventDeadError if it names nothing."""
         if (tenant, model) not in self._models:
-            self._models[tenant, model] = _meant(tenant, model)
+            self._models[tenant, model] = _resolve(tenant, model)
         if (found := self._models[tenant, model]) is None:
             reason = f"model {model!r} means nothing to tenant {tenant}"
             raise EventDeadError(reason, id=event.id, source=event.source)
         return found
 
 
-def _meant(tenant: str, model: str) -> Meant | None:
+def _resolve(tenant: str, model: str) -> Meant | None:
     try:
         return _by_engine_name(tenant, EngineName.parse(model))
     except ContractError:
@@ -118,7 +117,7 @@ def _number(route: AdapterRoute, tag: str) -> int | None:
 
 
 def _by_engine_name(tenant: str, name: EngineName) -> Meant | None:
-    """A version by its content, deleted since or not: a fleet may tell late of what it served."""
+    """Find a version by its content, even a deleted one: external fleets may report late."""
     if name.tenant != tenant:
         return None
     versions = AdapterVersion.objects.filter(adapter__tenant_id=tenant, adapter__name=name.adapter)

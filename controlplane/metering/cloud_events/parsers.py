@@ -18,7 +18,7 @@ STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
 BINARY: Final = "application/json"
 MOST_EVENTS: Final = 1000
-"""Of one batch."""
+"""Most events of one batch."""
 
 
 class _JsonParser(BaseParser):
@@ -55,12 +55,12 @@ PARSERS: Final = (StructuredParser, BatchParser, BinaryParser)
 
 
 def is_batch(request: Request) -> bool:
-    """Whether each event of the request is to be answered for by itself."""
+    """Return True if the request is a batch, whose events are answered one by one."""
     return _media_type(request) == BATCH
 
 
 def request_events(request: Request) -> list[CloudEvent | EventRefusedError]:
-    """The events of a request, in whatever mode; an error in the place of one that is none.
+    """Parse the events of a request in any mode; an invalid event is returned as an error.
 
     Raises InvalidInputError for a batch that is no array, or too long.
     """

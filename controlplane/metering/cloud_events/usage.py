@@ -1,4 +1,4 @@
-"""What a usage event from outside says, and the row that it becomes."""
+"""The data of usage events from outside, and their rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from controlplane.metering.event_rows import EventRow
 from controlplane.metering.models import NAME
 
 MOST_TOKENS: Final = 10_000_000
-"""Of one request. No model reads or writes as many: a larger count is a mistake of the sender's."""
+"""Most tokens of one request. No model reads or writes as many: a larger count is a mistake of the sender."""
 AHEAD: Final = dt.timedelta(minutes=5)
-"""By how much a sender's clock may be ahead."""
+"""Largest time by which a sender's clock may be ahead."""
 ATTEMPT: Final = 1
 _MAX_MS: Final = 86_400_000
 
@@ -33,10 +33,10 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         model: as clients write it (`base`, `adapter`, `adapter@alias`, `adapter@v2`), or an engine name.
-        tenant, project: None for those of the credential.
+        tenant, project: None for those of the key.
         prompt_tokens: with the cached ones.
-        estimated: the counts are a guess, since the server told none.
-        backend, endpoint: what answered, by the sender's own names.
+        estimated: the counts are estimates, since the server reported none.
+        backend, endpoint: the server that answered, in the sender's own names.
     """
 
     model: _Name
@@ -55,12 +55,15 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, event: CloudEvent, *, now: dt.datetime) -> UsageData:
-        """Raises EventRefusedError: a field that is missing, unknown or impossible, or a time to come."""
+        """Parse and check an event's data.
+
+        Raises EventRefusedError: a field is missing, unknown or impossible, or the time lies in the future.
+        """
         try:
             data = msgspec.convert(event.data, cls)
         except msgspec.ValidationError as error:
             raise _refused(event, f"data: {error}") from None
-        # `$` in a pattern lets a line's end pass.
+        # `$` in a pattern also matches before a trailing newline.
         if any(isinstance(value, str) and "\n" in value for value in msgspec.structs.astuple(data)):
             raise _refused(event, "data: no text may hold a line's end")
         if data.cached_tokens > data.prompt_tokens:
@@ -72,7 +75,7 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """What an event's names mean: `adapter` is an engine name, "" for the base alone."""
+    """The model that an event names: `adapter` is an engine name, "" for the base model alone."""
 
     base_model: str
     adapter: str = ""
@@ -82,9 +85,9 @@ class Meant(msgspec.Struct, frozen=True):
 def usage_row(
     event: CloudEvent, data: UsageData, meant: Meant, *, tenant: str, project: str, key_id: str
 ) -> EventRow:
-    """The event's row. The same event makes the same row, hence the same key of the table.
+    """Return the event's row. The same event always makes the same row, hence the same unique key.
 
-    Raises EventDeadError for a time that no row has a place for.
+    Raises EventDeadError for a time before 1970, which no row can hold.
     """
     milliseconds = int(event.time.timestamp() * 1000)
     if milliseconds < 0:
@@ -120,19 +123,22 @@ def usage_row(
 
 
 def request_id(event: CloudEvent, project: str) -> str:
-    """Stands for the identity (source, id) in a project: one's names are in nobody else's way."""
+    """Return the request id of an event, derived from its source, id and project.
+
+    Events of other projects, even with the same source and id, have other ids.
+    """
     return f"ce-{_digest(event, project)[:20].hex()}"
 
 
 def event_uuid(event: CloudEvent, project: str, milliseconds: int) -> str:
-    """A UUIDv7 of the event's time whose other bits are of its identity."""
+    """Return a UUIDv7 of the event's time, with the other bits from the event's identity."""
     value = milliseconds << 80 | int.from_bytes(_digest(event, project)[:10], "big")
     value = value & ~(0xF << 76) | 0x7 << 76
     return str(uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62))
 
 
 def _digest(event: CloudEvent, project: str) -> bytes:
-    # None of them may hold a NUL.
+    # NUL separates the parts, since none of them may contain it.
     return hashlib.sha256(f"{event.source}\0{event.id}\0{project}".encode()).digest()
 
 
@@ -141,6 +147,6 @@ def _refused(event: CloudEvent, reason: str) -> EventRefusedError:
 
 
 def data_schema() -> Mapping[str, Any]:
-    """JSON schema of `data`, as it is checked."""
+    """Return the JSON schema of `data`, as it is checked."""
     schema = msgspec.json.schema(UsageData)
     return {**schema["$defs"]["UsageData"], "description": "What one attempt of one request used."}

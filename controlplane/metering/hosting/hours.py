@@ -1,4 +1,4 @@
-"""Adds spans to the sums by hour: each second of each span once, whoever dies on the way."""
+"""Adds spans to the hourly sums: each second of a span once, even if a run crashes."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _NAMES: Final = ("day", "hour", *HostingHour.DIMENSIONS)
 
 
 def hours_of(start: int, end: int) -> Iterator[tuple[dt.date, int, int]]:
-    """UTC day, hour and seconds of each hour that [start, end) reaches into; Unix seconds.
+    """Yield the UTC day, hour and seconds of each hour that [start, end) covers; Unix seconds.
 
-    Every UTC hour has 3,600 of them: Unix time knows no zones and no leap seconds.
+    Every UTC hour has 3,600 seconds: Unix time has no zones and no leap seconds.
     """
-    at = start
-    while at < end:
-        after = min(end, at // HOUR * HOUR + HOUR)
-        yield _EPOCH + dt.timedelta(days=at // _DAY), at % _DAY // HOUR, after - at
-        at = after
+    cursor = start
+    while cursor < end:
+        after = min(end, cursor // HOUR * HOUR + HOUR)
+        yield _EPOCH + dt.timedelta(days=cursor // _DAY), cursor % _DAY // HOUR, after - cursor
+        cursor = after
 
 
 def spans_count(*, now: int) -> int:
-    """Adds what is not in the sums yet: of closed spans all, of open ones the hours that are over.
+    """Adds uncounted time to the sums: all of closed spans, and the completed hours of open ones.
 
-    Returns how many spans that was. A batch's sums and its marks are of one transaction.
+    Returns how many spans were counted. A batch's sums and its marks are committed together.
     """
     counted = 0
     while batch := _count_some(now // HOUR * HOUR):
@@ -44,7 +44,7 @@ def spans_count(*, now: int) -> int:
 
 
 def spans_drop_old(*, before: int) -> int:
-    """Removes spans that ended before then (Unix seconds) and are in the sums; returns how many."""
+    """Deletes counted spans that ended before then (Unix seconds); returns how many."""
     ended = HostingSpan.objects.filter(ended_at__lt=before, counted_to__gte=F("ended_at"))
     return ended.delete()[0]
 
@@ -76,6 +76,6 @@ def _add(sums: dict[tuple[Any, ...], int]) -> None:
         cursor.executemany(
             f"INSERT INTO {_TABLE} ({columns}) VALUES ({places}) ON CONFLICT ({', '.join(_NAMES)})"  # noqa: S608
             f" DO UPDATE SET quantity_seconds = {_TABLE}.quantity_seconds + excluded.quantity_seconds",
-            # In one order everywhere, so that two of these never wait for each other.
+            # One order everywhere, so that concurrent runs cannot deadlock.
             [(*key, amount) for key, amount in sorted(sums.items())],
         )

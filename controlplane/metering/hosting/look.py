@@ -1,4 +1,4 @@
-"""Looks what is there, opens and closes spans accordingly, and has them counted."""
+"""Observes hosted resources, opens and closes their spans, and has them counted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from controlplane.metering.models import HostingLook, HostingSpan
 from controlplane.optimization.metered import attempts_metered
 
 LONGEST_GAP: Final = 300
-"""Seconds between two looks within which something that went is taken to have gone at the second one."""
+"""Seconds between two observations within which a vanished resource counts until the second one."""
 
 
 def hosting_look(*, now: int) -> int:
-    """What a periodic task does; `now` is Unix seconds. Returns how many spans began or ended."""
+    """Run one periodic observation; `now` is Unix seconds. Returns how many spans began or ended."""
     with transaction.atomic():
         there = list(hosted_now())
         changed = spans_update(there=there, now=now)
@@ -28,15 +28,16 @@ def hosting_look(*, now: int) -> int:
 
 @transaction.atomic
 def spans_update(*, there: Iterable[Hosted], now: int) -> int:
-    """Opens a span for what is there and has none, closes those of what is not; returns how many.
+    """Opens spans for new resources, and closes those of vanished ones; returns how many.
 
-    A look takes the lock of the one before, so two at once see each other's. What changed in quantity or
-    name ends, and begins anew. Of what went or changed while nobody looked, only the time up to the last
-    look counts, and what it changed to from this one on; what is `exact` counts as it says.
+    The lock on the last observation serializes runs. A change of quantity or name closes the span and opens a
+    new one. After a gap longer than `LONGEST_GAP`, time since the last observation does not count: a vanished
+    or changed span ends there, and a changed resource starts again now. Resources that are `exact` count as
+    they report.
     """
-    look, _ = HostingLook.objects.select_for_update().get_or_create(pk=1, defaults={"at": now})
-    now = max(now, look.at)
-    last = now if now - look.at <= LONGEST_GAP else look.at
+    last_look, _ = HostingLook.objects.select_for_update().get_or_create(pk=1, defaults={"at": now})
+    now = max(now, last_look.at)
+    closed_at = now if now - last_look.at <= LONGEST_GAP else last_look.at
     spans = {(span.kind, span.subject): span for span in HostingSpan.objects.filter(ended_at=None)}
     found: list[HostingSpan] = []
     ended: list[HostingSpan] = []
@@ -48,17 +49,17 @@ def spans_update(*, there: Iterable[Hosted], now: int) -> int:
         if span is not None and _same(span, hosted):
             continue
         if hosted.exact and span is None:
-            begun = hosted.since
+            started_at = hosted.since
         elif span is None:
-            begun = min(max(hosted.since, look.at), now) if hosted.since else now
+            started_at = min(max(hosted.since, last_look.at), now) if hosted.since else now
         else:
-            begun, span.ended_at = max(now, span.counted_to), max(last, span.counted_to)
+            started_at, span.ended_at = max(now, span.counted_to), max(closed_at, span.counted_to)
             ended.append(span)
-        found.append(HostingSpan(**hosted.values(), started_at=begun, counted_to=begun))
+        found.append(HostingSpan(**hosted.values(), started_at=started_at, counted_to=started_at))
     for span in spans.values():
-        span.ended_at = max(last, span.counted_to)
+        span.ended_at = max(closed_at, span.counted_to)
         ended.append(span)
-    # Closed first: of a subject no two may be open.
+    # Close spans first: a subject may have only one open span.
     HostingSpan.objects.bulk_update(ended, ["ended_at"], batch_size=200)
     HostingSpan.objects.bulk_create(found, batch_size=500)
     HostingLook.objects.filter(pk=1).update(at=now)
@@ -66,10 +67,10 @@ def spans_update(*, there: Iterable[Hosted], now: int) -> int:
 
 
 def _ended(span: HostingSpan | None, hosted: Hosted) -> HostingSpan:
-    """What says itself when it ended; with no span, it came and went between two looks."""
-    over = span or HostingSpan(**hosted.values(), started_at=hosted.since, counted_to=hosted.since)
-    over.ended_at = max(hosted.until, over.counted_to)
-    return over
+    """Close the span of a resource that reports its end; without a span it lived between two observations."""
+    closed = span or HostingSpan(**hosted.values(), started_at=hosted.since, counted_to=hosted.since)
+    closed.ended_at = max(hosted.until, closed.counted_to)
+    return closed
 
 
 def _same(span: HostingSpan, hosted: Hosted) -> bool:

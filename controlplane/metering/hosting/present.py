@@ -1,4 +1,4 @@
-"""What is there now and counts by time, read from the rows of deployments, placements and versions."""
+"""Lists the resources that hosting time is counted for, from deployments, placements and versions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from controlplane.metering.models import HostingKind
 from controlplane.optimization.metered import attempts_unmetered
 
 _HELD: Final = (Target.Kind.SAGEMAKER, Target.Kind.LOCAL)
-"""Targets whose machines deployments hold; an `openai_http` server is somebody else's."""
+"""Targets whose machines belong to deployments; an `openai_http` server is external."""
 
 
 class Hosted(NamedTuple):
-    """One thing that is there, in `HostingSpan`'s fields.
+    """One hosted resource, in `HostingSpan`'s fields.
 
     Attributes:
-        since: Unix seconds, 0 where nothing tells.
-        until: the same, of what has ended since the last look; 0 of what is there.
-        exact: it writes both down itself, so that they count however late the look at them comes.
+        since: its start in Unix seconds, 0 if unknown.
+        until: its end, if it ended since the last observation; 0 while it runs.
+        exact: it records its start and end itself, so they count however late they are observed.
     """
 
     kind: str
@@ -43,14 +43,14 @@ class Hosted(NamedTuple):
         return self.kind, self.subject
 
     def values(self) -> dict[str, Any]:
-        """What a span holds of it."""
+        """Return the fields that a span stores."""
         return {
             name: value for name, value in self._asdict().items() if name not in ("since", "until", "exact")
         }
 
 
 def hosted_now() -> Iterator[Hosted]:
-    """Everything, kind by kind."""
+    """Yield all hosted resources, kind by kind."""
     yield from _copies()
     yield from _machines()
     yield from _placed()
@@ -62,7 +62,7 @@ def _copies() -> Iterator[Hosted]:
     rows = Copy.objects.select_related("base_model", "deployment").iterator(chunk_size=1000)
     for copy in rows:
         deployment = copy.deployment
-        # An inference component is one place that gateways call, and has as many copies as it was given.
+        # Gateways call an inference component as one copy, but it runs the configured number of them.
         many = deployment.min_copies if deployment and copy.kind == Copy.Kind.SAGEMAKER else 1
         yield Hosted(
             HostingKind.COPY, copy.pk, many, base_model=copy.base_model.name,
@@ -73,7 +73,7 @@ def _copies() -> Iterator[Hosted]:
 
 
 def _machines() -> Iterator[Hosted]:
-    """Accelerators by deployment, machines by endpoint, from the first look that found something there."""
+    """Accelerators by deployment, and machines by endpoint, from their first observation on."""
     endpoints: dict[tuple[int, str], tuple[int, str]] = {}
     there = Deployment.objects.filter(removed_at=None, target__kind__in=_HELD).exclude(resources=[])
     for deployment in there.select_related("base_model").order_by("pk"):
@@ -85,10 +85,10 @@ def _machines() -> Iterator[Hosted]:
                 instance_type=deployment.instance_type,
             )  # fmt: skip
         if deployment.endpoint:
-            place = (deployment.target_id, deployment.endpoint)
+            key = (deployment.target_id, deployment.endpoint)
             # Deployments of one endpoint share its machines.
-            most = max(deployment.min_instances, endpoints.get(place, (0, ""))[0])
-            endpoints[place] = (most, deployment.instance_type)
+            most = max(deployment.min_instances, endpoints.get(key, (0, ""))[0])
+            endpoints[key] = (most, deployment.instance_type)
     for (target, endpoint), (instances, instance_type) in endpoints.items():
         yield Hosted(
             HostingKind.INSTANCE, f"target-{target}/{endpoint}", instances, deployment=endpoint,
@@ -111,7 +111,7 @@ def _placed() -> Iterator[Hosted]:
 
 
 def _stored() -> Iterator[Hosted]:
-    """Versions whose files are kept, deleted ones too until they are purged; each counts its own bytes."""
+    """Versions with stored files, deleted ones too until they are purged; each counts its own bytes."""
     rows = AdapterVersion.objects.filter(status=AdapterVersion.Status.READY)
     for row in rows.select_related("adapter__base_model").iterator(chunk_size=1000):
         names: dict[str, Any] = {
@@ -123,7 +123,7 @@ def _stored() -> Iterator[Hosted]:
 
 
 def _optimizations() -> Iterator[Hosted]:
-    """Attempts at optimization jobs and comparisons: they know to the second when they began and ended."""
+    """Attempts at optimization jobs and comparisons, which record their start and end to the second."""
     for row in attempts_unmetered():
         yield Hosted(
             HostingKind.OPTIMIZATION, row.subject, 1, base_model=row.base_model,

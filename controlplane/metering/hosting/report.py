@@ -1,4 +1,4 @@
-"""Time of hosting by group, from the sums by hour."""
+"""Hosting time by group, from hourly sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controlplane.metering.models import HostingHour, HostingKind
 GROUPS: Final = ("tenant", "day", "hour", "base", "adapter", "deployment", "tier", "instance_type")
 _COLUMNS: Final = {"base": "base_model"}
 _MOST_DAYS: Final = 92
-"""A quarter. Sums are by the hour: a year of 10,000 adapters is 88 million of them."""
+"""A quarter. Sums are hourly: a year of 10,000 adapters has 88 million of them."""
 _MOST_DAYS_BY_HOUR: Final = 31
 _GB: Final = 10**9
 UNITS: Final = {
@@ -31,7 +31,7 @@ UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HostingRow:
-    """Of one kind and group. `amount` is decimal text in `unit`; GB are 10^9 bytes."""
+    """Hosting time of one kind and group. `amount` is decimal text in `unit`; GB are 10^9 bytes."""
 
     kind: str
     group: dict[str, str]
@@ -41,8 +41,10 @@ class HostingRow:
 
 
 def hosting_hours(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[HostingHour]:
-    """Sums of the UTC days `start` to `end`, both included: a tenant's, or (None) everyone's and the
-    operator's own."""
+    """Hourly sums of the UTC days `start` to `end`, both included, of a tenant.
+
+    None for all tenants, with the operator's own resources.
+    """
     hours = HostingHour.objects.filter(day__range=(start, end))
     return hours if tenant is None else hours.filter(tenant=tenant)
 
@@ -50,8 +52,10 @@ def hosting_hours(*, tenant: str | None, start: dt.date, end: dt.date) -> QueryS
 def hosting_report(
     *, tenant: str | None, start: dt.date, end: dt.date, group_by: Sequence[str] = ("day",)
 ) -> list[HostingRow]:
-    """Time by kind and `group_by`. Raises InvalidInputError for days in the wrong order, too many of them, or
-    an unknown group."""
+    """Return hosting time by kind and `group_by`.
+
+    Raises InvalidInputError for days in the wrong order, too many of them, or an unknown group.
+    """
     most = _MOST_DAYS_BY_HOUR if "hour" in group_by else _MOST_DAYS
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
         raise InvalidInputError(
@@ -72,7 +76,7 @@ def hosting_report(
 
 
 def _row(kind: str, group: dict[str, str], total: int) -> HostingRow:
-    # SQLite and PostgreSQL give a sum of integers as one.
+    # A sum of integers is an integer on SQLite and on PostgreSQL.
     per = 3600 * (_GB if kind == HostingKind.STORAGE else 1)
     amount = f"{Decimal(int(total)) / per:.6f}"
     return HostingRow(kind, group, int(total), amount, UNITS[HostingKind(kind)])

@@ -1,1 +1,1 @@
-"""Prompts and answers that a tenant opted in to have kept: sealed for it, for some days, deleted at will."""
+"""Prompts and answers that a tenant opted in to store: sealed for it, for some days, deleted on request."""

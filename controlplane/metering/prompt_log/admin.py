@@ -1,4 +1,4 @@
-"""Who keeps prompts, for staff. What is kept is shown to the tenant's own people alone."""
+"""Tenants that store prompts, for staff. The prompts themselves are shown to the tenant's members only."""
 
 from __future__ import annotations
 

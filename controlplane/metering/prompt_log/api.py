@@ -1,4 +1,4 @@
-"""REST of kept prompts: whether a tenant keeps them, and one request's."""
+"""REST of stored prompts: a tenant's setting, and the prompt of one request."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class PromptLogApi(ObjectApi[PromptLog]):
 
     @conditional()
     def get(self, request: Request) -> Response:
-        """Since when prompts and answers are kept, and how long each; 404 while they are not."""
+        """Since when prompts and answers are stored, and for how long; 404 while they are not."""
         return Response(PromptLogSerializer(self.get_object()).data)
 
     @conditional()
     @extend_schema(request=PromptLogSerializer, responses={200: PromptLogSerializer})
     def put(self, request: Request) -> Response:
-        """Keeps the prompts and answers of requests from now on, or changes for how many days."""
+        """Stores prompts and answers of requests from now on, or changes for how many days."""
         data = PromptLogSerializer(data=request.data)
         data.is_valid(raise_exception=True)
         log = prompt_log_set(
@@ -54,7 +54,7 @@ class PromptLogApi(ObjectApi[PromptLog]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request) -> Response:
-        """Keeps no more, and deletes what is kept at once."""
+        """Stops storing prompts, and deletes the stored ones at once."""
         prompt_log_end(tenant=request_tenant(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -76,15 +76,15 @@ class KeptPromptApi(generics.GenericAPIView[Any]):
 
     @extend_schema(responses={200: KeptPromptSerializer})
     def get(self, request: Request, request_id: str) -> Response:
-        """What was sent and answered, of a tenant that keeps it. Reading stands in the audit log."""
+        """The stored prompt and answer of a request. Each read is recorded in the audit log."""
         access, tenant = request_access(request), request_tenant(request)
         if access and access.project is not None:
-            # A key of one project reads no other's.
+            # Raises NotFoundError if the request is not of the key's project.
             request_attempts(tenant=tenant.pk, request_id=request_id, project=access.project)
         kept, found = kept_read(tenant=tenant, request_id=request_id)
-        told = {
+        data = {
             "request_id": kept.request_id, "at": kept.at,
             "kept_until": kept_until(kept, prompt_log_get(tenant=tenant)),
             "path": found.path, "request": found.request, "answer": found.answer, "cut": found.cut,
         }  # fmt: skip
-        return Response(KeptPromptSerializer(told).data)
+        return Response(KeptPromptSerializer(data).data)

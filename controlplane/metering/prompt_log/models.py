@@ -1,4 +1,4 @@
-"""A tenant's choice to keep prompts, and what is kept."""
+"""A tenant's opt-in to store prompts, and the stored prompts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ REQUEST_ID = 64
 
 
 class PromptLog(models.Model):
-    """There while a tenant keeps prompts. Gateways seal for `Tenant.prompt_key`; this row can open.
+    """Exists while a tenant stores prompts. Gateways seal with `Tenant.prompt_key`; this row's key opens.
 
-    It is deleted when the tenant opts out, and with it the only key: what was sealed before, also in backups
-    and in streams, can be read by nobody.
+    Opting out deletes it, and with it the only private key. Prompts that were sealed before, also those in
+    backups and streams, can then never be read.
     """
 
     tenant = models.OneToOneField(Tenant, models.CASCADE, primary_key=True, related_name="prompt_log")
@@ -27,12 +27,12 @@ class PromptLog(models.Model):
 
     @property
     def place(self) -> str:
-        """What the private key is sealed for."""
+        """Context that the private key is sealed with."""
         return f"prompt-log {self.tenant_id}"
 
 
 class KeptPrompt(models.Model):
-    """One request's prompt and answer, as a gateway sealed them (`contracts.prompt_log.PROMPT_FORM`)."""
+    """One request's prompt and answer, as sealed by a gateway (`contracts.prompt_log.PROMPT_FORM`)."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="kept_prompts")
     request_id = models.CharField(max_length=REQUEST_ID)

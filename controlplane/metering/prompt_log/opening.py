@@ -1,4 +1,4 @@
-"""Open prompts that a gateway sealed (in the form of `contracts.prompt_log.PROMPT_FORM`)."""
+"""Opens prompts that a gateway sealed (in the form of `contracts.prompt_log.PROMPT_FORM`)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _OWN: Final = slice(9, 41)
 _NONCE: Final = slice(41, 53)
 _TEXT: Final = slice(53, None)
 _MOST_BYTES: Final = 4 << 20
-"""Of what is sealed, unpacked: a gateway keeps 512 KiB of a request and its answer."""
+"""Most bytes after decompression: a gateway stores 512 KiB of a request and its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A request's body and what its client was sent, as text. `cut`: one of them was longer."""
+    """A request's body and its response, as text. `cut`: one of them was longer."""
 
     path: str
     request: str
@@ -37,15 +37,15 @@ class Opened:
 
     @property
     def turns(self) -> list[tuple[str, str]]:
-        """(role, text) of the prompt; the whole body under '' where it is none that is known."""
+        """(role, text) of the prompt's messages; the whole body under '' if its format is unknown."""
         try:
-            return list(_turns(json.loads(self.request))) or [("", self.request)]
+            return list(_prompt_messages(json.loads(self.request))) or [("", self.request)]
         except (ValueError, TypeError, AttributeError):
             return [("", self.request)]
 
     @property
     def answer_text(self) -> str:
-        """What was written, of a stream put together; the answer as it was where it is none that is known."""
+        """The generated text, joined if streamed; the raw answer if its format is unknown."""
         try:
             return "".join(_written(_events(self.answer))) or self.answer
         except (ValueError, TypeError, AttributeError):
@@ -53,7 +53,7 @@ class Opened:
 
 
 def key_pair() -> tuple[str, str]:
-    """A new (private, public) key in base64."""
+    """Return a new (private, public) key pair in base64."""
     key = X25519PrivateKey.generate()
     return tuple(
         base64.urlsafe_b64encode(raw).decode()
@@ -62,36 +62,36 @@ def key_pair() -> tuple[str, str]:
 
 
 def is_for(sealed: bytes, public_key: str) -> bool:
-    """Whether it was sealed for this key."""
+    """Return True if the prompt was sealed for this key."""
     return sealed[:1] == PROMPT_FORM and sealed[_PRINT] == base64.urlsafe_b64decode(public_key)[:8]
 
 
 def opened(sealed: bytes, *, private_key: str, tenant: str, request_id: str) -> Opened:
-    """Raises UnsealError: it was sealed for another key or request, or changed."""
+    """Open a sealed prompt. Raises UnsealError: it was sealed for another key or request, or changed."""
     try:
         key = X25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(private_key))
-        own, public = sealed[_OWN], key.public_key().public_bytes_raw()
-        shared = key.exchange(X25519PublicKey.from_public_bytes(own))
-        secret = HKDF(SHA256(), 32, salt=own + public, info=PROMPT_INFO).derive(shared)
+        ephemeral, public = sealed[_OWN], key.public_key().public_bytes_raw()
+        shared = key.exchange(X25519PublicKey.from_public_bytes(ephemeral))
+        secret = HKDF(SHA256(), 32, salt=ephemeral + public, info=PROMPT_INFO).derive(shared)
         packed = AESGCM(secret).decrypt(sealed[_NONCE], sealed[_TEXT], f"{tenant}/{request_id}".encode())
-        told = json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))
-        return Opened(told["path"], told["request"], told["answer"], told["cut"])
+        content = json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))
+        return Opened(content["path"], content["request"], content["answer"], content["cut"])
     except (InvalidTag, ValueError, KeyError, zlib.error) as error:
         raise UnsealError(f"what was kept of request {request_id} cannot be opened") from error
 
 
-def _turns(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _prompt_messages(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if instructions := body.get("instructions"):
         yield "system", _text(instructions)
-    asked = body.get("messages") or body.get("input") or body.get("prompt")
-    if isinstance(asked, list) and asked and isinstance(asked[0], dict):
-        for item in asked:
+    prompt = body.get("messages") or body.get("input") or body.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], dict):
+        for item in prompt:
             yield (
                 str(item.get("role", "")),
                 _text(item.get("content")) or json.dumps(item, ensure_ascii=False),
             )
-    elif asked:
-        yield "user", _text(asked)
+    elif prompt:
+        yield "user", _text(prompt)
 
 
 def _text(content: object) -> str:
@@ -103,7 +103,7 @@ def _text(content: object) -> str:
 
 
 def _events(answer: str) -> Iterator[dict[str, Any]]:
-    """The JSON of a stream's events, or of the one answer."""
+    """Yield the JSON of a stream's events, or of the single answer."""
     if not answer.lstrip().startswith(("data:", "event:", ":")):
         yield json.loads(answer)
         return
@@ -112,7 +112,7 @@ def _events(answer: str) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(text)
             except ValueError:
-                return  # cut in its midst
+                return  # the event is truncated
 
 
 def _written(events: Iterator[dict[str, Any]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Reads of what a tenant keeps; opening it is a service, for it is recorded."""
+"""Reads a tenant's stored prompts. Opening one is a service, since it is recorded."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from controlplane.tenants.models import Tenant
 
 
 def prompt_log_of(*, tenant: Tenant) -> PromptLog | None:
-    """The tenant's choice; None while it keeps no prompts."""
+    """Return the tenant's setting; None while it stores no prompts."""
     return PromptLog.objects.filter(tenant=tenant).first()
 
 
 def prompt_log_get(*, tenant: Tenant) -> PromptLog:
-    """Raises NotFoundError."""
+    """Return the tenant's setting. Raises NotFoundError while it stores no prompts."""
     if (log := prompt_log_of(tenant=tenant)) is None:
         raise NotFoundError(f"tenant {tenant.pk} keeps no prompts: an owner or admin may turn that on")
     return log
 
 
 def kept_count(*, tenant: Tenant) -> int:
-    """How many requests' prompts are kept."""
+    """Return the number of requests with a stored prompt."""
     return KeptPrompt.objects.filter(tenant=tenant).count()
 
 
 def is_kept(*, tenant: Tenant, request_id: str) -> bool:
-    """Whether a prompt of this request is kept."""
+    """Return True if a prompt of this request is stored."""
     return KeptPrompt.objects.filter(tenant=tenant, request_id=request_id).exists()
 
 
 def kept_get(*, tenant: Tenant, request_id: str) -> KeptPrompt:
-    """Raises NotFoundError."""
+    """Return the stored prompt of a request. Raises NotFoundError."""
     kept = (
         None
         if "\0" in request_id
@@ -44,5 +44,5 @@ def kept_get(*, tenant: Tenant, request_id: str) -> KeptPrompt:
 
 
 def kept_until(kept: KeptPrompt, log: PromptLog) -> dt.datetime:
-    """When it is deleted by itself."""
+    """Return when the prompt is deleted automatically."""
     return kept.at + dt.timedelta(days=log.days)

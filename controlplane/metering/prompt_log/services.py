@@ -1,4 +1,4 @@
-"""Opting in and out of kept prompts, taking in what gateways sealed, and reading one."""
+"""Opts in and out of stored prompts, takes in what gateways sealed, and reads a prompt."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from controlplane.tenants.services import tenant_route_publish
 
 MOST_DAYS: Final = 30
 MOST_A_DAY: Final = 10_000
-"""Of a tenant in 24 hours: an inspection's worth, and a bound on what one tenant makes the database hold."""
+"""Most prompts of a tenant in 24 hours: enough to inspect, and a bound on its use of the database."""
 _BATCH: Final = 500
 _ROUNDS: Final = 40
 
 
 @transaction.atomic
 def prompt_log_set(*, tenant: Tenant, days: int, begun_by: User | None = None) -> PromptLog:
-    """Keeps the prompts and answers of the tenant's requests for `days` from now on, or changes how long.
+    """Stores prompts and answers of the tenant's requests for `days` from now on, or changes for how long.
 
-    Gateways know within a second. Fewer days than before delete what is older with the next round.
+    Gateways know within a second. With fewer days than before, the next round deletes older prompts. The
+    tenant's row is locked until the transaction ends.
 
     Raises InvalidInputError: fewer than 1 or more than MOST_DAYS.
     """
     if not 1 <= days <= MOST_DAYS:
         raise InvalidInputError(f"prompts are kept for 1 to {MOST_DAYS} days", field="days")
-    # The tenant's row orders two of these, and one of these with the opting out.
+    # Locking the tenant's row serializes this with other calls and with opting out.
     row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     log = PromptLog.objects.filter(tenant=row).first()
     before = {"days": log.days} if log else None
@@ -58,7 +59,7 @@ def prompt_log_set(*, tenant: Tenant, days: int, begun_by: User | None = None) -
 
 @transaction.atomic
 def prompt_log_end(*, tenant: Tenant) -> None:
-    """Keeps no more prompts, and deletes what is kept, and the key that opens it, at once."""
+    """Stops storing prompts; deletes the stored ones, and the key that opens them, at once."""
     row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     log = prompt_log_get(tenant=row)
     row.prompt_key = tenant.prompt_key = ""
@@ -73,10 +74,10 @@ def prompt_log_end(*, tenant: Tenant) -> None:
 
 @transaction.atomic
 def kept_read(*, tenant: Tenant, request_id: str) -> tuple[KeptPrompt, Opened]:
-    """One request's prompt and answer. Who read it stands in the audit log.
+    """Return one request's prompt and answer, and record the reader in the audit log.
 
     Raises:
-        NotFoundError: nothing is kept of such a request.
+        NotFoundError: no prompt of this request is stored.
         UnsealError: it cannot be opened.
     """
     log = prompt_log_get(tenant=tenant)
@@ -88,10 +89,10 @@ def kept_read(*, tenant: Tenant, request_id: str) -> tuple[KeptPrompt, Opened]:
 
 
 def prompts_take(*, redis_url: str) -> int:
-    """Writes what gateways have sealed into the database; how many were new.
+    """Writes sealed prompts from the gateways' stream to the database; returns how many were new.
 
-    Entries leave the stream once they are written: who dies in between has them come again, and each is
-    kept once. What is of a tenant that opted out, or was sealed for its last key, is dropped.
+    Entries leave the stream once they are written. After a crash they come again, and each is stored once.
+    Prompts of a tenant that opted out, or sealed for an earlier key, are dropped.
     """
     taken = 0
     with redis.Redis.from_url(
@@ -107,27 +108,27 @@ def prompts_take(*, redis_url: str) -> int:
 
 
 def prompts_expire() -> int:
-    """Deletes what its tenant no longer wants kept; how many."""
-    gone, now = 0, timezone.now()
+    """Deletes prompts that are older than their tenant's setting; returns how many."""
+    deleted, now = 0, timezone.now()
     for log in PromptLog.objects.all():
         old = KeptPrompt.objects.filter(tenant=log.tenant_id, at__lt=now - dt.timedelta(days=log.days))
-        gone += old.delete()[0]
-    return gone
+        deleted += old.delete()[0]
+    return deleted
 
 
 def _write(entries: list[dict[bytes, bytes]]) -> int:
     rows = [row for row in map(_row, entries) if row is not None]
-    wanted = {row.tenant_id for row in rows}
-    keys = dict(Tenant.objects.filter(pk__in=wanted).exclude(prompt_key="").values_list("pk", "prompt_key"))
+    tenants = {row.tenant_id for row in rows}
+    keys = dict(Tenant.objects.filter(pk__in=tenants).exclude(prompt_key="").values_list("pk", "prompt_key"))
     since = timezone.now() - dt.timedelta(days=1)
-    held = Counter({name: KeptPrompt.objects.filter(tenant=name, at__gte=since).count() for name in keys})
+    counts = Counter({name: KeptPrompt.objects.filter(tenant=name, at__gte=since).count() for name in keys})
     kept = []
     for row in rows:
         if row.tenant_id in keys and is_for(bytes(row.encrypted), keys[row.tenant_id]):
-            held[row.tenant_id] += 1
-            if held[row.tenant_id] <= MOST_A_DAY:
+            counts[row.tenant_id] += 1
+            if counts[row.tenant_id] <= MOST_A_DAY:
                 kept.append(row)
-    # A tenant that opts out meanwhile holds its row: what is written after that, the next round deletes.
+    # A tenant may have opted out meanwhile: delete what was written for it since.
     KeptPrompt.objects.bulk_create(kept, ignore_conflicts=True)
     ended = [name for name in keys if not PromptLog.objects.filter(tenant=name).exists()]
     KeptPrompt.objects.filter(tenant__in=ended).delete()
@@ -135,7 +136,7 @@ def _write(entries: list[dict[bytes, bytes]]) -> int:
 
 
 def _row(fields: dict[bytes, Any]) -> KeptPrompt | None:
-    """None of what no gateway of ours wrote."""
+    """Return the entry's row; None if no gateway of ours can have written it."""
     try:
         at = dt.datetime.fromtimestamp(int(fields[b"at"]) / 1000, dt.UTC)
         tenant, request_id = fields[b"tenant"].decode(), fields[b"request"].decode()

@@ -1,4 +1,4 @@
-"""Celery's edge of kept prompts."""
+"""Celery tasks of stored prompts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from controlplane.metering.prompt_log.services import prompts_expire, prompts_ta
 
 @shared_task(name="prompt_log.take", acks_late=True)
 def take() -> int:
-    """Writes down what gateways have sealed since; returns how many were new."""
+    """Writes newly sealed prompts to the database; returns how many were new."""
     return prompts_take(redis_url=settings.GRAFTWORK.redis_url)
 
 
 @shared_task(name="prompt_log.expire", acks_late=True)
 def expire() -> int:
-    """Deletes what is older than its tenant wants it kept; returns how many."""
+    """Deletes prompts older than their tenant's setting; returns how many."""
     return prompts_expire()

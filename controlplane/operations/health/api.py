@@ -50,8 +50,10 @@ class HealthPartsApi(APIView):
 
     @extend_schema(responses=HealthSerializer)
     def get(self, request: Request) -> Response:
-        """Every part of the installation: how it is, since when, and what to do. A part that hangs is told
-        as hanging after 2.5 seconds."""
+        """Returns the state of every part of the installation, since when, and what to do.
+
+        A part that does not answer within 2.5 seconds is reported as hanging.
+        """
         return Response(HealthSerializer(health_look()).data)
 
 
@@ -76,7 +78,7 @@ class ChecksApi(APIView):
 
     @extend_schema(responses=ChecksSerializer)
     def get(self, request: Request) -> Response:
-        """What the nightly checks of usage and of the books found last."""
+        """Returns the last results of the nightly checks of usage and of the ledger."""
         try:
             found = checks(connection(settings.GRAFTWORK.redis_url))
         except RedisError as error:

@@ -1,4 +1,4 @@
-"""What a check finds, and a runner that waits for no part longer than DEADLINE_SECONDS."""
+"""Findings of health checks, and a runner with one deadline for all checks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 DEADLINE_SECONDS: Final = 2.5
-"""For all checks together."""
+"""Time limit for all checks together."""
 
 
 class Level(StrEnum):
-    """From good to bad; UNUSED is a part that this installation does without."""
+    """Health from good to bad; UNUSED is a part that this installation does not use."""
 
     UNUSED = "unused"
     OK = "ok"
@@ -31,18 +31,18 @@ _ORDER: Final = (Level.UNUSED, Level.OK, Level.UNKNOWN, Level.WARN, Level.DOWN)
 
 
 def worst(levels: Sequence[Level]) -> Level:
-    """UNUSED of none."""
+    """Return the worst of `levels`; UNUSED if there are none."""
     return max(levels, key=_ORDER.index, default=Level.UNUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a part is.
+    """The state of a part.
 
     Attributes:
-        text: a sentence; todo: what to do, '' where there is nothing.
-        since: when it came into this state; None where the part itself does not tell.
-        details: a line for each of its members, where it has some.
+        text: description of the state; todo: what to do, '' for nothing.
+        since: time since when it is in this state; None if the part does not report it.
+        details: one line per member of the part, such as per gateway.
     """
 
     level: Level
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: its name in the API, its title on the page, and how it is."""
+    """A part with its name in the API, its title on the page, and its state."""
 
     name: str
     title: str
@@ -67,8 +67,11 @@ _lock = threading.Lock()
 
 
 def checks_run(checks: dict[str, Check], *, seconds: float = DEADLINE_SECONDS) -> dict[str, Finding]:
-    """What each finds, all at once. One that hangs is told as such, and is not asked again before it comes
-    back: so of each there is one thread at most, however often the page is looked at."""
+    """Run all checks concurrently and return their findings by name.
+
+    A check that exceeds the deadline is reported as hanging, and is not started again before it returns. So
+    each check has at most one thread.
+    """
     started = time.monotonic()
     futures = {name: _begin(name, check, started) for name, check in checks.items()}
     done = wait([future for future, _ in futures.values()], timeout=seconds).done
@@ -92,7 +95,7 @@ def _begin(name: str, check: Check, now: float) -> tuple[Future[Finding], float]
 def _fulfil(future: Future[Finding], check: Check) -> None:
     try:
         future.set_result(check())
-    except Exception as error:  # whatever a part's client raises is that part's state
+    except Exception as error:  # any exception of a part's client is that part's state
         future.set_exception(error)
 
 
@@ -113,5 +116,5 @@ def _late(seconds: float) -> Finding:
 
 
 def dated(finding: Finding, since: dt.datetime) -> Finding:
-    """The finding, with the time at which somebody first saw it where it has none of its own."""
+    """Return the finding with `since` filled in, unless it has its own."""
     return finding if finding.since is not None else replace(finding, since=since)

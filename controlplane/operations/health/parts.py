@@ -1,4 +1,4 @@
-"""All parts, looked at once."""
+"""Checks all parts of the installation at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from controlplane.routes.selectors import route_version
 from controlplane.webhooks.models import WebhookDelivery
 
 _SINCE: Final = "graftwork:health:since"
-"""Redis hash: part -> JSON [level, Unix seconds of the first look that found it so]."""
+"""Redis hash: part -> JSON [level, Unix seconds of the first check with this level]."""
 _STATEMENT_MS: Final = 5000
 _OVERDUE: Final = dt.timedelta(minutes=5)
 _STALLED: Final = dt.timedelta(minutes=2)
@@ -55,14 +55,14 @@ TITLES: Final = {
     "mail": gettext_lazy("Mail server"),
     "sagemaker": gettext_lazy("SageMaker"),
 }
-"""In the order of the page."""
+"""Titles of the parts, in the page's order."""
 _seen: dict[str, tuple[str, float]] = {}
-"""As in Redis: for while that is away."""
+"""Copy of the Redis hash, for outages of Redis."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """`at`: when it was looked; `seconds`: how long that took."""
+    """State of all parts at the time `at`; the checks took `seconds`."""
 
     at: dt.datetime
     seconds: float
@@ -74,13 +74,16 @@ class HealthReport:
 
     @property
     def bad(self) -> int:
-        """Parts that want something done."""
+        """Number of parts that need attention."""
         return sum(part.finding.level in (Level.WARN, Level.DOWN) for part in self.parts)
 
 
 def health_look() -> HealthReport:
-    """Asks the database in this thread, by the connection that the caller has, and everything else at once
-    in threads with one deadline: a part that hangs is told as hanging."""
+    """Check all parts and return the report.
+
+    The database is checked in this thread, by the caller's connection. Other parts are checked in threads
+    with one deadline.
+    """
     started, now = time.monotonic(), timezone.now()
     found, checks = _by_database(now)
     found |= checks_run(checks)
@@ -94,7 +97,7 @@ def health_look() -> HealthReport:
 
 
 def _by_database(now: dt.datetime) -> tuple[dict[str, Finding], dict[str, Check]]:
-    """What the rows say, and the checks that are left for threads, which are given the rows they need."""
+    """Return the findings from the database, and the remaining checks for threads with their rows."""
     checks: dict[str, Check] = {
         "redis": stores.redis_server, "queues": work.celery_queues, "beat": work.beat, "ingest": work.ingest,
         "usage_logs": serving.usage_logs, "object_store": stores.object_store, "mail": stores.mail,
@@ -120,7 +123,7 @@ def _by_database(now: dt.datetime) -> tuple[dict[str, Finding], dict[str, Check]
 
 
 def _bound_statements(*, off: bool = False) -> None:
-    """On PostgreSQL, so that a lock that somebody holds does not hold up this page."""
+    """Limit statement time on PostgreSQL, so that another session's lock does not block this page."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL statement_timeout = {'DEFAULT' if off else _STATEMENT_MS}")
@@ -136,35 +139,35 @@ def _by_rows(now: dt.datetime) -> dict[str, Finding]:
 
 
 def _dead_letters() -> Finding:
-    told = DeadUsageEvent.objects.aggregate(count=Count("*"), first=Min("received_at"), last=Max("pk"))
-    if not told["count"]:
+    totals = DeadUsageEvent.objects.aggregate(count=Count("*"), first=Min("received_at"), last=Max("pk"))
+    if not totals["count"]:
         return Finding(Level.OK, _("There are none."))
-    reason = DeadUsageEvent.objects.values_list("reason", flat=True).get(pk=told["last"])
+    reason = DeadUsageEvent.objects.values_list("reason", flat=True).get(pk=totals["last"])
     text = _("%(count)d usage events could not be counted. The newest: %(reason)s") % {
-        "count": told["count"], "reason": reason[:200],
+        "count": totals["count"], "reason": reason[:200],
     }  # fmt: skip
     todo = _("Mend what the reasons name, then replay them on the queues' page.")
-    return Finding(Level.WARN, text, todo, told["first"])
+    return Finding(Level.WARN, text, todo, totals["first"])
 
 
 def _webhooks(now: dt.datetime) -> Finding:
     pending = (WebhookDelivery.Status.PENDING, WebhookDelivery.Status.SENDING)
     due = WebhookDelivery.objects.filter(status__in=pending, next_at__lt=now - _OVERDUE)
-    told = due.aggregate(count=Count("*"), first=Min("next_at"))
-    if not told["count"]:
+    totals = due.aggregate(count=Count("*"), first=Min("next_at"))
+    if not totals["count"]:
         return Finding(Level.OK, _("None is overdue."))
-    text = _("%(count)d are overdue by minutes.") % {"count": told["count"]}
+    text = _("%(count)d are overdue by minutes.") % {"count": totals["count"]}
     todo = _("Start workers that take from graftwork.webhooks, and beat.")
-    return Finding(Level.WARN, text, todo, told["first"])
+    return Finding(Level.WARN, text, todo, totals["first"])
 
 
 def _optimization(now: dt.datetime) -> Finding:
     waiting, oldest = 0, now
     for model in (OptimizationJob, ComparisonRun):
-        told = model.objects.filter(status__in=OPEN, host="", created_at__lt=now - _STALLED).aggregate(
+        totals = model.objects.filter(status__in=OPEN, host="", created_at__lt=now - _STALLED).aggregate(
             count=Count("*"), first=Min("created_at")
         )
-        waiting, oldest = waiting + told["count"], min(oldest, told["first"] or now)
+        waiting, oldest = waiting + totals["count"], min(oldest, totals["first"] or now)
     if not waiting:
         return Finding(Level.OK, _("None waits for a machine."))
     text = _("%(count)d have waited for minutes, and no machine has taken them up.") % {"count": waiting}
@@ -173,13 +176,13 @@ def _optimization(now: dt.datetime) -> Finding:
 
 
 def _since(levels: Mapping[str, Level], redis_level: Level) -> dict[str, dt.datetime]:
-    """When each part was first found as it is now, by whoever looked."""
+    """Return the time of the first check that found each part at its present level."""
     now, client = time.time(), redis_connection(settings.GRAFTWORK.redis_url)
     known = dict(_seen)
     if redis_level is not Level.DOWN:
         try:
-            told = cast(Mapping[bytes, bytes], client.hgetall(_SINCE))
-            known |= {name.decode(): _pair(value) for name, value in told.items()}
+            stored = cast(Mapping[bytes, bytes], client.hgetall(_SINCE))
+            known |= {name.decode(): _pair(value) for name, value in stored.items()}
         except (RedisError, ValueError, TypeError):
             redis_level = Level.DOWN
     fresh = {name: (str(level), now) for name, level in levels.items() if known.get(name, ("",))[0] != level}

@@ -1,4 +1,4 @@
-"""Checks of what serves requests: gateways, their disks, copies, deployments, published routes."""
+"""Health checks of serving: gateways, their disks, copies, deployments, published routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.operations.health.base import Finding, Level, worst
 from controlplane.platform.task_signs import connection
 
 SILENT_S: Final = 10.0
-"""A gateway speaks every two seconds."""
+"""Seconds without a status report after which a gateway counts as silent; it reports every two."""
 _OLD_ROUTES_S: Final = 30.0
 _PUBLISH_S: Final = 10.0
 _BACKLOG: Final = 64 << 20
@@ -29,7 +29,7 @@ _OVERDUE: Final = dt.timedelta(minutes=5)
 
 
 def gateway_words() -> tuple[float, list[GatewayStatus]]:
-    """Redis's time, and what each gateway process of the last day said last. Raises RedisError."""
+    """Return Redis's time and the last status of each gateway process of the last day. Raises RedisError."""
     client = connection(settings.GRAFTWORK.redis_url)
     seconds, micros = client.time()
     words = []
@@ -37,30 +37,30 @@ def gateway_words() -> tuple[float, list[GatewayStatus]]:
         try:
             words.append(GatewayStatus.from_json(text))
         except ContractError:
-            continue  # of another release
+            continue  # written by another release
     now = seconds + micros / 1e6
     recent = [word for word in words if now - word.at < 86_400]
     return now, sorted(recent, key=lambda word: (word.id, word.started_at))
 
 
 def gateways(version: int | None) -> Finding:
-    """By what they publish. `version`: of the routes in the database."""
+    """Check the gateways by their published status; `version` is that of the routes in the database."""
     now, words = gateway_words()
     if not words:
         text = _("No gateway has been heard of within a day.")
         return Finding(
             Level.DOWN, text, _("Start one: python -m gateway, with the same GRAFTWORK_REDIS_URL.")
         )
-    told = [(word, *_gateway(word, now, version)) for word in words]
-    level = worst([found for _word, found, _text in told])
-    fine = sum(found is Level.OK for _word, found, _text in told)
+    states = [(word, *_gateway(word, now, version)) for word in words]
+    level = worst([found for _word, found, _text in states])
+    fine = sum(found is Level.OK for _word, found, _text in states)
     silent = [word for word in words if now - word.at >= SILENT_S]
     if fine and level is Level.DOWN:
         level = Level.WARN
     text = _("%(fine)d of %(all)d gateway processes serve.") % {"fine": fine, "all": len(words)}
     todo = _("Start those that are silent anew, and read the log of those that refuse.")
     since = moment(min(word.at for word in silent)) if silent else None
-    details = tuple(f"{word.id} ({word.pid}): {said}" for word, _found, said in told)
+    details = tuple(f"{word.id} ({word.pid}): {description}" for word, _found, description in states)
     return Finding(level, text, todo if level is not Level.OK else "", since, details)
 
 
@@ -79,7 +79,7 @@ def _gateway(word: GatewayStatus, now: float, version: int | None) -> tuple[Leve
 
 
 def usage_logs() -> Finding:
-    """Gateways' disks, and what of their usage logs waits there."""
+    """Check the gateways' disk space and the backlog of their usage logs."""
     now, words = gateway_words()
     alive = [word for word in words if now - word.at < SILENT_S]
     if not alive:
@@ -99,7 +99,7 @@ def usage_logs() -> Finding:
 
 
 def copies(rows: Sequence[Copy]) -> Finding:
-    """By looks at each that can be asked."""
+    """Check the copies by polling them."""
     if not rows:
         text = _("No copy of any base model is in the routes.")
         return Finding(Level.WARN, text, _("Make a deployment, or register a server at a base model's page."))
@@ -118,7 +118,7 @@ def copies(rows: Sequence[Copy]) -> Finding:
 
 
 def routes(version: int | None, changed_at: dt.datetime | None, now: dt.datetime) -> Finding:
-    """Whether Redis has what the database has; `version` and `changed_at` are the database's newest."""
+    """Check that Redis has the database's newest routes, given by `version` and `changed_at`."""
     if version is None:
         return Finding(Level.OK, _("There is nothing to publish yet."))
     client = connection(settings.GRAFTWORK.redis_url)
@@ -138,7 +138,7 @@ def routes(version: int | None, changed_at: dt.datetime | None, now: dt.datetime
 
 
 def deployments(rows: Sequence[Deployment], now: dt.datetime) -> Finding:
-    """By the reconciler's last looks."""
+    """Check the deployments by the reconciler's last observations."""
     if not rows:
         return Finding(Level.UNUSED, _("There are none."))
     bad = [row for row in rows if row.status in (Deployment.Status.FAILED, Deployment.Status.DEGRADED)]
@@ -155,7 +155,7 @@ def deployments(rows: Sequence[Deployment], now: dt.datetime) -> Finding:
 
 
 def sagemaker(targets: int, rows: Sequence[Deployment]) -> Finding:
-    """By the reconciler's last calls: nothing is called for this page."""
+    """Check SageMaker by the reconciler's last calls; makes no calls itself."""
     own = [row for row in rows if row.target.kind == Target.Kind.SAGEMAKER]
     if not targets:
         return Finding(Level.UNUSED, _("No target is SageMaker."))

@@ -1,4 +1,4 @@
-"""Checks of what data lies in: the database, Redis, the object store; and of the mail server."""
+"""Health checks of the database, Redis, the object store and the mail server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROBE: Final = "health/nothing-lies-here"
 
 
 def database() -> Finding:
-    """Asked by the request's own connection: whoever sees the page has one that answers."""
+    """Check the database by the request's own connection."""
     started = time.monotonic()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -46,7 +46,7 @@ def database() -> Finding:
 
 
 def redis_server() -> Finding:
-    """Whether it answers, stores, and has room."""
+    """Check that Redis answers, can persist, and has free memory."""
     client = redis_connection(settings.GRAFTWORK.redis_url)
     started = time.monotonic()
     client.ping()
@@ -67,7 +67,7 @@ def redis_server() -> Finding:
 
 
 def object_store() -> Finding:
-    """Whether adapters' files can be read, and on a disk of one's own also whether there is room."""
+    """Check that the artifact store answers; for a local folder also its free space."""
     parts = urlsplit(settings.GRAFTWORK.artifact_store)
     if parts.scheme == "file":
         return disk(Path(unquote(parts.path)))
@@ -76,12 +76,12 @@ def object_store() -> Finding:
 
 
 def disk(folder: Path) -> Finding:
-    """Whether `folder`, or what it will be made in, may be written to and has room."""
-    there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
-    if not os.access(there, os.W_OK):
-        text = _("%(folder)s cannot be written to.") % {"folder": there}
+    """Check that `folder`, or its nearest existing parent, is writable and has free space."""
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    if not os.access(existing, os.W_OK):
+        text = _("%(folder)s cannot be written to.") % {"folder": existing}
         return Finding(Level.DOWN, text, _("Give the web and worker processes the right to, or mount it."))
-    usage = shutil.disk_usage(there)
+    usage = shutil.disk_usage(existing)
     free = usage.free / usage.total
     text = _("%(gb).1f GB are free (%(share).0f %%).") % {"gb": usage.free / 1e9, "share": free * 100}
     todo = _("Make room, or move GRAFTWORK_ARTIFACT_STORE to a larger disk or to S3.")
@@ -91,7 +91,7 @@ def disk(folder: Path) -> Finding:
 
 
 def mail() -> Finding:
-    """Whether the mail server takes connections; nothing is sent."""
+    """Check that the mail server accepts connections; sends nothing."""
     url = urlsplit(settings.GRAFTWORK.email_url)
     if not url.scheme:
         todo = _("Set GRAFTWORK_EMAIL_URL, so that invitations and warnings reach people.")

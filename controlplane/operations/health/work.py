@@ -1,4 +1,4 @@
-"""Checks of work behind the scenes: queues and their workers, beat, metering, optimization, webhooks."""
+"""Health checks of background work: queues and workers, beat, usage ingestion, nightly checks."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from controlplane.platform.task_signs import (
 )
 
 SILENT_S: Final = 30.0
-"""A Celery worker speaks every two seconds; one that waits for the broker may take longer."""
+"""Seconds without a heartbeat after which a worker counts as silent; it sends one every two seconds."""
 _OLD_S: Final = 300.0
 _LAG_WARN_S, _LAG_DOWN_S = 60.0, 600.0
 _INGEST_SILENT_MS: Final = 60_000
 _CHECKED_S: Final = 2 * 86_400.0
 _OPTIONAL: Final = frozenset((OPTIMIZE_CPU, OPTIMIZE_GPU))
-"""Queues that need a worker only while there is work."""
+"""Queues that need a worker only while tasks wait."""
 
 
 def listening(signs: list[WorkerSign], queue: str) -> list[WorkerSign]:
-    """The workers that take from `queue` and go round."""
+    """List the live workers that serve `queue`."""
     now = time.time()
     return [sign for sign in signs if queue in sign.queues and now - sign.at < SILENT_S]
 
 
 def celery_queues() -> Finding:
-    """Each queue has a worker, and none has waited for long."""
+    """Check that each queue has a worker and no old tasks."""
     client = connection(settings.GRAFTWORK.redis_url)
     signs, found = workers(client), queues(client, QUEUES)
     alone = [item for item in found if not listening(signs, item.name) and _needs_worker(item)]
@@ -83,7 +83,7 @@ def _needs_worker(item: Queue) -> bool:
 
 
 def beat() -> Finding:
-    """Whether what is due is put into the queues."""
+    """Check that beat sends the scheduled tasks."""
     times = sent(connection(settings.GRAFTWORK.redis_url))
     todo = _("Start one: celery -A controlplane.celery beat. Two would do everything twice.")
     if not times:
@@ -97,7 +97,7 @@ def beat() -> Finding:
 
 
 def ingest() -> Finding:
-    """How far the usage stream's reader is behind, and whether there is one."""
+    """Check that the usage stream has a reader, and its lag."""
     client = connection(settings.GRAFTWORK.redis_url)
     waiting, age = stream_lag(client)
     todo = _("Start manage.py ingest_usage, and read its log: no event is lost meanwhile.")
@@ -116,11 +116,11 @@ def ingest() -> Finding:
 
 
 def nightly_checks(oldest: dt.date | None, now: dt.datetime) -> Finding:
-    """What the checks of usage and of the books found last. `oldest`: first UTC day that has usage."""
+    """Check the last results of the nightly checks; `oldest` is the first UTC day with usage."""
     signs = checks(connection(settings.GRAFTWORK.redis_url))
-    told = {name: signs.get(name) for name in (USAGE_CHECK, BOOKS_CHECK)}
-    details = tuple(line for name, sign in told.items() for line in _check_lines(name, sign))
-    differing = sum(sign.differing for sign in told.values() if sign is not None)
+    results = {name: signs.get(name) for name in (USAGE_CHECK, BOOKS_CHECK)}
+    details = tuple(line for name, sign in results.items() for line in _check_lines(name, sign))
+    differing = sum(sign.differing for sign in results.values() if sign is not None)
     if differing:
         text = _("%(count)d sums differ from what they are made of.") % {"count": differing}
         todo = _(
@@ -128,7 +128,7 @@ def nightly_checks(oldest: dt.date | None, now: dt.datetime) -> Finding:
             " names each; manage.py check_usage checks usage again."
         )
         return Finding(Level.WARN, text, todo, details=details)
-    late = [sign for sign in told.values() if sign is None or now.timestamp() - sign.at > _CHECKED_S]
+    late = [sign for sign in results.values() if sign is None or now.timestamp() - sign.at > _CHECKED_S]
     if not late:
         return Finding(Level.OK, _("Usage and books agreed when they were checked last."), details=details)
     if oldest is None or now.date() - oldest <= dt.timedelta(seconds=_CHECKED_S):
@@ -153,7 +153,7 @@ def _check_lines(name: str, sign: CheckSign | None) -> Iterator[str]:
 
 
 def stream_lag(client: Any) -> tuple[int, float]:
-    """Events in the stream, and the oldest one's age in seconds: what is ingested leaves it."""
+    """Return (events in the usage stream, age of the oldest in seconds); ingested events leave it."""
     first = client.xrange(USAGE_STREAM, count=1)
     if not first:
         return 0, 0.0
@@ -163,7 +163,7 @@ def stream_lag(client: Any) -> tuple[int, float]:
 
 
 def _ingest_idle_ms(client: Any) -> int | None:
-    """Since any consumer asked for work; None where there never was one."""
+    """Return the milliseconds since a consumer last read; None if there never was one."""
     try:
         consumers = cast(list[dict[str, Any]], client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP))
     except ResponseError:

@@ -1,1 +1,1 @@
-"""Recipes that SageMaker carries out: `CreateOptimizationJob`, looked at until it has ended."""
+"""Recipes that SageMaker runs: `CreateOptimizationJob`, polled until it has ended."""

@@ -1,4 +1,4 @@
-"""One look at a benchmark or a recommendation that SageMaker does: asked for, seen, stopped, kept."""
+"""One poll of a SageMaker benchmark or recommendation job: create, observe, stop, store its result."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from controlplane.optimization.sagemaker.look import LOOK_S, Look
 
 logger = logging.getLogger(__name__)
 _PERCENT: Final = {"InProgress": 10.0, "Stopping": 10.0, "Completed": 100.0}
-"""SageMaker tells no more than a status."""
+"""Progress by status, the only progress that SageMaker reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Of SageMaker's calls for one subject: `ai_benchmark_job`, `AIBenchmarkJob`."""
+    """Names in SageMaker's API of one subject: `ai_benchmark_job`, `AIBenchmarkJob`."""
 
     call: str
     noun: str
@@ -43,7 +43,7 @@ _WORDS: Final = {
 
 
 def assessment_turn(*, pk: int) -> None:
-    """Brings one a look further; nothing where another process is at it."""
+    """Poll one assessment; do nothing if another process holds it."""
     claim = Claim.take(kind=Assessment.KIND, pk=pk)
     if claim is None:
         return
@@ -54,7 +54,7 @@ def assessment_turn(*, pk: int) -> None:
 
 
 class AssessmentTurn(Look[Assessment]):
-    """The turn that `claim` is for."""
+    """One poll of the assessment under `claim`."""
 
     MADE_WITHIN: ClassVar = dt.timedelta(hours=1)
 
@@ -66,67 +66,69 @@ class AssessmentTurn(Look[Assessment]):
         self._words = _WORDS[Assessment.Subject(row.subject)]
 
     def _go_on(self, account: Account, target: Target, store: Store) -> None:
-        if not self._told:
+        if not self._remote:
             if self._row.cancel_asked_at is not None:
                 self._end(Status.CANCELLED, "cancelled", "")
                 return
             self._prepare(target, store)
-        name, words = self._told["name"], self._words
-        seen = account.find(f"describe_{words.call}", name, **{f"{words.noun}Name": name})
-        if seen is not None:
-            self._status(account, target, store, seen)
+        name, words = self._remote["name"], self._words
+        found = account.find(f"describe_{words.call}", name, **{f"{words.noun}Name": name})
+        if found is not None:
+            self._status(account, target, store, found)
         elif not self._absent():
-            # Who has lost the lease makes nothing: it may have been cancelled since.
+            # Renew the lease before each create: another process may have cancelled the job since.
             self._claim.write()
-            account.make("create_ai_workload_config", name, **self._told["workload"])
+            account.make("create_ai_workload_config", name, **self._remote["workload"])
             self._claim.write()
-            account.make(f"create_{words.call}", name, **self._told["request"])
+            account.make(f"create_{words.call}", name, **self._remote["request"])
             self._again("", LOOK_S)
 
     def _prepare(self, target: Target, store: Store) -> None:
-        """The row first: a job that is in the account is always known."""
+        """Write the row before creating the job, so that every job in the account is known."""
         row, name, data = self._row, self._name(target), ""
         self._claim.write(phase="uploading", started_at=row.started_at or timezone.now())
         if row.prompts is not None:
             key = f"assessments/{name}/prompts.jsonl"
             store.put(key, io.BytesIO(prompts_read(prompts=row.prompts)))
             data = store.url(f"assessments/{name}/")
-        self._told = {
+        self._remote = {
             "name": name, "workload": workload_request(row, target, name, data=data),
             "request": assessment_request(row, target, name, output=store.url(f"assessed/{name}/")),
         }  # fmt: skip
         self._keep()
 
     def _name(self, target: Target) -> str:
-        return self._told.get("name") or f"gw-{target.owner or 'x'}-{self._row.subject}-{self._row.pk}"
+        return self._remote.get("name") or f"gw-{target.owner or 'x'}-{self._row.subject}-{self._row.pk}"
 
-    def _status(self, account: Account, target: Target, store: Store, seen: dict[str, Any]) -> None:
-        name, words = self._told["name"], self._words
-        status = str(seen[f"{words.noun}Status"])
-        if status != self._told.get("status"):
-            self._told["status"] = status
+    def _status(self, account: Account, target: Target, store: Store, described: dict[str, Any]) -> None:
+        name, words = self._remote["name"], self._words
+        status = str(described[f"{words.noun}Status"])
+        if status != self._remote.get("status"):
+            self._remote["status"] = status
             event_add(self._row, "sagemaker", status)
         self._keep(
             phase=status.lower(), percent=_PERCENT.get(status, 0.0), progress_at=timezone.now(), attempts=1,
-            host=target.region, started_at=seen.get("StartTime") or self._row.started_at,
+            host=target.region, started_at=described.get("StartTime") or self._row.started_at,
         )  # fmt: skip
         if status in ("Completed", "Failed", "Stopped"):
-            self._ended(store, status, seen)
+            self._ended(store, status, described)
             return
         if status != "Stopping" and self._row.cancel_asked_at is not None:
             account.call(f"stop_{words.call}", name, **{f"{words.noun}Name": name})
         self._again("", LOOK_S)
 
-    def _ended(self, store: Store, status: str, seen: dict[str, Any]) -> None:
+    def _ended(self, store: Store, status: str, described: dict[str, Any]) -> None:
         if status == "Failed":
-            self._end(Status.FAILED, failure_reason(str(seen.get("FailureReason", ""))), "sagemaker")
+            self._end(Status.FAILED, failure_reason(str(described.get("FailureReason", ""))), "sagemaker")
         elif status == "Stopped":
-            asked = self._row.cancel_asked_at is not None
-            self._end(Status.CANCELLED, "cancelled" if asked else "somebody stopped it in the account", "")
+            cancelled = self._row.cancel_asked_at is not None
+            self._end(
+                Status.CANCELLED, "cancelled" if cancelled else "somebody stopped it in the account", ""
+            )
         else:
-            folder = f"assessed/{self._told['name']}"
+            folder = f"assessed/{self._remote['name']}"
             result = {
-                "recommendations": seen.get("Recommendations", []), "output": store.url(f"{folder}/"),
+                "recommendations": described.get("Recommendations", []), "output": store.url(f"{folder}/"),
                 "files": sorted(key.removeprefix(f"{folder}/") for key in store.keys(folder)),
             }  # fmt: skip
             self._end(Status.DONE, "", "", percent=100.0, result=storable(result))

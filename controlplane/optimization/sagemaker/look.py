@@ -1,6 +1,6 @@
-"""What a look at a job of SageMaker's has in common, whatever the job is: its troubles and its end.
+"""The base of a poll of a SageMaker job: errors, retries, cancels and the end of the work.
 
-A look keeps nothing: names follow from the work's number, so whoever comes after one that died goes on.
+A poll holds no state: names follow from the work's primary key, so any process can continue.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from controlplane.optimization.models import Assessment, OptimizationJob, Status
 
 logger = logging.getLogger(__name__)
 LOOK_S: Final = 10.0
-"""Between two looks: SageMaker's states last minutes."""
+"""Seconds between two polls: SageMaker's states last minutes."""
 _TROUBLE_S: Final = 60.0
 GIVE_UP: Final = dt.timedelta(minutes=15)
-"""Since a cancel: a job that can be neither seen nor stopped then is left to whoever has the account."""
+"""After a cancel: a job that can be neither read nor stopped by then is left to the account's owner."""
 _COMPLETED: Final = ("COMPLETED", "Completed")
-"""SageMaker's words for what has left an output: nothing more is refused then but looks at that."""
+"""SageMaker's statuses of a job with an output: later errors can only come from reading that output."""
 READ_WITHIN: Final = dt.timedelta(hours=24)
-"""Since it was refused first: an output that can still not be read then is given up."""
+"""After the first failed read: an output that is still unreadable by then is given up."""
 RowT = TypeVar("RowT", OptimizationJob, Assessment)
 
 
 class Look(ABC, Generic[RowT]):
-    """The look that `claim` is for."""
+    """One poll of the SageMaker job under `claim`."""
 
     MADE_WITHIN: ClassVar[dt.timedelta]
-    """Since it was asked for: what SageMaker has not taken by then, and still does not, has failed."""
+    """After the work's creation: a job that SageMaker has not accepted by then has failed."""
 
     def __init__(self, claim: Claim, row: RowT) -> None:
         self._claim = claim
         self._row: RowT = row
-        self._told: dict[str, Any] = dict(row.remote.get("told", {}))
+        self._remote: dict[str, Any] = dict(row.remote.get("told", {}))
         self._over = False
         self._output_stays = False
-        """What SageMaker made is not removed with the rest."""
+        """True if SageMaker's output must survive the cleanup."""
 
     @abstractmethod
     def _go_on(self, account: Account, target: Target, store: Store) -> None:
-        """One look further: ends the work (`_end`) or has it looked at again (`_again`)."""
+        """Poll the job: end the work (`_end`) or have it polled again (`_again`)."""
 
     @abstractmethod
     def _clear(self, account: Account, target: Target, store: Store) -> None:
-        """Removes what the work, which has ended, left in the account. Raises ProvisioningError."""
+        """Remove what the ended work left in the account. Raises ProvisioningError."""
 
     def run(self) -> None:
-        """Ends with the row in a state that says what is so, and the lease given back."""
+        """Poll the job; record the outcome in the row and release the lease, whatever happens."""
         target = self._row.target
         if target is None:
             self._end(Status.FAILED, "its target was removed", "sagemaker")
@@ -71,11 +71,11 @@ class Look(ABC, Generic[RowT]):
             self._refused(error)
             return
         with closing(account):
-            self._look(account, target)
+            self._poll(account, target)
             if self._over:
                 self._cleared(account, target)
 
-    def _look(self, account: Account, target: Target) -> None:
+    def _poll(self, account: Account, target: Target) -> None:
         try:
             if not self._lost_too_often():
                 self._go_on(account, target, Store(account, target, beat=self._claim.renew))
@@ -84,30 +84,30 @@ class Look(ABC, Generic[RowT]):
         except UnavailableError as error:
             self._trouble(str(error), _TROUBLE_S)
         except (ControlPlaneError, OSError) as error:
-            if self._told:
+            if self._remote:
                 self._trouble(str(error), _TROUBLE_S)
             else:
                 code = "source" if isinstance(error, InvalidInputError) else "failed"
                 self._end(Status.FAILED, str(error), code)
 
     def _lost_too_often(self) -> bool:
-        """Before SageMaker has it; afterwards it goes on whatever becomes of us."""
-        if self._row.lost_attempts < MOST_LOST or self._told.get("status"):
+        """End a work whose process vanished too often before SageMaker accepted the job."""
+        if self._row.lost_attempts < MOST_LOST or self._remote.get("status"):
             return False
         text = f"its process vanished {self._row.lost_attempts} times in a row before SageMaker had it"
         self._end(Status.FAILED, f"{text}: the machine may have too little memory", "worker_failed")
         return True
 
     def _absent(self) -> bool:
-        """Ends or puts off what SageMaker does not have; False where it is to be made."""
+        """End or put off a job that SageMaker does not have; return False if it must be created."""
         asked_at = self._row.cancel_asked_at
-        if self._told.get("status") and asked_at is None:
-            text = f"{self._told['name']} was removed in the account: ask for it again to have it made anew"
+        if self._remote.get("status") and asked_at is None:
+            text = f"{self._remote['name']} was removed in the account: ask for it again to have it made anew"
             self._end(Status.FAILED, text, "sagemaker")
         elif asked_at is None:
             return False
-        elif not self._told.get("status") and timezone.now() - asked_at <= LEASE:
-            # Whoever had the lease before may be about to make it.
+        elif not self._remote.get("status") and timezone.now() - asked_at <= LEASE:
+            # The previous lease holder may be about to create the job.
             self._again("", LOOK_S)
         else:
             self._end(Status.CANCELLED, "cancelled", "")
@@ -115,36 +115,36 @@ class Look(ABC, Generic[RowT]):
 
     def _refused(self, error: ProvisioningError) -> None:
         asked_at = self._row.cancel_asked_at
-        if self._told.get("status") in _COMPLETED:
+        if self._remote.get("status") in _COMPLETED:
             self._unreadable(error)
         elif asked_at is not None and timezone.now() - asked_at > GIVE_UP:
-            text = f"cancelled, and {self._told.get('name', 'the job')} may run on in the account: {error}"
+            text = f"cancelled, and {self._remote.get('name', 'the job')} may run on in the account: {error}"
             self._end(Status.CANCELLED, text, "sagemaker")
-        elif error.transient or self._told.get("status"):
-            # What SageMaker works on is not over because it cannot be seen.
+        elif error.transient or self._remote.get("status"):
+            # A job that SageMaker accepted goes on even while it cannot be read.
             self._trouble(str(error), max(error.wait, LOOK_S if error.transient else _TROUBLE_S))
         else:
             self._end(Status.FAILED, str(error), "sagemaker")
 
     def _trouble(self, reason: str, seconds: float) -> None:
         late = timezone.now() - self._row.created_at > self.MADE_WITHIN
-        if late and not self._told.get("status") and self._row.cancel_asked_at is None:
+        if late and not self._remote.get("status") and self._row.cancel_asked_at is None:
             hours = self.MADE_WITHIN / dt.timedelta(hours=1)
             self._end(Status.FAILED, f"SageMaker has not taken it within {hours:g} h: {reason}", "sagemaker")
         else:
             self._again(reason, seconds)
 
     def _unreadable(self, error: ProvisioningError) -> None:
-        """Tries an output again that cannot be read now, in a phase that says so, and not for ever.
+        """Put off the reading of an output, in phase `unreadable`, for at most READ_WITHIN.
 
-        One that is given up stays where it lies: SageMaker's hours are in it.
+        An output that is given up stays in S3: it cost hours of SageMaker time.
         """
         if self._row.cancel_asked_at is not None:
             self._end(Status.CANCELLED, "cancelled", "")
             return
-        now, first = timezone.now(), "unreadable_since" not in self._told
-        since = dt.datetime.fromisoformat(self._told.setdefault("unreadable_since", now.isoformat()))
-        uri = self._told["request"]["OutputConfig"]["S3OutputLocation"]
+        now, first = timezone.now(), "unreadable_since" not in self._remote
+        since = dt.datetime.fromisoformat(self._remote.setdefault("unreadable_since", now.isoformat()))
+        uri = self._remote["request"]["OutputConfig"]["S3OutputLocation"]
         if now - since > READ_WITHIN:
             self._output_stays = True
             hours = READ_WITHIN / dt.timedelta(hours=1)
@@ -164,24 +164,24 @@ class Look(ABC, Generic[RowT]):
             next_at=timezone.now() + dt.timedelta(seconds=seconds),
         )  # fmt: skip
 
-    def _end(self, status: Status, reason: str, code: str, **kept: Any) -> None:
-        """The end comes first: an account that lets nothing be removed keeps no work open."""
+    def _end(self, status: Status, reason: str, code: str, **fields: Any) -> None:
+        """End the work before the cleanup, so that a failing cleanup keeps no work open."""
         with transaction.atomic():
-            # One that cannot be seen any more was there until it was seen last.
+            # The job ran at least until its last poll: meter it up to there.
             attempts_close(self._row)
-            work_end(self._claim, status, reason, code, **kept)
+            work_end(self._claim, status, reason, code, **fields)
         self._over = True
 
     def _cleared(self, account: Account, target: Target) -> None:
         try:
-            self._clear(account, target, Store(account, target, beat=_given_back))
+            self._clear(account, target, Store(account, target, beat=_no_lease))
         except ProvisioningError as error:
             logger.warning("%s: what it left in the account stays: %s", self._row, error)
             event_add(self._row, "left", f"what it left in {target.name} could not be removed: {error}")
 
     def _keep(self, **values: Any) -> None:
-        self._claim.write(remote={**self._row.remote, "told": self._told}, **values)
+        self._claim.write(remote={**self._row.remote, "told": self._remote}, **values)
 
 
-def _given_back() -> None:
-    """There is no lease any more."""
+def _no_lease() -> None:
+    """Heartbeat of the cleanup, which runs without a lease."""

@@ -1,4 +1,4 @@
-"""What a job of SageMaker's is told beside the recipe: the account, the weights, the container."""
+"""Options of a SageMaker job beyond the recipe: the account, the weights, the container."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S{1,900}")
 _MODEL: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,255}")
 MOST_VARIABLES: Final = 25
-"""Of one container in SageMaker's optimization jobs, the recipe's own among them."""
+"""SageMaker's limit of environment variables per container, including the recipe's own."""
 _LONGEST_IMAGE: Final = 255
 HOURS: Final = (1, 240)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """Of one job.
+    """Options of one SageMaker job.
 
     Attributes:
-        target: the account's name among the targets.
+        target: name of the target, which names the account.
         weights: s3:// prefix that SageMaker reads instead of the base's own source, as of a JumpStart model;
             "" for the base's.
         model: a SageMaker model whose weights are read instead, such as one that JumpStart made.
-        accept_eula: the licence that the weights of `weights` come with is accepted.
-        image: a name of our table or an address; "" for the default on GPUs and for SageMaker's own choice.
-        environment: added to each technique's container, over what the recipe says.
-        hours: after so many SageMaker ends the job as failed.
+        accept_eula: whether the licence of `weights` is accepted.
+        image: a name in IMAGES or an image URI; "" for the default on GPUs and SageMaker's choice on Neuron.
+        environment: added to each technique's container; overrides the recipe's variables.
+        hours: time limit after which SageMaker fails the job.
     """
 
     target: str
@@ -47,37 +47,37 @@ class RemoteOptions:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Raises InvalidInputError naming the field."""
-        read = cls(**values)
-        if read.weights and read.model:
+        """Parse and check the options. Raises InvalidInputError naming the field."""
+        options = cls(**values)
+        if options.weights and options.model:
             raise _wrong("give weights, or model: SageMaker reads one of them")
-        if read.weights and _S3.fullmatch(read.weights) is None:
+        if options.weights and _S3.fullmatch(options.weights) is None:
             raise _wrong("weights must be s3://bucket/prefix, such as a JumpStart model's")
-        if read.model and _MODEL.fullmatch(read.model) is None:
+        if options.model and _MODEL.fullmatch(options.model) is None:
             raise _wrong("model must be the name of a SageMaker model")
-        if read.accept_eula and not read.weights:
+        if options.accept_eula and not options.weights:
             raise _wrong("accept_eula goes with weights, whose licence it accepts")
-        if len(read.image) > _LONGEST_IMAGE:
+        if len(options.image) > _LONGEST_IMAGE:
             raise _wrong(f"image has at most {_LONGEST_IMAGE} characters")
-        if read.image and read.image not in IMAGES:
-            Image.of(read.image, family="lmi")
-        for name, value in read.environment.items():
+        if options.image and options.image not in IMAGES:
+            Image.of(options.image, family="lmi")
+        for name, value in options.environment.items():
             if _VARIABLE.fullmatch(name) is None or len(value) > 256:
                 raise _wrong(
                     f"environment: {name[:60]!r} must be upper-case letters, digits and _, its value at most"
                     " 256 characters"
                 )
             secret_variable_check(name, field="sagemaker")
-        if not HOURS[0] <= read.hours <= HOURS[1]:
+        if not HOURS[0] <= options.hours <= HOURS[1]:
             raise _wrong(f"hours must be {HOURS[0]} to {HOURS[1]}")
-        return read
+        return options
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field stated."""
+        """Return every field."""
         return {**asdict(self), "environment": dict(self.environment)}
 
     def image_uri(self, recipe: Recipe, region: str) -> str:
-        """ "" leaves it to SageMaker, as our table has none for Neuron."""
+        """Return the image's URI; "" leaves the choice to SageMaker, as IMAGES has none for Neuron."""
         if self.image:
             family = "" if self.image in IMAGES else "lmi"
             return Image.of(self.image, family=family).uri(region)
@@ -85,7 +85,7 @@ class RemoteOptions:
 
 
 def target_of(options: RemoteOptions) -> Target:
-    """Raises InvalidInputError where there is none of this name, or it is no AWS account."""
+    """Return the options' target. Raises InvalidInputError if it is missing or of another kind."""
     target = Target.objects.filter(name=options.target).first()
     if target is None or target.kind != Target.Kind.SAGEMAKER:
         known = Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)

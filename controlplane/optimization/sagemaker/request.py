@@ -14,18 +14,18 @@ from controlplane.optimization.sagemaker.options import MOST_VARIABLES, RemoteOp
 
 _QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
 _LONGEST_NEURON: Final = 8192
-"""Tokens that a Neuron graph is compiled for, where nobody says: its memory is laid out for all of them."""
+"""Most tokens that a Neuron graph is compiled for; its memory is allocated for all of them."""
 
 
 def remote_name(job: OptimizationJob, target: Target) -> str:
-    """What SageMaker calls it: a job that is asked for anew is another."""
+    """Return the job's name in SageMaker; it holds the primary key, so that a repeated job differs."""
     return f"gw-{target.owner or 'x'}-optimization-{job.pk}"
 
 
 def create_request(
     job: OptimizationJob, target: Target, options: RemoteOptions, *, weights: str, output: str, training: str
 ) -> dict[str, Any]:
-    """The arguments of `create_optimization_job`.
+    """Build the arguments of `create_optimization_job`.
 
     Args:
         weights: s3:// prefix of the checkpoint; "" where `options` names a SageMaker model.
@@ -57,14 +57,14 @@ def create_request(
 def configs(
     recipe: Recipe, options: RemoteOptions, *, region: str, max_model_len: int, training: str
 ) -> list[dict[str, Any]]:
-    """One for each technique, as `compatibility` counts them."""
+    """Return one entry of OptimizationConfigs for each technique, as `compatibility` counts them."""
     image = options.image_uri(recipe, region)
     degree = recipe.tensor_parallel.degree
     shared = {"OPTION_TENSOR_PARALLEL_DEGREE": str(degree)} if degree > 1 else {}
 
-    def container(own: Mapping[str, str]) -> dict[str, Any]:
-        told = {"OverrideEnvironment": {**shared, **own, **options.environment}}
-        return {"Image": image, **told} if image else told
+    def container(variables: Mapping[str, str]) -> dict[str, Any]:
+        config = {"OverrideEnvironment": {**shared, **variables, **options.environment}}
+        return {"Image": image, **config} if image else config
 
     found: list[dict[str, Any]] = []
     if recipe.quantization is not Quantization.NONE:
@@ -84,9 +84,9 @@ def configs(
 
 
 def variables_check(recipe: Recipe, options: RemoteOptions, *, region: str, max_model_len: int) -> None:
-    """Raises InvalidInputError where a container would have more variables than SageMaker takes."""
-    for told in configs(recipe, options, region=region, max_model_len=max_model_len, training=""):
-        for kind, config in told.items():
+    """Raises InvalidInputError if a container would have more variables than SageMaker accepts."""
+    for technique in configs(recipe, options, region=region, max_model_len=max_model_len, training=""):
+        for kind, config in technique.items():
             if (count := len(config.get("OverrideEnvironment", ()))) > MOST_VARIABLES:
                 raise InvalidInputError(
                     f"environment: {kind} would have {count} variables with the recipe's own, and SageMaker"
@@ -96,7 +96,7 @@ def variables_check(recipe: Recipe, options: RemoteOptions, *, region: str, max_
 
 
 def _compiled(recipe: Recipe, max_model_len: int) -> dict[str, str]:
-    """Neuron's graphs have fixed shapes, which must be said beforehand."""
+    """Return the variables that fix the shapes of a Neuron graph; empty for other hardware."""
     if recipe.target.hardware is not Hardware.NEURON:
         return {}
     return {"OPTION_N_POSITIONS": str(min(max_model_len, _LONGEST_NEURON)), "OPTION_DTYPE": "bf16"}

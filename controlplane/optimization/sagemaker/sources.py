@@ -1,4 +1,4 @@
-"""Where SageMaker reads: an S3 prefix as it is, or a copy of other sources' files in the target's store."""
+"""Input of SageMaker jobs: an existing S3 prefix, or a copy of other sources in the target's store."""
 
 from __future__ import annotations
 

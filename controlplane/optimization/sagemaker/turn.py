@@ -1,4 +1,4 @@
-"""One look at a job that SageMaker does: asked for, seen, stopped, and its result made a variant."""
+"""One poll of a SageMaker optimization job: create, observe, stop, and register its result as a variant."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from controlplane.optimization.sagemaker.sources import Uploads
 
 logger = logging.getLogger(__name__)
 _PERCENT: Final = {"": 0.0, "STARTING": 2.0, "INPROGRESS": 10.0, "STOPPING": 10.0, "COMPLETED": 90.0}
-"""SageMaker tells no more than a status."""
+"""Progress by status, the only progress that SageMaker reports."""
 
 
 def remote_turn(*, pk: int) -> None:
-    """Brings a job of SageMaker's one look further; nothing where another process is at it."""
+    """Poll one SageMaker job; do nothing if another process holds it."""
     claim = Claim.take(kind=OptimizationJob.KIND, pk=pk)
     if claim is None:
         return
@@ -40,7 +40,7 @@ def remote_turn(*, pk: int) -> None:
 
 
 class RemoteTurn(Look[OptimizationJob]):
-    """The turn that `claim` is for."""
+    """One poll of the job under `claim`."""
 
     MADE_WITHIN: ClassVar = dt.timedelta(hours=12)
     """A large checkpoint is copied into the account first."""
@@ -52,29 +52,29 @@ class RemoteTurn(Look[OptimizationJob]):
         super().__init__(claim, row)
 
     def _go_on(self, account: Account, target: Target, store: Store) -> None:
-        if not self._told:
+        if not self._remote:
             if self._row.cancel_asked_at is not None:
                 self._end(Status.CANCELLED, "cancelled", "")
                 return
             self._prepare(target, store)
-        name = self._told["name"]
-        seen = account.find("describe_optimization_job", name, OptimizationJobName=name)
-        if seen is None:
+        name = self._remote["name"]
+        described = account.find("describe_optimization_job", name, OptimizationJobName=name)
+        if described is None:
             if self._absent():
                 return
-            # Just prepared, or its process died between the row and the call. Who has lost the lease makes
-            # nothing: it may have been cancelled since.
+            # Just prepared, or its process died between the row and the call. Renew the lease before the
+            # create: another process may have cancelled the job since.
             self._claim.write()
-            account.make("create_optimization_job", name, **self._told["request"])
+            account.make("create_optimization_job", name, **self._remote["request"])
             event_add(self._row, "submitted", f"{name} to {target.name}")
-            seen = account.find("describe_optimization_job", name, OptimizationJobName=name)
-        if seen is None:
+            described = account.find("describe_optimization_job", name, OptimizationJobName=name)
+        if described is None:
             self._again("", LOOK_S)
         else:
-            self._status(account, target, name, seen)
+            self._status(account, target, name, described)
 
     def _prepare(self, target: Target, store: Store) -> None:
-        """The row first: a job that is in the account is always known."""
+        """Write the row before creating the job, so that every job in the account is known."""
         job = self._row
         checkpoint_check(job)
         options, uploads = RemoteOptions.read(job.remote["options"]), Uploads(job, store)
@@ -85,30 +85,30 @@ class RemoteTurn(Look[OptimizationJob]):
             job, target, options, weights=weights, training=uploads.training(),
             output=store.url(f"optimized/{name}/"),
         )  # fmt: skip
-        self._told = {"name": name, "request": request}
+        self._remote = {"name": name, "request": request}
         self._keep()
 
-    def _status(self, account: Account, target: Target, name: str, seen: dict[str, Any]) -> None:
-        status = str(seen["OptimizationJobStatus"])
-        if status != self._told.get("status"):
-            self._told |= {"status": status, "arn": seen["OptimizationJobArn"]}
+    def _status(self, account: Account, target: Target, name: str, described: dict[str, Any]) -> None:
+        status = str(described["OptimizationJobStatus"])
+        if status != self._remote.get("status"):
+            self._remote |= {"status": status, "arn": described["OptimizationJobArn"]}
             event_add(self._row, "sagemaker", status)
-        self._told["image"] = seen.get("OptimizationOutput", {}).get("RecommendedInferenceImage", "")
+        self._remote["image"] = described.get("OptimizationOutput", {}).get("RecommendedInferenceImage", "")
         self._keep(
             phase=status.lower(), percent=_PERCENT.get(status, 0.0), progress_at=timezone.now(),
-            log_tail=_lines(seen), attempts=1, host=target.region,
+            log_tail=_lines(described), attempts=1, host=target.region,
         )  # fmt: skip
-        remote_attempt(self._row, seen)
+        remote_attempt(self._row, described)
         match status:
             case "COMPLETED":
                 self._completed(account)
             case "FAILED":
-                reason = failure_reason(str(seen.get("FailureReason", "")))
-                self._end(Status.FAILED, reason, "sagemaker", log=_lines(seen))
+                reason = failure_reason(str(described.get("FailureReason", "")))
+                self._end(Status.FAILED, reason, "sagemaker", log=_lines(described))
             case "STOPPED":
                 cancelled = self._row.cancel_asked_at is not None
                 text = "cancelled" if cancelled else "somebody stopped it in the account"
-                self._end(Status.CANCELLED, text, "", log=_lines(seen))
+                self._end(Status.CANCELLED, text, "", log=_lines(described))
             case "STOPPING":
                 self._again("", LOOK_S, status=Status.CANCELLING)
             case _ if self._row.cancel_asked_at is not None:
@@ -118,7 +118,7 @@ class RemoteTurn(Look[OptimizationJob]):
                 self._again("", LOOK_S)
 
     def _completed(self, account: Account) -> None:
-        uri = str(self._told["request"]["OutputConfig"]["S3OutputLocation"])
+        uri = str(self._remote["request"]["OutputConfig"]["S3OutputLocation"])
         output = output_read(account, uri, beat=self._claim.renew)
         if not output.files:
             self._end(
@@ -126,23 +126,23 @@ class RemoteTurn(Look[OptimizationJob]):
                 " allow its role s3:PutObject there, and ask again", "sagemaker",
             )  # fmt: skip
             return
-        self._output_stays = remote_keep(self._claim, output, self._told)
+        self._output_stays = remote_keep(self._claim, output, self._remote)
         self._over = True
 
     def _clear(self, account: Account, target: Target, store: Store) -> None:
-        if self._told and not self._output_stays:
-            folder_remove(store, str(self._told["request"]["OutputConfig"]["S3OutputLocation"]))
+        if self._remote and not self._output_stays:
+            folder_remove(store, str(self._remote["request"]["OutputConfig"]["S3OutputLocation"]))
         Uploads(self._row, store).clear()
 
 
-def _lines(seen: dict[str, Any]) -> str:
-    """A job's own words, for people."""
-    told = [
-        f"{label} {seen[key]:%Y-%m-%d %H:%M:%S %Z}" if isinstance(seen[key], dt.datetime) else str(seen[key])
+def _lines(job: dict[str, Any]) -> str:
+    """Format SageMaker's description of a job as log lines."""
+    lines = [
+        f"{label} {job[key]:%Y-%m-%d %H:%M:%S %Z}" if isinstance(job[key], dt.datetime) else str(job[key])
         for label, key in (
             ("created", "CreationTime"), ("started", "OptimizationStartTime"),
             ("ended", "OptimizationEndTime"), ("", "FailureReason"),
         )
-        if seen.get(key)
+        if job.get(key)
     ]  # fmt: skip
-    return "\n".join((f"{seen['OptimizationJobName']} {seen['OptimizationJobStatus']}", *told))
+    return "\n".join((f"{job['OptimizationJobName']} {job['OptimizationJobStatus']}", *lines))

@@ -1,6 +1,6 @@
-"""The triggers that keep the audit log append-only, and the one way past them.
+"""Triggers that keep the audit log append-only, and the one way to lift them.
 
-They hold for everyone who is not the table's owner: lifting them is a change of the schema.
+They bind every role but the table's owner, since lifting them changes the schema.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REFUSE: Final = "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: {} is
 _SQLITE: Final = (
     f"CREATE TRIGGER IF NOT EXISTS {TRIGGER}_update BEFORE UPDATE ON {TABLE} {_REFUSE.format('UPDATE')}",
     f"CREATE TRIGGER IF NOT EXISTS {TRIGGER}_delete BEFORE DELETE ON {TABLE} {_REFUSE.format('DELETE')}",
-    # REPLACE deletes what stands in its way without a DELETE trigger being asked.
+    # REPLACE deletes conflicting rows without firing a DELETE trigger.
     f"CREATE TRIGGER IF NOT EXISTS {TRIGGER}_replace BEFORE INSERT ON {TABLE} WHEN EXISTS ("  # noqa: S608
     f"SELECT 1 FROM {TABLE} WHERE id = NEW.id OR (tenant = NEW.tenant AND number = NEW.number))"
     f" {_REFUSE.format('REPLACE')}",
@@ -41,14 +41,14 @@ _SQLITE: Final = (
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    """Makes the triggers; a second call changes nothing."""
+    """Create the triggers; a second call changes nothing."""
     with connection.cursor() as cursor:
         for statement in _POSTGRESQL if connection.vendor == "postgresql" else _SQLITE:
             cursor.execute(statement)
 
 
 def remove(connection: BaseDatabaseWrapper) -> None:
-    """Takes the triggers away. PostgreSQL lets the table's owner alone do this."""
+    """Drop the triggers. On PostgreSQL only the table's owner may."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER} ON {TABLE}")
@@ -58,23 +58,23 @@ def remove(connection: BaseDatabaseWrapper) -> None:
 
 
 def installed(connection: BaseDatabaseWrapper) -> bool:
-    """Whether all triggers stand, and are on."""
-    sql, name, wanted = (
+    """Return True if all triggers exist and are enabled."""
+    sql, name, expected = (
         "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s",
         TABLE,
         3,
     )
     if connection.vendor == "postgresql":
         sql = "SELECT count(*) FROM pg_trigger WHERE tgname = %s AND tgenabled IN ('O', 'A')"
-        name, wanted = TRIGGER, 1
+        name, expected = TRIGGER, 1
     with connection.cursor() as cursor:
         cursor.execute(sql, [name])
-        return bool(cursor.fetchone()[0] == wanted)
+        return bool(cursor.fetchone()[0] == expected)
 
 
 @contextmanager
 def lifted(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """For the retention's deletion alone: no trigger inside, all of them after, in one transaction."""
+    """Lift the triggers inside the block, in one transaction; for the retention's deletion only."""
     with transaction.atomic(using=connection.alias):
         remove(connection)
         yield

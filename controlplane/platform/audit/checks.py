@@ -13,7 +13,7 @@ from controlplane.platform.audit.append_only import TABLE, installed
 
 @register(Tags.database)
 def audit_triggers_stand(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Finds a log that can be altered: triggers removed by hand, or lost by a table made anew."""
+    """Report an audit log without its triggers, which were dropped by hand or lost with a recreated table."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]

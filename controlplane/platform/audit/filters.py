@@ -1,4 +1,4 @@
-"""What the audit log can be narrowed by."""
+"""Filters of the audit log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Records = QuerySet[AuditRecord]
 
 
 class UtcField(IsoDateTimeField):  # type: ignore[misc]
-    """A time in any zone, as UTC: PostgreSQL takes no offset beyond 16 hours."""
+    """A time converted to UTC: PostgreSQL accepts no offset beyond 16 hours."""
 
     def clean(self, value: Any) -> dt.datetime | None:
         found: dt.datetime | None = super().clean(value)
@@ -67,8 +67,8 @@ class _File(filters.FilterSet):  # type: ignore[misc]
 
 
 class AuditFileFilter(AuditFilter, _File):
-    """The filters of a file, and its form."""
+    """The filters of an export, and its file format."""
 
 
 class FleetAuditFileFilter(FleetAuditFilter, _File):
-    """The filters of a file, and its form."""
+    """The filters of an export, and its file format."""

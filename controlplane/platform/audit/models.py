@@ -1,4 +1,4 @@
-"""The audit log: who changed what, when, from where. Rows are only ever added; triggers refuse the rest."""
+"""The audit log: who changed what, when, from where. Triggers keep it append-only."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from django.utils.translation import gettext_lazy as _
 
 
 class AuditRecord(models.Model):
-    """One change. Names, not keys: a record outlives what it names.
+    """One change. It holds names, not keys: a record outlives the objects that it names.
 
-    `number` and the digests chain a tenant's records: none can be altered, left out or put in between
-    without a digest that no longer fits (see `chain.record_digest`).
+    `number` and the digests chain a tenant's records: to alter, drop or insert a record breaks a digest
+    (see `chain.record_digest`).
     """
 
     class Kind(models.TextChoices):
-        """Who acted."""
+        """Kind of actor."""
 
         USER = "user", _("User")
         KEY = "key", _("Key")
@@ -49,7 +49,7 @@ class AuditRecord(models.Model):
 
 
 class AuditChain(models.Model):
-    """Where a tenant's chain ends, and from where on it is kept. Its lock orders the tenant's records."""
+    """The end of a tenant's chain, and its start after pruning. Its lock orders the tenant's records."""
 
     tenant = models.CharField(max_length=63, primary_key=True)
     number = models.BigIntegerField(default=0, help_text="Of the newest record.")

@@ -1,4 +1,4 @@
-"""Who acts and from where, found by `services.audit_record` without being handed through every service."""
+"""The actor and address of the current change, kept in a context variable for `services.audit_record`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts; `kind` is one of AuditRecord.Kind."""
+    """The actor of a change; `kind` is one of AuditRecord.Kind."""
 
     kind: str
     id: str = ""
@@ -32,14 +32,14 @@ class Actor:
 
 @runtime_checkable
 class HasActor(Protocol):
-    """What may stand as `request.user` and does not remain anonymous."""
+    """A `request.user` that names its actor."""
 
     def audit_actor(self) -> Actor: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a change comes from. `who` is asked late: a request's user is known after its view began."""
+    """The source of a change. `who` is called late: a request's user is known once its view has begun."""
 
     who: Callable[[], Actor]
     address: str = ""
@@ -51,18 +51,18 @@ _current: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
 
 
 def current_origin() -> Origin:
-    """The request's that is being answered; else the system's: a task, or a command of `manage.py`."""
+    """Return the current request's origin, else the system's: a task or a `manage.py` command."""
     return _current.get() or Origin(_system)
 
 
 def answers_a_request() -> bool:
-    """Whether somebody asked this process for what it does: not in tasks, and not in commands."""
+    """Return True while a request is being answered; False in tasks and commands."""
     return _current.get() is not None
 
 
 @contextmanager
 def acting(origin: Origin) -> Iterator[None]:
-    """What is recorded inside comes from `origin`."""
+    """Use `origin` for the audit records written inside the block."""
     token = _current.set(origin)
     try:
         yield
@@ -71,7 +71,7 @@ def acting(origin: Origin) -> Iterator[None]:
 
 
 def operator(name: str) -> Origin:
-    """A person at the server's command line, by the name that they state."""
+    """Return the origin of a person at the server's command line, by their stated name."""
     return Origin(lambda: Actor("staff", "command line", name))
 
 
@@ -79,28 +79,28 @@ def _system() -> Actor:
     if current_task:
         return Actor("system", current_task.name)
     program, *arguments = [*sys.argv, ""]
-    # `manage.py <command>`, else a program of its own.
+    # `manage.py <command>`, else the program's own name.
     name = arguments[0] if Path(program).name == "manage.py" else Path(program).stem
     return Actor("system", name[:100])
 
 
 def request_origin(request: HttpRequest) -> Origin:
-    """The request's, with the id that the answer will carry."""
-    given = request.headers.get("X-Request-ID", "")
-    is_given = peer_is_trusted(request) and _REQUEST_ID.fullmatch(given)
+    """Return the request's origin, with the request id that the response will carry."""
+    client_id = request.headers.get("X-Request-ID", "")
+    is_accepted = peer_is_trusted(request) and _REQUEST_ID.fullmatch(client_id)
     address = request_address(request)
     agent = request.headers.get("User-Agent", "").replace("\0", "")[:300]
-    request_id = given if is_given else uuid.uuid4().hex
+    request_id = client_id if is_accepted else uuid.uuid4().hex
 
-    def who() -> Actor:
+    def actor() -> Actor:
         user = getattr(request, "user", None)
         return user.audit_actor() if isinstance(user, HasActor) else Actor("anonymous")
 
-    return Origin(who, "" if address is None else str(address), agent, request_id)
+    return Origin(actor, "" if address is None else str(address), agent, request_id)
 
 
 class AuditOriginMiddleware:
-    """Makes each request the origin of what is recorded while it is answered; answers carry X-Request-ID."""
+    """Sets each request as the origin of its audit records; responses carry X-Request-ID."""
 
     async_capable, sync_capable = True, True
 
@@ -112,12 +112,12 @@ class AuditOriginMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         if self._is_async:
-            return self._later(request)
+            return self._call_async(request)
         origin = request_origin(request)
         with acting(origin):
             return _marked(self._get_response(request), origin)
 
-    async def _later(self, request: HttpRequest) -> HttpResponse:
+    async def _call_async(self, request: HttpRequest) -> HttpResponse:
         origin = request_origin(request)
         with acting(origin):
             return _marked(await self._get_response(request), origin)

@@ -15,7 +15,7 @@ CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """What `chain_verify` found; `fault` is '' where all records are as they were written."""
+    """Result of `chain_verify`; `fault` is '' if no record was altered or removed."""
 
     tenant: str
     records: int
@@ -23,14 +23,14 @@ class ChainReport:
 
 
 def audit_list(*, tenant: str | None) -> QuerySet[AuditRecord]:
-    """A tenant's records, '' the platform's own, None everybody's; newest first."""
+    """List a tenant's records, newest first; '' is the platform's own log, None every log."""
     if tenant is None:
         return AuditRecord.objects.order_by("-id")
     return AuditRecord.objects.filter(tenant=tenant).order_by("-number")
 
 
 def audit_chunks(*, records: QuerySet[AuditRecord]) -> Iterator[list[AuditRecord]]:
-    """The same, oldest first, in lists of at most CHUNK: no query lasts, and none holds all of them."""
+    """Yield the records oldest first in lists of at most CHUNK, so that queries and memory stay small."""
     last = 0
     while chunk := list(records.order_by("id").filter(id__gt=last)[:CHUNK]):
         yield chunk
@@ -38,18 +38,18 @@ def audit_chunks(*, records: QuerySet[AuditRecord]) -> Iterator[list[AuditRecord
 
 
 def chain_get(*, tenant: str) -> AuditChain:
-    """Where the tenant's chain ends; of one without a record, an unsaved start."""
+    """Return the tenant's chain; an unsaved empty one if it has no record."""
     chain = AuditChain.objects.filter(tenant=tenant).first()
     return chain or AuditChain(tenant=tenant, sha256=ORIGIN, pruned_sha256=ORIGIN)
 
 
 def chain_tenants() -> list[str]:
-    """Whoever has a log."""
+    """List the tenants that have an audit log."""
     return list(AuditChain.objects.order_by("tenant").values_list("tenant", flat=True))
 
 
 def chain_verify(*, tenant: str) -> ChainReport:
-    """Computes every digest anew, from what was pruned on to the newest record."""
+    """Recompute every digest of a tenant's chain, from the first kept record to the newest."""
     chain = chain_get(tenant=tenant)
     number, previous, count = chain.pruned_through, chain.pruned_sha256, 0
     for record in AuditRecord.objects.filter(tenant=tenant).order_by("number").iterator(CHUNK):

@@ -1,4 +1,4 @@
-"""Writes the audit log: `audit_record` in the transaction of the change that it tells of."""
+"""Writes the audit log, in the transaction of the recorded change, and prunes it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def audit_record(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
-    """Adds a record to a tenant's log ('' for the platform's own); who and from where, the origin tells.
+    """Add a record to a tenant's log ('' is the platform's own). `current_origin` names the actor.
 
-    Call it last in the change's own transaction: the tenant's other records wait from here to its end.
+    Call it last in the change's transaction: the tenant's other records wait until that transaction ends.
 
     Args:
         action: `<thing>.<verb>`, such as `api_key.rotate`.
-        target: the row that is changed; its key and text are kept.
-        before, after: see `snapshot`. With both, what is alike is left out, and with nothing left there is
-            no record.
+        target: the changed row; the record keeps its key and text.
+        before, after: see `snapshot`. Given both, equal values are left out; without a difference no record
+            is written.
 
     Raises:
-        RuntimeError: there is no transaction, so the record could stand without its change.
+        RuntimeError: there is no transaction, so the record could be saved without its change.
     """
     if not connection.in_atomic_block:
         raise RuntimeError(f"record {action} within the transaction of the change: transaction.atomic")
@@ -82,23 +82,23 @@ def _append(record: AuditRecord) -> None:
 
 @transaction.atomic
 def audit_prune(*, before: dt.datetime, archive: TextIO | None = None) -> dict[str, int]:
-    """Removes every log's records from before a time; how many, by tenant. Each log keeps a record of it.
+    """Remove every log's records from before a time; return the counts by tenant. Each log records it.
 
-    The one deletion there is, for an operator at the command line: on PostgreSQL it needs the rights of the
-    table's owner, which the web server need not have. What is left of a chain can still be verified.
+    This is the only deletion, for an operator at the command line. On PostgreSQL it needs the rights of the
+    table's owner, which the web server need not have. The rest of a chain can still be verified.
 
     Args:
-        archive: takes each record as a line of JSON, and is on the disk before the deletion is committed.
+        archive: receives each record as a line of JSON, synced to disk before the deletion is committed.
 
     Raises:
-        InvalidInputError: some of it is younger than GRAFTWORK_AUDIT_KEEP_DAYS.
+        InvalidInputError: `before` is less than GRAFTWORK_AUDIT_KEEP_DAYS ago.
     """
     days = settings.GRAFTWORK.audit_keep_days
     if before > timezone.now() - dt.timedelta(days=days):
         raise InvalidInputError(
             f"records are kept for {days} days (GRAFTWORK_AUDIT_KEEP_DAYS): choose an earlier time"
         )
-    # The chains before the table, as whoever records locks them.
+    # Lock the chains before the table: `audit_record` takes its locks in the same order.
     chains = list(AuditChain.objects.select_for_update().order_by("tenant"))
     removed = {}
     with lifted(connection):
@@ -107,15 +107,15 @@ def audit_prune(*, before: dt.datetime, archive: TextIO | None = None) -> dict[s
                 removed[chain.tenant] = count
     for chain in chains:
         if chain.tenant in removed:
-            told = {"before": before.isoformat(), "records": removed[chain.tenant]}
-            told |= {"through": chain.pruned_through, "sha256": chain.pruned_sha256}
-            audit_record(tenant=chain.tenant, action="audit.prune", target=chain, after=told)
+            after = {"before": before.isoformat(), "records": removed[chain.tenant]}
+            after |= {"through": chain.pruned_through, "sha256": chain.pruned_sha256}
+            audit_record(tenant=chain.tenant, action="audit.prune", target=chain, after=after)
     return removed
 
 
 def _prune(chain: AuditChain, before: dt.datetime, archive: TextIO | None) -> int:
     records = AuditRecord.objects.filter(tenant=chain.tenant).order_by("number")
-    # By number, not by time alone: a clock that was set back leaves no gap.
+    # Select by number, not by time alone: after a clock was set back, times are not in order.
     first_kept = records.filter(at__gte=before).values_list("number", flat=True).first()
     old = records.filter(at__lt=before) if first_kept is None else records.filter(number__lt=first_kept)
     if (last := old.last()) is None:

@@ -1,4 +1,4 @@
-"""Rows as the audit log keeps them: plain values, no secret, nothing long."""
+"""Converts rows to the values that the audit log stores: plain JSON without secrets or long values."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from django.db.models import Model
 
 HIDDEN: Final = "(not recorded)"
 LONGEST: Final = 2000
-"""Characters of one value as JSON; of a longer one the digest alone is kept."""
+"""Longest value in characters of JSON; of a longer one only the digest is stored."""
 
 _SECRET: Final = re.compile(r"secret|password|credential|salt|encrypted|private|(^|_)token(_|$)", re.I)
-"""Of a field, and of an environment variable: HF_TOKEN."""
+"""Matches names of secret fields and environment variables, such as HF_TOKEN."""
 
 
 def snapshot(row: Model) -> dict[str, Any]:
-    """The row's columns by field name. What a field's name calls secret is not among the values."""
+    """Return the row's columns by field name, with secret values replaced by HIDDEN."""
     fields = row._meta.concrete_fields
     return plain({field.name: field.value_from_object(row) for field in fields})
 
 
 def locked_snapshot(row: Model) -> dict[str, Any]:
-    """The same, as the database has it now, locked: what this transaction is about to change."""
+    """Return the snapshot of the row's current state, locked for a change in this transaction."""
     return snapshot(type(row)._default_manager.select_for_update().get(pk=row.pk))
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field of this name holds what is neither recorded nor exported."""
+    """Return True if a field of this name is secret, so that it is neither recorded nor exported."""
     return _SECRET.search(name) is not None
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` as JSON has them, secrets and long ones replaced."""
+    """Convert `values` to JSON types, with secrets and long values replaced."""
     return {name: _short(value) for name, value in _plain(values).items()}
 
 
 def difference(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Both sides, without what is alike on both."""
+    """Return (before, after) without the values that are equal in both."""
     if before is None or after is None:
         return (None if before is None else dict(before)), (None if after is None else dict(after))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]

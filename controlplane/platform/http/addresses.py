@@ -1,4 +1,4 @@
-"""Where a request comes from."""
+"""The client address of a request."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from contracts.addresses import Address, Network, Networks, client_address
 
 
 def request_client(request: Request | HttpRequest) -> Address | Network | None:
-    """Whom to count: of IPv6 the /64, all of which one client has."""
+    """Return the client for rate limits: the address, or its /64 for IPv6, which one client controls."""
     address = request_address(request)
     return ip_network((address, 64), strict=False) if isinstance(address, IPv6Address) else address
 
 
 def request_address(request: Request | HttpRequest) -> Address | None:
-    """The client's address, as GRAFTWORK_TRUSTED_PROXIES and nobody else may tell it; None if unknown."""
+    """Return the client's address, past GRAFTWORK_TRUSTED_PROXIES only; None if unknown."""
     forwarded = request.headers.get("X-Forwarded-For", "")
     proxies = settings.GRAFTWORK.trusted_proxies
     return client_address(request.META.get("REMOTE_ADDR", ""), [forwarded] if forwarded else [], proxies)
 
 
 def peer_is_trusted(request: Request | HttpRequest) -> bool:
-    """Whether the request came through a proxy of ours, whose headers are believed."""
+    """Return True if the request came through a trusted proxy, whose headers may be used."""
     return (
         client_address(request.META.get("REMOTE_ADDR", ""), [], Networks())
         in settings.GRAFTWORK.trusted_proxies

@@ -1,4 +1,4 @@
-"""Answers compressed by gzip; one that is written while it is read as one gzip file."""
+"""Gzip compression of responses; a streamed response becomes one gzip file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _LEVEL: Final = 6
 
 
 class WholeGZipMiddleware(GZipMiddleware):
-    """Django's makes each piece of an asynchronous stream a gzip file of its own. Some clients read the
-    first alone, as httpx does: of an invoice's CSV they had nothing but its head, without an error."""
+    """Compresses an asynchronous stream as one gzip file.
+
+    Django's middleware makes each piece its own gzip file, of which clients such as httpx read only the
+    first: of an invoice's CSV they got the header line, without an error.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not (isinstance(response, StreamingHttpResponse) and response.is_async):
@@ -32,7 +35,7 @@ class WholeGZipMiddleware(GZipMiddleware):
 
 
 async def _compressed(pieces: AsyncIterator[bytes], most_random: int) -> AsyncIterator[bytes]:
-    # A name of any length, as Django's own has: nobody reads secrets off the length of an answer (BREACH).
+    # A file name of random length, as in Django's own, hides secrets in the response's length (BREACH).
     sink, name = io.BytesIO(), "a" * secrets.randbelow(most_random)
     with gzip.GzipFile(name, "wb", _LEVEL, sink, mtime=0) as file:
         async for piece in pieces:
@@ -43,7 +46,7 @@ async def _compressed(pieces: AsyncIterator[bytes], most_random: int) -> AsyncIt
 
 
 def _taken(sink: io.BytesIO) -> bytes:
-    told = sink.getvalue()
+    data = sink.getvalue()
     sink.seek(0)
     sink.truncate()
-    return told
+    return data

@@ -1,7 +1,7 @@
-"""A bound on the whole of an outgoing request, however slowly the other side drips.
+"""A deadline for a whole outgoing request, however slowly the server sends.
 
-httpx bounds each read and each write; a server that sends a byte a second keeps to that for ever. httpcore
-hands a request's timeouts on to its stream as they are, so here each of them knows when the request ends.
+httpx bounds each read and write only, which a server that sends a byte a second never exceeds. httpcore
+passes a request's timeouts on to its stream unchanged, so each timeout object carries the request's deadline.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import httpcore2
 import httpx2
 
 _PIECE: Final = 1 << 14
-"""Bytes written at a time: in between it is looked at the clock."""
+"""Bytes per write; the deadline is checked before each."""
 _KEY: Final = "deadline"
 
 
 class Deadline:
-    """When a request ends, redirects included. Time is `time.monotonic`'s, in seconds."""
+    """The deadline of a request, redirects included, in seconds of `time.monotonic`."""
 
     def __init__(self, *, head: float, total: float) -> None:
         self._start, self._total = time.monotonic(), total
@@ -27,7 +27,7 @@ class Deadline:
 
     @classmethod
     def of(cls, request: httpx2.Request, *, head: float, total: float) -> Self:
-        """The request's own: a redirect has the extensions, and so the deadline, of what it follows."""
+        """Return the request's deadline, made at the first call; redirects share it by their extensions."""
         deadline: Self = request.extensions.setdefault(_KEY, cls(head=head, total=total))
         steps: dict[str, float | None] = request.extensions.get("timeout", {})
         request.extensions["timeout"] = {
@@ -36,12 +36,12 @@ class Deadline:
         return deadline
 
     def has_head(self) -> None:
-        """The answer has begun: from now on the whole counts."""
+        """Switch from the deadline for the response's head to that for the whole request."""
         self.until = self._start + self._total
 
 
 class _Step(float):
-    """Seconds that one read or write may take, and the deadline of the request that it belongs to."""
+    """Timeout of one read or write in seconds, with the deadline of its request."""
 
     deadline: Deadline
 
@@ -52,16 +52,16 @@ class _Step(float):
 
 
 def left(timeout: float | None, error: type[Exception]) -> float | None:
-    """What a step may take now. Raises `error` when the request's time is over."""
+    """Return the seconds left for a read or write. Raises `error` once the deadline has passed."""
     if not isinstance(timeout, _Step):
         return timeout
-    if (rest := timeout.deadline.until - time.monotonic()) <= 0:
+    if (remaining := timeout.deadline.until - time.monotonic()) <= 0:
         raise error("it takes longer than the whole may take")
-    return min(float(timeout), rest)
+    return min(float(timeout), remaining)
 
 
 class DeadlinedStream(httpcore2.NetworkStream):
-    """A connection whose every step ends with its request."""
+    """A connection whose reads and writes respect the request's deadline."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream

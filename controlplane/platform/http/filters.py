@@ -1,4 +1,4 @@
-"""What lists can be narrowed by: each list's FilterSet, and nothing that it does not name."""
+"""Filters of lists: each list's FilterSet; unknown query parameters are refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from rest_framework.request import Request
 
 from controlplane.errors import InvalidInputError
 
-_OF_EVERY_LIST: Final = ("cursor", "page_size", "format")
+_COMMON: Final = ("cursor", "page_size", "format")
 
 
 class StrictFilters(DjangoFilterBackend):  # type: ignore[misc]
-    """django-filter's backend, which refuses parameters that the list does not know: a misspelt filter
-    would otherwise give the whole list."""
+    """django-filter's backend that refuses unknown parameters, so that a misspelt filter is an error."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
         filterset_class = self.get_filterset_class(view, queryset)
-        known = [*(filterset_class.base_filters if filterset_class else ()), *_OF_EVERY_LIST]
+        known = [*(filterset_class.base_filters if filterset_class else ()), *_COMMON]
         if unknown := sorted(set(request.query_params) - set(known)):
             name = unknown[0][:64]
             raise InvalidInputError(f"{name!r} is none of {', '.join(known)}", field=name)

@@ -1,4 +1,4 @@
-"""One object under a URL, with its ETag: nobody overwrites what they have not seen (RFC 9110, 13)."""
+"""Views of one object with an ETag and conditional requests (RFC 9110, section 13)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Handler = TypeVar("Handler", bound=Callable[..., Response])
 
 
 class ObjectApi(generics.GenericAPIView[M]):
-    """A view of one object: `get_object` finds it, `serializer_class` shows it.
+    """A view of one object: `get_object` finds it, `serializer_class` renders it.
 
-    `etag_ignores` names fields that change without anyone's doing (when a key was last used): they do not
-    make a new state.
+    `etag_ignores` names fields that change by themselves (when a key was last used) and so are no part of
+    the ETag.
     """
 
     pagination_class = None
@@ -33,25 +33,25 @@ class ObjectApi(generics.GenericAPIView[M]):
     etag_ignores: ClassVar[frozenset[str]] = frozenset()
 
     def get_object(self) -> M:
-        """Raises NotFoundError."""
+        """Return the object. Raises NotFoundError."""
         raise NotImplementedError(f"{type(self).__name__} must say which object it is about")
 
     def row_to_lock(self, found: M) -> models.Model:
-        """The row whose lock orders changes of `found`; another one's where `found` may not be saved yet."""
+        """Return the row to lock for changes of `found`; a parent's where `found` may be unsaved."""
         return found
 
     def etag(self, shown: Mapping[str, Any]) -> str:
-        """The tag of a state, from what `serializer_class` shows of it."""
-        kept = {name: value for name, value in shown.items() if name not in self.etag_ignores}
-        return f'"{hashlib.sha256(JSONRenderer().render(kept)).hexdigest()[:32]}"'
+        """Return the ETag of a state from its serialized form."""
+        fields = {name: value for name, value in shown.items() if name not in self.etag_ignores}
+        return f'"{hashlib.sha256(JSONRenderer().render(fields)).hexdigest()[:32]}"'
 
     def locked_etag(self) -> str:
-        """The tag of the state in force, which no other change replaces before this transaction ends.
+        """Lock the object until the transaction ends and return its current ETag.
 
         Raises NotFoundError.
         """
         row = self.row_to_lock(self.get_object())
-        # Not the key: whoever holds the route counter, which the change needs next, may refer to this row.
+        # NO KEY, since the holder of the route counter, which the change locks next, may refer to this row.
         rows = type(row)._base_manager.select_for_update(no_key=True, of=("self",))
         list(rows.filter(pk=row.pk).values_list("pk"))
         return self.etag(self.get_serializer(self.get_object()).data)
@@ -68,11 +68,11 @@ class Conditions:
         return self.match is not None or self.none_match is not None
 
     def check(self, view: ObjectApi[Any]) -> None:
-        """Within the change's transaction.
+        """Check the conditions, within the transaction of the change.
 
         Raises:
-            PreconditionFailed: the state in force is not one that they allow.
-            NotFoundError: there is no object, and `If-Match` names a state of one.
+            PreconditionFailed: the current state does not match them.
+            NotFoundError: there is no object, but `If-Match` demands one.
         """
         try:
             current = view.locked_etag()
@@ -89,13 +89,13 @@ class Conditions:
 
 
 def conditional(*, demanded: bool = False) -> Callable[[Handler], Handler]:
-    """Makes a handler of an ObjectApi heed conditions and tell the object's ETag.
+    """Make a handler of an ObjectApi check conditional headers and return the object's ETag.
 
-    A GET answers 304 to one who has the state already. A change holds the object's row from the check to
-    its commit, so of two with the same `If-Match` one is refused.
+    A GET answers 304 if the client has the current state. A change locks the object's row from the check to
+    its commit, so one of two changes with the same `If-Match` is refused.
 
     Args:
-        demanded: refuse a change that states no condition (428); for those that replace what others set.
+        demanded: refuse a change without a condition (428); for changes that replace others' values.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -103,7 +103,7 @@ def conditional(*, demanded: bool = False) -> Callable[[Handler], Handler]:
         def checked(view: ObjectApi[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
             conditions = Conditions(request)
             if request.method in ("GET", "HEAD"):
-                return _shown(view, conditions, handler(view, request, *args, **kwargs))
+                return _conditional_get(view, conditions, handler(view, request, *args, **kwargs))
             if not conditions:
                 if demanded and view.get_object():
                     raise PreconditionRequired()
@@ -119,7 +119,7 @@ def conditional(*, demanded: bool = False) -> Callable[[Handler], Handler]:
     return decorate
 
 
-def _shown(view: ObjectApi[Any], conditions: Conditions, response: Response) -> Response:
+def _conditional_get(view: ObjectApi[Any], conditions: Conditions, response: Response) -> Response:
     response = _tagged(view, response)
     if conditions.none_match is not None and _named(conditions.none_match, response["ETag"]):
         return Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": response["ETag"]})
@@ -143,7 +143,7 @@ def _tags(request: Request, header: str) -> set[str] | None:
     text = request.headers.get(header)
     if text is None:
         return None
-    # A compressed answer's tag is marked weak on its way; it names the same state.
+    # Compression marks a response's tag as weak; it names the same state.
     tags = {tag.removeprefix("W/") for tag in parse_etags(text)}
     if not tags:
         raise InvalidInputError(

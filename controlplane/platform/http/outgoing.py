@@ -1,9 +1,8 @@
 """Requests to addresses that a tenant wrote: every one of them leaves through `outgoing_client`.
 
-The guard sits where connections are made, so it holds for redirects, retries and kept-alive connections of
-any library that takes the client. A name is resolved once, every address that it has is judged, and the
-connection goes to an address that was judged: a second answer of the DNS changes nothing. TLS still checks
-the name.
+The guard sits where connections are made, so it covers redirects, retries and kept-alive connections of any
+library that takes the client. A name is resolved once, all its addresses are checked, and the connection goes
+to a checked address: a different second DNS answer has no effect. TLS still verifies the name.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from controlplane.platform.http.deadline import Deadline, DeadlinedStream, left
 from controlplane.platform.open_endpoints import OpenEndpoints
 
 _METADATA: Final = Networks(["168.63.129.16", "192.0.0.0/24"])
-"""Public by their number, yet a cloud's own services answer there (Azure's, Oracle's)."""
+"""Public addresses where a cloud's metadata services answer (Azure's, Oracle's)."""
 HEAD_S: Final = 60.0
-"""Seconds for an answer's head, by all redirects: nobody needs as long for it as for a body."""
+"""Seconds until the response's head, including all redirects; a body may take longer."""
 _GLOBAL_IPV6: Final = IPv6Network("2000::/3")
 _IPV4_INSIDE: Final = tuple(ip_network(text) for text in ("2001::/32", "2002::/16"))
-"""Teredo and 6to4 carry an IPv4 address that nobody would judge. NAT64's prefixes lie outside of 2000::/3."""
+"""Teredo and 6to4 embed an unchecked IPv4 address. NAT64's prefixes lie outside of 2000::/3."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public internet's, and nobody's metadata service."""
+    """Return True for a public internet address that is no cloud's metadata service."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
@@ -46,11 +45,11 @@ def is_public(address: Address) -> bool:
 
 
 def check_outgoing_url(url: str, *, field: str) -> str:
-    """The URL in one spelling. Where its name leads is judged when it is connected to, not here.
+    """Return the normalized URL. The host's addresses are checked when connecting, not here.
 
     Raises:
-        InvalidInputError: no URL, not https (nor an endpoint that the operator opened), with a user name or
-            a fragment in it, or with an address that is not public.
+        InvalidInputError: not a URL, not https (unless the operator allows the endpoint), contains a user
+            name or a fragment, or names a non-public address.
     """
     try:
         if not url.isascii() or not url.isprintable() or set(url) & set(' \\"<>^`{|}'):
@@ -67,19 +66,18 @@ def check_outgoing_url(url: str, *, field: str) -> str:
 def outgoing_client(
     *, total: float = 60, timeout: float = 30, follow_redirects: bool = False, **options: Any
 ) -> httpx2.Client:
-    """An HTTP client that reaches the public internet and what GRAFTWORK_OUTGOING_ALLOW opens, nothing else.
+    """Return an HTTP client that reaches only the public internet and GRAFTWORK_OUTGOING_ALLOW.
 
-    Use one for many requests and close it. It reads no proxy or password from the environment. A body is as
-    long as its sender likes: stream it (`iter_raw()` without a size, which would wait for whole chunks), and
-    stop at a limit.
+    Use one client for many requests and close it. It reads no proxy or password from the environment. Bodies
+    are unbounded: stream them (`iter_raw()` without a size, which would wait for whole chunks) up to a limit.
 
     Args:
-        total: seconds for a whole request, redirects and body included; an answer's head has HEAD_S of them.
+        total: seconds for a whole request with redirects and body; at most HEAD_S of them for the head.
         timeout: seconds for each connect, read and write.
-        options: more of httpx2.Client's, such as `headers`; no transport and no proxy.
+        options: other arguments of httpx2.Client, such as `headers`; no transport and no proxy.
 
     Its requests raise, beside httpx2.HTTPError:
-        OutgoingRefusedError: the URL, a redirect, or an address that the name has is not allowed.
+        OutgoingRefusedError: the URL, a redirect, or one of the name's addresses is not allowed.
     """
     return httpx2.Client(
         transport=_GuardedTransport(total),
@@ -92,12 +90,12 @@ def outgoing_client(
 
 
 class _GuardedTransport(httpx2.HTTPTransport):
-    """Judges each request's URL, hence each redirect's, and connects through `_GuardedBackend`."""
+    """Checks the URL of each request and redirect, and connects through `_GuardedBackend`."""
 
     def __init__(self, total: float) -> None:
         super().__init__(verify=_tls(), trust_env=False)
         self._total = total
-        # httpx has no argument for it. test_outgoing.py fails where this is lost.
+        # httpx has no argument for the network backend. test_outgoing.py fails if this has no effect.
         self._pool = httpcore2.ConnectionPool(
             ssl_context=_tls(), max_connections=20, keepalive_expiry=5, network_backend=_GuardedBackend()
         )
@@ -112,7 +110,7 @@ class _GuardedTransport(httpx2.HTTPTransport):
 
 
 class _GuardedBackend(httpcore2.SyncBackend):
-    """Resolves once, judges all that came, connects to what was judged."""
+    """Resolves a name once, checks all its addresses, and connects to one of them."""
 
     def connect_tcp(
         self,
@@ -138,7 +136,7 @@ class _GuardedBackend(httpcore2.SyncBackend):
 
 
 def _resolve(host: str, port: int) -> list[str]:
-    """The host's addresses, all judged: where one is not allowed the host is refused."""
+    """Return the host's addresses. Raises OutgoingRefusedError if one is not allowed."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -155,7 +153,7 @@ def _resolve(host: str, port: int) -> list[str]:
 
 
 def _check_target(url: httpx2.URL) -> None:
-    """Raises OutgoingRefusedError by what the URL alone tells."""
+    """Check the URL itself, without DNS. Raises OutgoingRefusedError."""
     opened, literal = settings.GRAFTWORK.outgoing_allow, _literal(url.host)
     port = {"https": 443, "http": 80}.get(url.scheme, 0) if url.port is None else url.port
     if url.scheme not in ("https", "http") or not url.host:

@@ -1,9 +1,9 @@
-"""Room for the calls of one request, so that none of them lies at the end of what is there.
+"""Reserves interpreter stack for one request, so that no hot loop crosses the end of a stack chunk.
 
-CPython keeps the frames of a thread's calls in chunks of 16 KiB. A call that does not fit gets a chunk from
-the operating system, which has it back when the call returns: where a page's innermost loop happens to begin
-at the end of a chunk, each of its calls costs two system calls and a page fault. A list of 50 adapters had
-2,466 of them, a quarter of its time; its depth in middleware and templates decides which page it meets.
+CPython keeps a thread's call frames in chunks of 16 KiB. A call that does not fit allocates a chunk from the
+operating system and frees it on return. If a page's innermost loop begins at the end of a chunk, each of its
+calls costs two system calls and a page fault. A list of 50 adapters had 2,466 of them, a quarter of its time;
+the depth of middleware and templates decides which page is affected.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SLOTS: Final = 33_000
-"""Values of 8 bytes. A chunk is a power of two: of this one 256 KiB are left to the calls within, and
-some 300 of them in one another take 50. What nobody touches costs nothing."""
+"""Slots of 8 bytes. Chunk sizes are powers of two: this leaves 256 KiB for nested calls, of which some 300
+take 50 KiB. Untouched memory costs nothing."""
 
 
 def with_stack_room(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose frame is so large that it opens a chunk of its own, with room for all calls within."""
+    """Enlarge the function's frame so that it opens a new chunk with room for all nested calls."""
     assert isinstance(function, FunctionType)
     function.__code__ = function.__code__.replace(co_stacksize=_SLOTS)
     return function
 
 
 class StackRoomMiddleware:
-    """Outermost, and for synchronous handling alone: what is asynchronous keeps its frames elsewhere."""
+    """Outermost middleware; only for synchronous views, since coroutines keep their frames on the heap."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response

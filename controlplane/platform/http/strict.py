@@ -1,4 +1,4 @@
-"""Bodies of REST calls: a field that is not known is refused by name."""
+"""Strict bodies of REST calls: unknown fields are refused by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rest_framework import serializers
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """What a caller sends, nested too: a misspelt field must not leave out the one that was meant."""
+    """An input serializer, also for nested use, that refuses unknown fields, such as misspelt ones."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Raises ValidationError at the first field that is none of this serializer's."""
+        """Validate the data. Raises ValidationError naming the first unknown field."""
         if isinstance(data, Mapping) and (
             unknown := sorted(str(name) for name in set(data) - set(self.fields))
         ):

@@ -1,4 +1,4 @@
-"""How often one caller may call: a token bucket each in Redis, the same for all web processes."""
+"""Rate limits per caller: token buckets in Redis, shared by all web processes."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if full - now > span then return math.ceil(full - now - span) end
 redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - now) / 1000))
 return 0
 """
-"""GCRA: one number a caller, the time at which its bucket is full again; microseconds to wait, or 0."""
+"""GCRA: one number per caller, the time at which its bucket is full again. Returns microseconds to wait."""
 _MINUTE_US: Final = 60_000_000
 _DAY_US: Final = 24 * 60 * _MINUTE_US
 
 
 def take(scope: str, *, per_minute: int) -> float:
-    """Takes one call of `scope`'s; the seconds until there is one, 0 when there was.
+    """Take one call from the bucket of `scope`; return 0, or the seconds until a call is available.
 
-    A minute's worth may come at once. Without Redis nobody is refused: what is counted here protects the
-    control plane from a caller's loop, not a resource that is sold.
+    A minute's worth of calls may come at once. Without Redis all calls pass: this limit protects the control
+    plane from a client's loop, not a billed resource.
     """
     return _take(scope, per_minute, _MINUTE_US)
 
 
 def take_daily(scope: str, *, per_day: int) -> float:
-    """The same for a day, of which all may come at once, counted beside the minutes of that scope."""
+    """Take one call from a daily bucket of `scope`, which is counted apart from the minute's; as `take`."""
     return _take(f"daily:{scope}", per_day, _DAY_US)
 
 
@@ -56,7 +56,7 @@ def _take(scope: str, count: int, span_us: int) -> float:
 
 
 class CallerThrottle(BaseThrottle):
-    """GRAFTWORK_API_RATE calls a minute for each API key, each person, and of others each address or /64."""
+    """Allows GRAFTWORK_API_RATE calls a minute per API key, person, or otherwise per address or /64."""
 
     def __init__(self) -> None:
         self._wait = 0.0
@@ -70,7 +70,7 @@ class CallerThrottle(BaseThrottle):
 
 
 def caller(request: Request) -> str:
-    """Who calls, as one word that no other caller has."""
+    """Return a unique id of the caller: its API key, user or address."""
     if request.auth is not None:
         return f"key:{request.auth.pk}"
     if request.user.pk is not None:

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a creation that is sent twice happens once, and is answered alike."""
+"""`Idempotency-Key`: a repeated creation happens once and gets the same response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from controlplane.platform.idempotency.services import Answer, Claim, answer_kee
 
 HEADER: Final = "Idempotency-Key"
 _ACCEPTABLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_KEPT_HEADERS: Final = ("ETag", "Location")
+_STORED_HEADERS: Final = ("ETag", "Location")
 _LEASE: Final = timedelta(seconds=60)
 _UPLOAD_LEASE: Final = timedelta(minutes=15)
 
@@ -34,13 +34,12 @@ Handler = TypeVar("Handler", bound=Callable[..., Response])
 
 
 def idempotent(*, atomic: bool = True) -> Callable[[Handler], Handler]:
-    """Makes a handler heed `Idempotency-Key`. What fails leaves the key free.
+    """Make a handler support `Idempotency-Key`. A failed request frees the key.
 
     Args:
-        atomic: make the change and keep its answer in one transaction, so that a process that dies leaves
-            both or neither. Not for handlers that move files meanwhile, whom a transaction would make
-            hold the database's locks: those call `keep_with_change` in the transaction of their own, or
-            make a change that a repetition does not make again.
+        atomic: run the handler and store its response in one transaction, so that both are saved or neither.
+            Not for handlers that move files, since the transaction would hold database locks meanwhile. Those
+            call `keep_with_change` in their own transaction, or make a change that is safe to repeat.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -76,12 +75,12 @@ def idempotent(*, atomic: bool = True) -> Callable[[Handler], Handler]:
 
 
 def keep_with_change(request: Request, response: Response) -> None:
-    """Keeps `response` in the transaction of the change that it tells of; nothing without the header.
+    """Store `response` in the transaction of its change; do nothing if the request has no key.
 
-    For handlers that are not `atomic` as a whole. A process that dies leaves both or neither.
+    For handlers that are not `atomic`, so that the change and its response are saved together or not at all.
 
     Raises:
-        ConflictError: another request has taken the key over, so the change must not be.
+        ConflictError: another request has taken over the key, so the change must be rolled back.
     """
     claim: Claim | None = getattr(request, "idempotency_claim", None)
     if claim is not None:
@@ -90,17 +89,19 @@ def keep_with_change(request: Request, response: Response) -> None:
 
 
 def _keep(claim: Claim, response: Response, *, must: bool) -> None:
-    headers = {name: response[name] for name in _KEPT_HEADERS if name in response}
+    headers = {name: response[name] for name in _STORED_HEADERS if name in response}
     body = None if response.data is None else json.loads(json.dumps(response.data, cls=JSONEncoder))
     if not answer_keep(claim=claim, answer=Answer(response.status_code, body, headers)) and must:
         raise ConflictError("this took so long that another request under its Idempotency-Key took over")
 
 
 def _parts(request: Request) -> Iterator[bytes]:
-    """What is asked for: the route, the tenant acted for, and the parsed body, since the raw one differs
-    between two sendings of one form."""
+    """Yield the request's identity: route, tenant and parsed body.
+
+    The raw body of a form differs each time it is sent.
+    """
     yield f"{request.method} {request.get_full_path()}".encode()
-    # Found by the permission check; without the header it is the session's choice, which each page changes.
+    # Set by the permission check; without the header it is the session's tenant, which any page may change.
     access = getattr(request, "tenant_access", None)
     yield request.headers.get("X-Graftwork-Tenant", "").encode()
     yield b"" if access is None else str(access.tenant.pk).encode()
@@ -111,11 +112,13 @@ def _parts(request: Request) -> Iterator[bytes]:
         yield name.encode("utf-8", "surrogatepass")
         for value in values:
             yield (
-                _of_file(value) if isinstance(value, UploadedFile) else str(value).encode("utf-8", "replace")
+                _file_digest(value)
+                if isinstance(value, UploadedFile)
+                else str(value).encode("utf-8", "replace")
             )
 
 
-def _of_file(file: UploadedFile[Any]) -> bytes:
+def _file_digest(file: UploadedFile[Any]) -> bytes:
     digest = hashlib.sha256((file.name or "").encode("utf-8", "replace"))
     for chunk in file.chunks():
         digest.update(chunk)

@@ -1,4 +1,4 @@
-"""What is kept of a key and an answer: nothing that can be read without the key itself."""
+"""Digests of idempotency keys and encryption of stored responses, unreadable without the client's key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NONCE_BYTES: Final = 12
 
 
 def key_digest(*, scope: str, key: str) -> str:
-    """Under which row a caller's key is kept."""
+    """Return the primary key of the row for a caller's key."""
     secret = _derived(b"graftwork control plane idempotency row")
     return hmac.new(secret, f"{scope}\0{key}".encode(), hashlib.sha256).hexdigest()
 
 
 def fingerprint(parts: Iterable[bytes]) -> str:
-    """Tells two requests apart. Keyed, since a plain digest would let one guess a password in a body."""
+    """Return a digest that identifies a request; keyed, so that a password in a body cannot be guessed."""
     digest = hmac.new(_derived(b"graftwork control plane idempotency request"), digestmod=hashlib.sha256)
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
@@ -32,13 +32,13 @@ def fingerprint(parts: Iterable[bytes]) -> str:
 
 
 def seal(plain: bytes, *, digest: str, key: str) -> bytes:
-    """AES-256-GCM under a key made of the client's and ours."""
+    """Encrypt with AES-256-GCM under a key derived from the client's key and our secret key."""
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + AESGCM(_answer_key(key)).encrypt(nonce, plain, digest.encode())
 
 
 def unseal(sealed: bytes, *, digest: str, key: str) -> bytes:
-    """Raises cryptography.exceptions.InvalidTag when GRAFTWORK_SECRET_KEY has changed since."""
+    """Decrypt. Raises cryptography.exceptions.InvalidTag if GRAFTWORK_SECRET_KEY has changed since."""
     return AESGCM(_answer_key(key)).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], digest.encode())
 
 

@@ -1,4 +1,4 @@
-"""Claims on Idempotency-Keys, and the answers kept under them."""
+"""Claims on Idempotency-Keys, and the stored responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT: Final = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to answer a key's request."""
+    """The right to process the request of a key."""
 
     digest: str
     key: str
@@ -32,7 +32,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the first request under the key was answered."""
+    """The stored response to the first request under a key."""
 
     status: int
     body: Any
@@ -40,17 +40,17 @@ class Answer:
 
 
 def claim_take(*, scope: str, key: str, fingerprint: str, lease: timedelta) -> Claim | Answer:
-    """The right to answer, or the answer that there is.
+    """Claim a key, or return its stored response.
 
     Two requests with one key race for the row's primary key: one inserts it, the other finds it.
 
     Args:
-        scope: whose key it is; the same key of another caller is another key.
-        lease: how long the work may take; after that another request takes the claim over.
+        scope: the key's owner; another caller's equal key is a different key.
+        lease: how long the request may take; afterwards another request can take over the claim.
 
     Raises:
-        ConflictError: the key stood for another request, or its answer can no longer be read.
-        InProgressError: its request is being worked on.
+        ConflictError: the key was used for another request, or its response can no longer be decrypted.
+        InProgressError: the key's request is still being processed.
     """
     claim = Claim(key_digest(scope=scope, key=key), key, uuid.uuid4())
     now = timezone.now()
@@ -82,9 +82,9 @@ def claim_take(*, scope: str, key: str, fingerprint: str, lease: timedelta) -> C
 
 
 def answer_keep(*, claim: Claim, answer: Answer) -> bool:
-    """Keeps `answer` for the key; False when the claim has been taken over meanwhile.
+    """Store `answer` for the key; return False if another request has taken over the claim.
 
-    Called in the transaction of the change itself, so that there is either both or neither.
+    Call it in the transaction of the change, so that both are saved or neither.
     """
     plain = json.dumps([answer.status, answer.body, dict(answer.headers)]).encode()
     sealed = seal(plain, digest=claim.digest, key=claim.key)
@@ -93,12 +93,12 @@ def answer_keep(*, claim: Claim, answer: Answer) -> bool:
 
 
 def claim_release(*, claim: Claim) -> None:
-    """Frees the key of a request that failed: the next one under it is a new one."""
+    """Free the key of a failed request, so that it can be used again."""
     KeptAnswer.objects.filter(pk=claim.digest, claim=claim.token, sealed=None).delete()
 
 
 def answers_expire() -> int:
-    """Forgets answers whose time is over; how many."""
+    """Delete expired responses; return how many."""
     deleted, _ = KeptAnswer.objects.filter(expires_at__lte=timezone.now()).delete()
     return deleted
 

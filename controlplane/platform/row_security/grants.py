@@ -1,4 +1,4 @@
-"""The database role of the web process: it owns no table, so row policies hold for it."""
+"""The web process's database role: it owns no table, so row policies apply to it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from psycopg import sql
 
 
 def web_role_grant(*, name: str, password: str | None = None) -> None:
-    """Makes the role if need be, lets it read and write rows of today's tables and those to come; changes
-    nothing when it is done already. Run as the tables' owner, who must be allowed to make roles.
+    """Create the role if needed and grant it read and write access to all present and future tables.
+
+    Idempotent. Run it as the tables' owner, which needs the right to create roles.
 
     Args:
-        password: it may log in with this one; None for a role that is only switched to.
+        password: the role's login password; None for a role without login, for SET ROLE.
     """
     role = sql.Identifier(name)
     with connection.cursor() as cursor:
@@ -36,7 +37,7 @@ def web_role_grant(*, name: str, password: str | None = None) -> None:
 
 
 def policies_hold() -> bool:
-    """Whether row policies hold for the role that this process uses."""
+    """Return True if row policies apply to the database role of this process."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT NOT (role.rolsuper OR role.rolbypassrls"

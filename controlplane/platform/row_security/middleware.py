@@ -1,4 +1,4 @@
-"""Gives each request a scope, empty until its caller is known."""
+"""Gives each request a row scope, which is empty until its caller is known."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django.http.response import HttpResponseBase, StreamingHttpResponse
 from controlplane.platform.row_security.scope import EVERYTHING, Scope, scope_set, scoped
 
 _WRITING: Final = ("/accounts/", "/api/")
-"""Where a GET may write as well: the identity provider's way back logs in, an API key is noted as used."""
+"""Paths where a GET may write: the identity provider's redirect logs in, and API keys record their use."""
 
 
 class RowScopeMiddleware:
-    """Directly around the views: whoever proves who the caller is calls `scope_set`."""
+    """Innermost middleware. The code that authenticates the caller fills the scope by `scope_set`."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
@@ -28,25 +28,27 @@ class RowScopeMiddleware:
             if request.path_info.startswith("/admin/") and getattr(user, "is_staff", False):
                 scope_set(tenant=EVERYTHING)
             response = self._get_response(request)
-        # Pieces are made while they are sent, when the request itself is over.
+        # A streamed body is produced after this call returns, so each piece sets the scope again.
         if isinstance(response, StreamingHttpResponse):
             body = response.streaming_content
             response.streaming_content = (
-                _within_later(scope, body) if isinstance(body, AsyncIterator) else _within(scope, iter(body))
+                _scoped_pieces_async(scope, body)
+                if isinstance(body, AsyncIterator)
+                else _scoped_pieces(scope, iter(body))
             )
         return response
 
 
 def _reading(request: HttpRequest) -> AbstractContextManager[None]:
-    """What is read for a GET is one transaction on PostgreSQL, where a scope is to be stated in each."""
+    """Run a GET in one transaction on PostgreSQL, where each transaction has to set the scope."""
     reads = request.method in ("GET", "HEAD") and not request.path_info.startswith(_WRITING)
     if reads and hasattr(connection, "one_transaction"):
-        only: AbstractContextManager[None] = connection.one_transaction()
-        return only
+        one_transaction: AbstractContextManager[None] = connection.one_transaction()
+        return one_transaction
     return nullcontext()
 
 
-def _within(scope: Scope, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _scoped_pieces(scope: Scope, pieces: Iterator[bytes]) -> Iterator[bytes]:
     while True:
         with scoped(scope):
             piece = next(pieces, None)
@@ -55,7 +57,7 @@ def _within(scope: Scope, pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-async def _within_later(scope: Scope, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _scoped_pieces_async(scope: Scope, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     while True:
         with scoped(scope):
             piece = await anext(pieces, None)

@@ -1,8 +1,8 @@
 """Search by part of a name, and by labels, under row policies.
 
-PostgreSQL shows a row to no operator that might tell of it (LIKE and @> are such) before the row's policy has
-let it through, so under a policy such a search reads every row, whatever index there is. A view that belongs
-to the tables' owner states the policy's condition itself; in it the planner may begin with an index (ADR 28).
+Under a row policy PostgreSQL applies operators that may leak values (such as LIKE and @>) only after the
+policy has passed the row. Such a search therefore reads every row, whatever the indexes. A view owned by the
+tables' owner states the policy's condition itself, so the planner may use an index there (ADR 28).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class NameView:
-    """A table whose rows are searched by name.
+    """A table that is searched by name.
 
     Attributes:
         table, key: the table, which has a column `tenant_id`, and its primary key.
-        column: what is searched.
-        name: the column in one case, as SQL: the column itself where it has one case only.
-        fold: the SQL function that brings what is searched for to that case.
-        labels: a column of JSON, text to text, that is searched too; '' for none.
+        column: the searched column.
+        name: SQL of the column in one case; the column itself if it has only one case.
+        fold: SQL function that converts the search text to that case.
+        labels: JSON column (text to text) for searches by label; '' for none.
     """
 
     table: str
@@ -63,9 +63,9 @@ NAME_VIEWS: Final = (ADAPTER_NAMES, API_KEY_NAMES)
 
 
 def named(rows: QuerySet[M], view: NameView, text: str) -> QuerySet[M]:
-    """Those of `rows`, in the table of `view`, whose name has `text` in it, in whatever case.
+    """Filter `rows` of the table of `view` by names that contain `text`, ignoring case.
 
-    Three characters or more are looked up in the index of trigrams, where there is one.
+    Searches of three or more characters use the trigram index, if it exists.
     """
     if connection.vendor != "postgresql":
         return rows.filter(**{f"{view.column}__icontains": text})
@@ -75,19 +75,19 @@ def named(rows: QuerySet[M], view: NameView, text: str) -> QuerySet[M]:
 
 
 def labelled(rows: QuerySet[M], view: NameView, labels: Mapping[str, str]) -> QuerySet[M]:
-    """Those of `rows`, in the table of `view`, that have every one of `labels`."""
+    """Filter `rows` of the table of `view` by rows that have all of `labels`."""
     if connection.vendor == "postgresql":
         sql = f"SELECT key FROM {view.view} WHERE labels @> %s::jsonb"  # noqa: S608  # names of ours
         return rows.filter(pk__in=RawSQL(sql, (json.dumps(dict(labels)),)))  # noqa: S611  # the same
     for index, (key, value) in enumerate(labels.items()):
-        # The key as it is: in a keyword of `filter` its underscores would mean something.
-        text_of = Cast(KeyTextTransform(key, view.labels), TextField())
-        rows = rows.alias(**{f"label_{index}": text_of}).filter(**{f"label_{index}": value})
+        # A transform takes the key literally; in a keyword of `filter` double underscores are look-ups.
+        label_text = Cast(KeyTextTransform(key, view.labels), TextField())
+        rows = rows.alias(**{f"label_{index}": label_text}).filter(**{f"label_{index}": value})
     return rows
 
 
 def view_sql(view: NameView) -> str:
-    """Its definition. Two sources, though one would do: into such a view nobody can write."""
+    """Return the view's definition. Its second source, `one`, makes it read-only."""
     labels = f", named.{view.labels} AS labels" if view.labels else ""
     return (
         f"CREATE OR REPLACE VIEW {view.view} AS"  # noqa: S608  # names of ours
@@ -99,9 +99,10 @@ def view_sql(view: NameView) -> str:
 
 
 def index_sql(view: NameView) -> Iterator[str]:
-    """Make the indexes: of labels, and of trigrams, or a notice where that extension is not to be had.
+    """Yield statements that create the label index and the trigram index.
 
-    Without `fastupdate`: a name is written rarely, and each search would read those not sorted in yet.
+    Where pg_trgm is not available, a notice is raised instead. `fastupdate` is off: names are rarely written,
+    and each search would scan the pending list.
     """
     if view.labels:
         index, columns = f"{view.table}_labels", f"({view.labels} jsonb_path_ops)"
@@ -116,17 +117,17 @@ def index_sql(view: NameView) -> Iterator[str]:
 
 
 def indexes_missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Names of the indexes of trigrams that are not there, though the database could have them."""
+    """List the trigram indexes that are missing; empty on databases other than PostgreSQL."""
     if connection.vendor != "postgresql":
         return []
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")
-        there = {name for (name,) in cursor.fetchall()}
-    return [view.index for view in NAME_VIEWS if view.index not in there]
+        existing = {name for (name,) in cursor.fetchall()}
+    return [view.index for view in NAME_VIEWS if view.index not in existing]
 
 
 class NameSearch(migrations.operations.base.Operation):
-    """Makes the view and, where pg_trgm may be installed, the index; nothing on other databases."""
+    """Migration operation that creates the view and its indexes on PostgreSQL; no-op elsewhere."""
 
     reversible = True
     atomic = True

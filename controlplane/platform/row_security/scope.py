@@ -1,4 +1,4 @@
-"""Whose rows this request may meet. The database holds it to that, under Django's own filters."""
+"""The row scope: whose rows the current request may access, enforced by the database's row policies."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 from django.db import connections
 
 EVERYTHING: Final = "*"
-"""As a tenant: every tenant's rows, for staff."""
+"""Tenant value for every tenant's rows, for staff."""
 
 
 @dataclass(slots=True)
 class Scope:
-    """Empty until the caller is known: then it meets no tenant's rows.
+    """Rows that a request may access. An empty scope, before the caller is known, has no tenant's rows.
 
     Attributes:
-        tenant: its rows; EVERYTHING for all.
-        user: the memberships of this user, and their tenants.
-        key: the API key of this public id.
+        tenant: id of the tenant whose rows are accessible; EVERYTHING for all.
+        user: id of the user whose memberships and tenants are accessible.
+        key: public id of the accessible API key.
     """
 
     tenant: str = ""
@@ -33,13 +33,13 @@ _current: ContextVar[Scope | None] = ContextVar("row_scope", default=None)
 
 
 def current_scope() -> Scope | None:
-    """The request's; None in processes that answer no requests, whose database role owns the tables."""
+    """Return the request's scope; None outside of requests, where the database role owns the tables."""
     return _current.get()
 
 
 @contextmanager
 def scoped(scope: Scope) -> Iterator[Scope]:
-    """What is asked of the database inside meets the rows of `scope`."""
+    """Apply `scope` to the database queries inside the block."""
     token = _current.set(scope)
     try:
         _state()
@@ -50,11 +50,11 @@ def scoped(scope: Scope) -> Iterator[Scope]:
 
 
 def scope_set(*, tenant: str | None = None, user: str | None = None, key: str | None = None) -> None:
-    """Says more of whose rows this request may meet, once that is proven; nothing outside of a request."""
+    """Extend the request's scope once the caller is authenticated; no-op outside of a request."""
     scope = _current.get()
     if scope is None:
         return
-    # The object is changed, not replaced: what runs in other threads for this request sees it too.
+    # Changed in place, so that other threads of this request see it too.
     scope.tenant = scope.tenant if tenant is None else tenant
     scope.user = scope.user if user is None else user
     scope.key = scope.key if key is None else key
@@ -63,7 +63,7 @@ def scope_set(*, tenant: str | None = None, user: str | None = None, key: str | 
 
 @contextmanager
 def every_row() -> Iterator[None]:
-    """For the few writes of a request that belong to no tenant, such as making an account."""
+    """Allow all rows inside the block; for writes of a request that belong to no tenant, such as sign-up."""
     if _current.get() is None:
         yield
         return
@@ -72,7 +72,7 @@ def every_row() -> Iterator[None]:
 
 
 def _state() -> None:
-    """Tells it to transactions that are open; those to come are told as they begin."""
+    """Set the scope in open transactions; later transactions set it when they begin."""
     for connection in connections.all(initialized_only=True):
         if hasattr(connection, "state_scope") and connection.in_atomic_block:
             connection.state_scope()

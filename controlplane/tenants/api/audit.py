@@ -82,7 +82,7 @@ class AuditApi(generics.ListAPIView[AuditRecord]):
 
 
 class FleetAuditApi(generics.ListAPIView[AuditRecord]):
-    """Every tenant's log and the platform's own, newest first."""
+    """The logs of all tenants and of the platform, newest first."""
 
     permission_classes = (Staff,)
     serializer_class = AuditRecordSerializer
@@ -115,7 +115,7 @@ class AuditExportApi(_FileApi):
 
     @extend_schema(responses=_FILE, filters=True)
     def get(self, request: Request) -> StreamingHttpResponse:
-        """The tenant's log as a file, oldest first, of any length."""
+        """Exports the tenant's log as a file, oldest first."""
         return self._file(request, request_tenant(request).pk)
 
 
@@ -128,7 +128,7 @@ class FleetAuditExportApi(_FileApi):
 
     @extend_schema(responses=_FILE, filters=True)
     def get(self, request: Request) -> StreamingHttpResponse:
-        """Every tenant's log, or one's, as a file, oldest first, of any length."""
+        """Exports the log of all tenants, or of one, as a file, oldest first."""
         return self._file(request, "fleet")
 
 
@@ -141,5 +141,5 @@ class AuditChainApi(ObjectApi[AuditChain]):
 
     @conditional()
     def get(self, request: Request) -> Response:
-        """Number and digest of the newest record: whoever keeps them can prove what came before."""
+        """Returns number and digest of the newest record. A copy of them proves the earlier records."""
         return Response(AuditChainSerializer(self.get_object()).data)

@@ -41,7 +41,7 @@ def _texts(help_text: str) -> serializers.ListField:
 
 
 class RestrictionsSerializer(StrictSerializer):
-    """What a key is held to; null for no restriction."""
+    """Restrictions of a key; null for none."""
 
     allowed_models = _texts("`<base>`, `<adapter>` (with all its names) or `<adapter>@<alias>`.")
     allowed_endpoints = _texts(f"Some of {', '.join(ENDPOINTS)}.")
@@ -107,7 +107,7 @@ class ApiKeysApi(generics.ListAPIView[ApiKey]):
     @idempotent()
     @extend_schema(request=ApiKeyInput, responses={201: ApiKeyCreatedSerializer})
     def post(self, request: Request) -> Response:
-        """Makes a key. Scope `inference` calls models, `manage` this API; `usage` reads its project's use.
+        """Creates a key. Scope `inference` calls models, `manage` this API; `usage` reads project usage.
 
         With scope `usage:write` a service account's key reports usage from outside, as CloudEvents.
         """
@@ -140,7 +140,7 @@ class ApiKeyApi(ObjectApi[ApiKey]):
     @conditional()
     @extend_schema(request=ApiKeyChangesInput)
     def patch(self, request: Request, public_id: str) -> Response:
-        """Changes what the key is held to and when it expires; what is left out stays as it is."""
+        """Changes the key's restrictions and expiry; omitted fields stay unchanged."""
         data = ApiKeyChangesInput(data=request.data)
         data.is_valid(raise_exception=True)
         changed = api_key_update(api_key=self.get_object(), by=request_access(request), **data.validated_data)
@@ -149,7 +149,7 @@ class ApiKeyApi(ObjectApi[ApiKey]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, public_id: str) -> Response:
-        """Revokes the key: within a second no gateway takes it."""
+        """Revokes the key; within a second no gateway accepts it."""
         api_key_revoke(api_key=self.get_object(), by=request_access(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -161,7 +161,7 @@ class ApiKeyRotationApi(generics.GenericAPIView[ApiKey]):
     @idempotent()
     @extend_schema(request=RotationInput, responses={200: ApiKeyCreatedSerializer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Gives the key a new secret under its public id; the old one is right until `old_secret_until`."""
+        """Rotates the key's secret; the public id stays, the old secret is valid until `old_secret_until`."""
         data = RotationInput(data=request.data)
         data.is_valid(raise_exception=True)
         api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)

@@ -1,4 +1,4 @@
-"""REST of who calls."""
+"""REST of the caller's identity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MeApi(ObjectApi[Tenant]):
     @conditional()
     @extend_schema(responses=IdentitySerializer)
     def get(self, request: Request) -> Response:
-        """Who calls, for which tenant, and what they may do there."""
+        """Returns the caller, the tenant it acts for, and its permissions there."""
         tenant, access, user = request_tenant(request), request_access(request), request_user(request)
         body = {
             "tenant": tenant.pk,

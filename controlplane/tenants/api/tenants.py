@@ -27,7 +27,7 @@ class TenantSerializer(StrictSerializer, serializers.ModelSerializer[Tenant]):
         model = Tenant
         fields = ("id", "name", "created_at", "suspended_at")
         read_only_fields = ("created_at", "suspended_at")
-        # The service tells a taken id apart (409) from a malformed one (400).
+        # The service answers 409 for a taken id and 400 for a malformed one.
         extra_kwargs: ClassVar[dict[str, Any]] = {"id": {"validators": []}}
 
 
@@ -84,13 +84,13 @@ class TenantSuspensionApi(ObjectApi[Tenant]):
 
     @conditional()
     def get(self, request: Request, slug: str) -> Response:
-        """Since when its calls are refused, and why; null and "" while they are not."""
+        """Returns time and reason of the suspension; null and "" if the tenant is not suspended."""
         return Response(SuspensionSerializer(self.get_object()).data)
 
     @idempotent()
     @extend_schema(request=SuspensionInput, responses={201: SuspensionSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Has gateways refuse every call of the tenant, within a second. Nothing of it is taken away."""
+        """Suspends the tenant: within a second gateways refuse all its calls. Nothing is deleted."""
         data = SuspensionInput(data=request.data)
         data.is_valid(raise_exception=True)
         tenant = tenant_suspend(tenant=self.get_object(), reason=data.validated_data["reason"])
@@ -99,7 +99,7 @@ class TenantSuspensionApi(ObjectApi[Tenant]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, slug: str) -> Response:
-        """Has its calls taken again."""
+        """Ends the suspension."""
         tenant_resume(tenant=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -1,4 +1,4 @@
-"""REST of limits: staff sets a tenant's, the tenant sets its keys' below them."""
+"""REST of limits: staff sets a tenant's limits, the tenant sets lower ones for its keys."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TenantLimitsApi(ObjectApi[ScopeLimits]):
     @conditional(demanded=True)
     @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
     def put(self, request: Request, slug: str) -> Response:
-        """Replaces the tenant's limits, in force within a second. What is left out is unlimited."""
+        """Replaces the tenant's limits, effective within a second. Omitted limits are unlimited."""
         row = tenant_limits_set(tenant=tenant_get(slug=slug), **_values(request))
         return Response(LimitsSerializer(row).data)
 
@@ -58,7 +58,7 @@ class OwnLimitsApi(ObjectApi[ScopeLimits]):
 
     @conditional()
     def get(self, request: Request) -> Response:
-        """What the tenant may use; staff sets it."""
+        """Returns the tenant's limits, which staff sets."""
         return Response(LimitsSerializer(self.get_object()).data)
 
 
@@ -80,7 +80,7 @@ class KeyLimitsApi(ObjectApi[ScopeLimits]):
     @conditional(demanded=True)
     @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
     def put(self, request: Request, public_id: str) -> Response:
-        """Replaces the key's limits, each within the tenant's. What is left out is the tenant's."""
+        """Replaces the key's limits, each within the tenant's. Omitted limits are the tenant's."""
         api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
         row = key_limits_set(api_key=api_key, by=request_access(request), **_values(request))
         return Response(LimitsSerializer(row).data)

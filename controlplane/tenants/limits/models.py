@@ -1,4 +1,4 @@
-"""What a tenant or one of its keys may use."""
+"""Rate limits, budgets and priorities of tenants and API keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BOUNDS = (MinValueValidator(0), MaxValueValidator(MAX_AMOUNT))
 
 
 class ScopeLimits(models.Model):
-    """Limits of a tenant (no key) or of one key; null is no limit of its own."""
+    """Limits of a tenant (no key) or of one key; null is no own limit."""
 
     class Period(models.TextChoices):
         DAY = "day"
@@ -73,7 +73,7 @@ class ScopeLimits(models.Model):
 
     @property
     def budget_alert_nano(self) -> int | None:
-        """Nano-units at which the alert goes off; None for never."""
+        """Nano-units of spending at which the alert is sent; None for never."""
         if self.budget_nano is None or self.budget_alert_percent is None:
             return None
         return self.budget_nano * self.budget_alert_percent // 100

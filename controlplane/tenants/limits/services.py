@@ -1,4 +1,4 @@
-"""Changes of limits: written and published in one transaction."""
+"""Changes limits and publishes them in one transaction."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from controlplane.tenants.limits.selectors import key_limits_get, tenant_limits_
 from controlplane.tenants.models import ApiKey, Tenant
 
 PUBLISH_BUDGETS: Final = "billing.publish_budgets"
-"""The task's name; beat repeats it."""
+"""Name of the task, which beat repeats."""
 _DEFAULTS: Final[dict[str, Any]] = {"budget_period": ScopeLimits.Period.MONTH, "prepaid_stop": False}
-"""Of what is not null where it is left out."""
+"""Defaults of omitted fields that are not null."""
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     **dict.fromkeys(ScopeLimits.AMOUNTS, (0, MAX_AMOUNT)),
     "budget_alert_percent": (1, 100),
@@ -30,15 +30,15 @@ _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "weight": (0.01, 100),
 }
 _ALERT: Final = ("budget_nano", "budget_period", "budget_alert_percent")
-"""What says when the alert goes off."""
+"""Fields that determine when the budget alert is sent."""
 
 
 @transaction.atomic
 def tenant_limits_set(*, tenant: Tenant, **values: Any) -> ScopeLimits:
-    """Replaces the tenant's limits by `values` (ScopeLimits.FIELDS); what is left out is unlimited.
+    """Replace the tenant's limits by `values` (ScopeLimits.FIELDS); omitted ones are unlimited.
 
-    Keys' limits above them stay, and have no effect. `prepaid_stop` stays where it is left out: who sets
-    rates does not give credit.
+    Higher limits of keys stay without effect. An omitted `prepaid_stop` stays unchanged, since a change of
+    rates must not grant credit.
 
     Raises:
         InvalidInputError: a value is out of its bounds.
@@ -51,14 +51,14 @@ def tenant_limits_set(*, tenant: Tenant, **values: Any) -> ScopeLimits:
 
 @transaction.atomic
 def key_limits_set(*, api_key: ApiKey, by: Access | None = None, **values: Any) -> ScopeLimits:
-    """Replaces the key's limits by `values`; each must lie within its tenant's.
+    """Replace the key's limits by `values`; each must lie within its tenant's.
 
     Raises:
         ForbiddenError: `by` lacks a permission of the key's.
         InvalidInputError: the key is revoked or expired, or a value out of its bounds or above the tenant's.
     """
     check_key_grant(by, api_key)
-    # The lock keeps the tenant's limits as they are read here.
+    # The lock keeps the tenant's limits from changing after they are read here.
     route_lock()
     if not api_key.is_live:
         raise InvalidInputError("the key is revoked or has expired: limit one that is in use")
@@ -66,7 +66,7 @@ def key_limits_set(*, api_key: ApiKey, by: Access | None = None, **values: Any) 
     for name in ScopeLimits.AMOUNTS:
         most, value = getattr(tenant, name), values.get(name)
         if name == "budget_nano" and values.get("budget_period", "month") != tenant.budget_period:
-            continue  # over other spans of time neither bounds the other
+            continue  # budgets of different periods are not comparable
         if most is not None and value is not None and value > most:
             text = f"{name} must be at most the tenant's, which is {most}"
             raise OutOfRangeError(text, field=name, low=0, high=most)
@@ -81,8 +81,10 @@ def key_limits_set(*, api_key: ApiKey, by: Access | None = None, **values: Any) 
 
 @transaction.atomic
 def prepaid_stop_set(*, tenant: Tenant, stops: bool) -> ScopeLimits:
-    """Has the tenant's calls stop, or not, when what it paid in advance and its credits are used up. Its
-    other limits stay."""
+    """Set whether the tenant's calls stop when its prepaid balance and credits are used up.
+
+    Its other limits stay.
+    """
     route_lock()
     row = tenant_limits_get(tenant=tenant)
     values = {name: getattr(row, name) for name in ScopeLimits.FIELDS}
@@ -90,7 +92,7 @@ def prepaid_stop_set(*, tenant: Tenant, stops: bool) -> ScopeLimits:
 
 
 def key_limits_unroute_dead() -> int:
-    """Takes limits of keys that no longer work out of the route table; how many."""
+    """Remove limits of revoked and expired keys from the route table; return how many."""
     now = timezone.now()
     dead = ScopeLimits.objects.filter(api_key__revoked_at__isnull=False)
     dead |= ScopeLimits.objects.filter(api_key__expires_at__lte=now)
@@ -116,7 +118,7 @@ def _set(row: ScopeLimits, values: dict[str, Any]) -> ScopeLimits:
     if row.budget_period not in ScopeLimits.Period.values:
         raise InvalidInputError("budget_period must be day or month", field="budget_period")
     if alert != [getattr(row, name) for name in _ALERT]:
-        row.budget_alerted = ""  # it goes off once a period, and again for another level in the same one
+        row.budget_alerted = ""  # sent once a period, and again after a change of its level
     row.save()
     _publish(row, stopped=bool(before and before["prepaid_stop"]))
     _record(row, before)
@@ -144,8 +146,8 @@ def _publish(row: ScopeLimits, *, stopped: bool = False) -> None:
     if row.prepaid_stop:
         limits.append(Limit("prepaid", MAX_AMOUNT))
     if stopped or row.prepaid_stop or row.budget_nano is not None:
-        # Gateways grant nothing of a budget before they know what of it is spent; of what is prepaid the
-        # count leaves Redis with its limit.
+        # Publish at once: gateways grant no part of a budget before they know the spending, and the prepaid
+        # balance leaves Redis together with its limit.
         enqueue(PUBLISH_BUDGETS, tenant=row.tenant_id)
     path = f"limits/{row.scope}"
     if limits or row.priority is not None or row.weight is not None:

@@ -1,4 +1,4 @@
-"""What lists of members and invitations can be narrowed by."""
+"""Filters of the lists of members and invitations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a tenant may have invitations sent: mail to addresses that whoever is a member types in."""
+"""Rate limits of invitation e-mails, since members can enter any address."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from controlplane.platform.http.throttling import take, take_daily
 from controlplane.tenants.models import Tenant
 
 PER_TENANT: Final = 20
-"""Links a minute, of one tenant's invitations."""
+"""Most links a minute for one tenant's invitations."""
 PER_EMAIL: Final = 2
-"""Links a minute that one e-mail address is sent, whichever tenants invite it."""
+"""Most links a minute to one e-mail address, from all tenants."""
 PER_EMAIL_DAILY: Final = 20
 
 
 def invitation_rate_check(*, tenant: Tenant, email: str) -> None:
-    """Counts one more link, which is about to be sent. Raises ConflictError when that is too many."""
+    """Count a link that is about to be sent. Raises ConflictError if a limit is reached."""
     to, wait = f"invitations:mail:{email}", "wait a minute, then send it again"
     if take(f"invitations:tenant:{tenant.pk}", per_minute=PER_TENANT):
         raise ConflictError(f"{PER_TENANT} invitations are sent a minute: {wait}")

@@ -1,4 +1,4 @@
-"""Invitations of people to a tenant. Who is in already is a `tenants.Membership`."""
+"""Invitations of people to a tenant. Members are in `tenants.Membership`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.tenants.roles import Role
 
 
 class Invitation(models.Model):
-    """An e-mail address that may join a tenant: once, until it expires. The link is signed over `nonce`."""
+    """An invitation of an e-mail address, valid once until it expires. Its link is signed over `nonce`."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="invitations")
     email = models.EmailField()
@@ -39,5 +39,5 @@ class Invitation(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be accepted still."""
+        """True while the invitation can be accepted."""
         return self.accepted_at is None and self.revoked_at is None and self.expires_at > timezone.now()

@@ -16,18 +16,18 @@ _VOID = "this invitation is void: it was used, withdrawn, sent anew or has expir
 
 
 def member_list(*, tenant: Tenant) -> QuerySet[Membership]:
-    """The tenant's members, by user id."""
+    """List the tenant's members by user id."""
     return Membership.objects.filter(tenant=tenant).select_related("user", "tenant").order_by("user_id")
 
 
 def member_by_email(*, tenant: Tenant, part: str = "") -> QuerySet[Membership]:
-    """The tenant's members by e-mail, those with `part` in it."""
+    """List the tenant's members whose e-mail address contains `part`, by address."""
     members = member_list(tenant=tenant).annotate(email=F("user__email")).order_by("email")
     return members.filter(user__email__icontains=part) if part else members
 
 
 def member_get(*, tenant: Tenant, user_id: int) -> Membership:
-    """Raises NotFoundError, also for another tenant's member."""
+    """Return the member. Raises NotFoundError, also for another tenant's."""
     member = member_list(tenant=tenant).filter(user_id=user_id).first()
     if member is None:
         raise NotFoundError(f"tenant {tenant.pk} has no member {user_id}")
@@ -35,14 +35,14 @@ def member_get(*, tenant: Tenant, user_id: int) -> Membership:
 
 
 def invitation_list(*, tenant: Tenant) -> QuerySet[Invitation]:
-    """The tenant's invitations that are neither accepted nor withdrawn, newest first; expired ones too."""
+    """List the tenant's pending invitations, newest first; expired ones too."""
     return Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None).select_related(
         "invited_by"
     )
 
 
 def invitation_get(*, tenant: Tenant, invitation_id: int) -> Invitation:
-    """Raises NotFoundError, also for another tenant's invitation and one that is accepted or withdrawn."""
+    """Return the pending invitation. Raises NotFoundError, also for another tenant's."""
     invitation = invitation_list(tenant=tenant).filter(pk=invitation_id).first()
     if invitation is None:
         raise NotFoundError(f"tenant {tenant.pk} has no open invitation {invitation_id}")
@@ -50,15 +50,15 @@ def invitation_get(*, tenant: Tenant, invitation_id: int) -> Invitation:
 
 
 def invitation_token(invitation: Invitation) -> str:
-    """What the link in the e-mail proves."""
+    """Return the signed token for the link in the e-mail."""
     return signing.dumps([invitation.tenant_id, invitation.pk, invitation.nonce], salt=SALT)
 
 
 def invitation_by_token(*, token: str) -> Invitation:
-    """The open invitation that `token` proves.
+    """Return the open invitation of a signed token.
 
     Raises:
-        NotFoundError: forged, or of an invitation that is no longer open.
+        NotFoundError: the token is forged, or its invitation is no longer open.
     """
     try:
         tenant, pk, nonce = signing.loads(token, salt=SALT)
@@ -73,7 +73,7 @@ def invitation_by_token(*, token: str) -> Invitation:
 
 
 def invitations_unsent() -> list[int]:
-    """Ids of open invitations whose link has not been sent, oldest first."""
+    """List the ids of open invitations whose link has not been sent, oldest first."""
     unsent = Invitation.objects.filter(
         sent_at=None, accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()
     )

@@ -1,4 +1,4 @@
-"""Changes of members and invitations."""
+"""Changes and removes members; creates, sends, withdraws and accepts invitations."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from controlplane.tenants.services import api_keys_revoke, user_end_sessions
 LIFETIME: Final = dt.timedelta(days=7)
 SEND_INVITATION: Final = "members.send_invitation"
 RETRY_AFTER: Final = dt.timedelta(minutes=2)
-"""When an attempt to send counts as failed: longer than a mail server's time limit."""
+"""Time after which a sending attempt counts as failed; longer than the mail server's time limit."""
 
 
 @transaction.atomic
 def member_set_role(*, tenant: Tenant, user_id: int, role: str, by: Access | None = None) -> Membership:
-    """Gives a member another role, in force with their next request.
+    """Change a member's role, effective with their next request.
 
     Raises:
         InvalidInputError: no such role.
         NotFoundError: the tenant has no such member.
         ForbiddenError: `by` lacks a permission of the new role, or of the one before.
-        ConflictError: the tenant's only owner would be none.
+        ConflictError: the tenant would have no owner.
     """
     wanted = _role(role)
     member = _locked_member(tenant, user_id, by)
@@ -53,9 +53,9 @@ def member_set_role(*, tenant: Tenant, user_id: int, role: str, by: Access | Non
 
 @transaction.atomic
 def member_remove(*, tenant: Tenant, user_id: int, by: Access | None = None) -> None:
-    """Takes a member out of the tenant, ends all their sessions and their playground's keys.
+    """Remove a member from the tenant; end all their sessions and revoke their playground keys.
 
-    Keys that they made for applications stay: those are the tenant's.
+    Keys that they created for applications stay, since those are the tenant's.
 
     Raises:
         NotFoundError: the tenant has no such member.
@@ -75,12 +75,12 @@ def member_remove(*, tenant: Tenant, user_id: int, by: Access | None = None) -> 
 def invitation_create(
     *, tenant: Tenant, email: str, role: str, by: Access | None = None, invited_by: User | None = None
 ) -> Invitation:
-    """Invites an e-mail address, which is sent a link.
+    """Invite an e-mail address and send it a link.
 
     Raises:
-        InvalidInputError: no e-mail address, or no such role.
+        InvalidInputError: the e-mail address is malformed, or there is no such role.
         ForbiddenError: `by` lacks a permission of the role.
-        ConflictError: a member already, or invited already, or too much mail at once.
+        ConflictError: the address is a member's or invited already, or a rate limit is reached.
     """
     email, wanted = email.strip().lower(), _role(role)
     check_grant(by, wanted)
@@ -114,11 +114,11 @@ def invitation_create(
 
 @transaction.atomic
 def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> Invitation:
-    """Sends a new link, good for the whole time again; the one before is void.
+    """Send a new link, valid for the full time again; the previous link becomes void.
 
     Raises:
         ForbiddenError: `by` lacks a permission of the role.
-        ConflictError: it was accepted or withdrawn meanwhile, or too much mail at once.
+        ConflictError: it was accepted or withdrawn meanwhile, or a rate limit is reached.
     """
     check_grant(by, Role(invitation.role))
     changed = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, revoked_at=None).update(
@@ -155,7 +155,7 @@ def invitation_revoke(*, invitation: Invitation, by: Access | None = None) -> No
 
 @transaction.atomic
 def invitation_accept(*, invitation: Invitation, user: User) -> Membership:
-    """Makes `user`, whose address was invited, a member.
+    """Accept an invitation: make `user`, whose address was invited, a member.
 
     Raises:
         ConflictError: the invitation is another address's, or `user` is a member already.
@@ -164,7 +164,7 @@ def invitation_accept(*, invitation: Invitation, user: User) -> Membership:
     if user.email.lower() != invitation.email:
         raise ConflictError(f"this invitation is for {invitation.email}: log in as them")
     now = timezone.now()
-    # Claimed by the row that changes: of two clicks at once one finds it used.
+    # The conditional UPDATE is the claim: the second of two concurrent clicks finds the link used.
     claimed = Invitation.objects.filter(
         pk=invitation.pk, nonce=invitation.nonce, accepted_at=None, revoked_at=None, expires_at__gt=now
     ).update(accepted_at=now)
@@ -182,7 +182,7 @@ def invitation_accept(*, invitation: Invitation, user: User) -> Membership:
 
 
 def invitation_claim(*, invitation_id: int) -> Invitation | None:
-    """The invitation, if it is this caller's to send now; None if it is sent, void, or being sent."""
+    """Claim the sending of an invitation's link; None if it is sent, void, or being sent."""
     now = timezone.now()
     free = Q(attempted_at=None) | Q(attempted_at__lt=now - RETRY_AFTER)
     unsent = Invitation.objects.filter(
@@ -194,7 +194,7 @@ def invitation_claim(*, invitation_id: int) -> Invitation | None:
 
 
 def invitation_sent(*, invitation: Invitation) -> None:
-    """Notes that the link was sent, unless another one is to be by now."""
+    """Record that the link was sent, unless a newer one has replaced it."""
     Invitation.objects.filter(pk=invitation.pk, nonce=invitation.nonce).update(sent_at=timezone.now())
 
 
@@ -209,8 +209,7 @@ def _role(role: str) -> Role:
 
 
 def _locked_member(tenant: Tenant, user_id: int, by: Access | None) -> Membership:
-    """The member, with the tenant's row locked: of two owners who demote each other at once the later one
-    finds that the earlier has left no other."""
+    """Return the member with the tenant's row locked, so that concurrent changes never remove all owners."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     member = member_get(tenant=tenant, user_id=user_id)
     check_grant(by, Role(member.role))

@@ -1,4 +1,4 @@
-"""Changes of API keys."""
+"""Creates, changes, rotates and revokes API keys, and publishes them to the gateways."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.tenants.key_scopes import check_endpoints, check_models, check
 from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant, User
 
 LONGEST_OVERLAP: Final = timedelta(days=90)
-"""How long two secrets of one key may be right: who has not taken the new one by then has forgotten it."""
+"""Longest time for which a key's previous secret may stay valid after a rotation."""
 
 
 @transaction.atomic
@@ -41,23 +41,23 @@ def api_key_create(
     allowed_endpoints: Sequence[str] | None = None,
     allowed_networks: Sequence[str] | None = None,
 ) -> tuple[ApiKey, str]:
-    """Makes a key and publishes it; the text returned is never to be had again.
+    """Create and publish a key; return it with its text, which is not stored.
 
     Args:
-        project: what its usage counts for; the service account's, or else `default`, unless given.
-        service_account: whose key it is, with that account's role; None for one that stands alone.
-        by: who makes it, who must have all that the key may do; None for the operator's own processes.
-        allowed_models, allowed_endpoints, allowed_networks: what the key is held to; None for no restriction.
+        project: project of its usage; defaults to the service account's, or else to `default`.
+        service_account: owner of the key, whose role it gets; None for a key without an account.
+        by: the caller, who must have all permissions of the key; None for the operator's own processes.
+        allowed_models, allowed_endpoints, allowed_networks: restrictions; None for no restriction.
 
     Raises:
-        InvalidInputError: no name, unknown scopes, an expiry that has passed, or a malformed restriction.
+        InvalidInputError: no name, unknown scopes, a past expiry, or a malformed restriction.
         ConflictError: an archived project, a disabled service account, or one of another project.
         ForbiddenError: `by` lacks a permission of the key's.
     """
     if not name.strip():
         raise InvalidInputError("a key needs a name that tells what uses it", field="name")
-    wanted = sorted(set(scopes))
-    if not wanted or set(wanted) - set(ApiKey.Scope.values):
+    requested = sorted(set(scopes))
+    if not requested or set(requested) - set(ApiKey.Scope.values):
         raise InvalidInputError(f"scopes must be some of {', '.join(ApiKey.Scope.values)}", field="scopes")
     secret, digest = _new_secret()
     api_key = ApiKey(
@@ -67,14 +67,14 @@ def api_key_create(
         service_account=service_account,
         name=name.strip(),
         secret_sha256=digest,
-        scopes=wanted,
+        scopes=requested,
         expires_at=_check_future(expires_at, field="expires_at"),
         allowed_models=check_models(allowed_models),
         allowed_endpoints=check_endpoints(allowed_endpoints),
         allowed_networks=check_networks(allowed_networks),
         created_by=created_by,
     )
-    if ApiKey.Scope.USAGE_WRITE in wanted and service_account is None:
+    if ApiKey.Scope.USAGE_WRITE in requested and service_account is None:
         raise InvalidInputError(
             "a key that reports usage belongs to a service account: make one for the source", field="scopes"
         )
@@ -87,13 +87,13 @@ def api_key_create(
 
 @transaction.atomic
 def api_key_update(*, api_key: ApiKey, by: Access | None = None, **changes: Any) -> ApiKey:
-    """Changes when the key expires and what it is held to, everywhere within a second.
+    """Change the key's expiry and restrictions, effective within a second.
 
     Args:
         changes: some of `expires_at`, `allowed_models`, `allowed_endpoints`, `allowed_networks`.
 
     Raises:
-        InvalidInputError: an expiry that has passed, or a malformed restriction.
+        InvalidInputError: a past expiry, or a malformed restriction.
         ConflictError: the key is revoked or expired.
         ForbiddenError: `by` lacks a permission of the key's.
     """
@@ -112,14 +112,14 @@ def api_key_update(*, api_key: ApiKey, by: Access | None = None, **changes: Any)
 def api_key_rotate(
     *, api_key: ApiKey, old_secret_until: datetime | None = None, by: Access | None = None
 ) -> tuple[ApiKey, str]:
-    """Gives the key a new secret, in force within a second; the text returned is never to be had again.
+    """Rotate the key's secret, effective within a second; return the key and its text, which is not stored.
 
     Args:
-        old_secret_until: until when the secret before is right too; None ends it with the rotation. An
-            older one that an earlier rotation left ends now.
+        old_secret_until: time until which the previous secret stays valid; None ends it now. An older secret
+            of an earlier rotation always ends now.
 
     Raises:
-        InvalidInputError: a time that has passed, or lies further ahead than LONGEST_OVERLAP.
+        InvalidInputError: the time is in the past, or further ahead than LONGEST_OVERLAP.
         ConflictError: the key is revoked or expired.
         ForbiddenError: `by` lacks a permission of the key's.
     """
@@ -135,7 +135,7 @@ def api_key_rotate(
     changed = _change_live(
         api_key,
         "api_key.rotate",
-        # The database's own value: of two rotations at once the later one's old secret is the earlier's new.
+        # F() reads the current value: of two concurrent rotations the second keeps the first's secret.
         old_secret_sha256=F("secret_sha256") if overlaps else "",
         old_secret_until=old_secret_until,
         secret_sha256=digest,
@@ -146,7 +146,7 @@ def api_key_rotate(
 
 @transaction.atomic
 def api_key_revoke(*, api_key: ApiKey, by: Access | None = None) -> ApiKey:
-    """Ends the key, both its secrets, everywhere within a second; a second call changes nothing.
+    """Revoke the key with both its secrets, effective within a second; a second call changes nothing.
 
     Raises:
         ForbiddenError: `by` lacks a permission of the key's.
@@ -163,11 +163,11 @@ def api_key_revoke(*, api_key: ApiKey, by: Access | None = None) -> ApiKey:
 
 @transaction.atomic
 def api_keys_unroute_expired() -> int:
-    """Takes keys that have expired out of the route table, where they would stay for ever; how many.
+    """Remove expired keys from the route table, which would keep them for ever; return how many.
 
-    Gateways refuse an expired key by its time; this is about the table's size alone.
+    Gateways refuse an expired key by its time; this only limits the table's size.
     """
-    # A key whose expiry is being put off is published by that change, after this one or before it is read.
+    # The lock orders this with a change that extends a key's expiry and publishes the key again.
     route_lock()
     expired = ApiKey.objects.filter(expires_at__lte=timezone.now(), revoked_at=None)
     paths = {f"keys/{public_id}" for public_id in expired.values_list("pk", flat=True)}
@@ -179,8 +179,8 @@ def api_keys_unroute_expired() -> int:
 
 @transaction.atomic
 def api_keys_revoke(*, keys: QuerySet[ApiKey]) -> int:
-    """Ends all of `keys` that are not revoked yet; how many."""
-    # All rows before the first route: who revokes one of them now holds its row and waits for the routes.
+    """Revoke all of `keys` that are not revoked yet; return how many."""
+    # Lock all rows before the first route: a concurrent revocation holds a row and waits for the routes.
     locked = list(keys.filter(revoked_at=None).order_by("pk").select_for_update(of=("self",)))
     for api_key in locked:
         api_key_revoke(api_key=api_key)
@@ -188,7 +188,7 @@ def api_keys_revoke(*, keys: QuerySet[ApiKey]) -> int:
 
 
 def _usable_project(tenant: Tenant, project: Project | None, account: ServiceAccount | None) -> Project:
-    """The key's project. Its row and the account's stay locked, so that neither ends beneath a new key."""
+    """Return the key's project. Locks it and the account, so that neither is disabled meanwhile."""
     if account is not None:
         account = ServiceAccount.objects.select_for_update(of=("self",)).get(pk=account.pk)
         if account.disabled_at is not None:
@@ -204,8 +204,11 @@ def _usable_project(tenant: Tenant, project: Project | None, account: ServiceAcc
 
 
 def _change_live(api_key: ApiKey, action: str, **values: Any) -> ApiKey:
-    """Changes a key that is live, and publishes it; the row stays locked until commit, so that a revocation
-    at the same time comes before, and is heeded, or after, and removes what is published here."""
+    """Change a live key and publish it.
+
+    The row stays locked until commit. A concurrent revocation either commits first and is respected here, or
+    runs later and removes the published route.
+    """
     before = locked_snapshot(api_key)
     live = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
     if values and not ApiKey.objects.filter(live, pk=api_key.pk).update(**values):
@@ -223,7 +226,7 @@ def _record_change(api_key: ApiKey, action: str, before: dict[str, Any]) -> None
 
 
 def _publish(api_key: ApiKey) -> None:
-    """Tells the gateways of a key that they are to take."""
+    """Publish a key with scope `inference` to the gateways."""
     if ApiKey.Scope.INFERENCE not in api_key.scopes:
         return
     restrictions = (api_key.allowed_models, api_key.allowed_endpoints, api_key.allowed_networks)
@@ -243,7 +246,7 @@ def _publish(api_key: ApiKey) -> None:
 
 
 def _new_secret() -> tuple[str, str]:
-    """A secret of 192 bits, and its digest."""
+    """Return a new secret of 192 bits, and its digest."""
     secret = secrets.token_hex(24)
     return secret, hashlib.sha256(secret.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Changes of tenants and users."""
+"""Creates tenants and users."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from controlplane.tenants.services.suspension import tenant_route_publish
 
 @transaction.atomic
 def tenant_create(*, slug: str, name: str) -> Tenant:
-    """Makes a tenant and publishes it.
+    """Create a tenant with its default project, and publish it.
 
     Raises:
-        InvalidInputError: `slug` is no slug.
+        InvalidInputError: `slug` is malformed.
         ConflictError: the slug is taken.
     """
     if SLUG_PATTERN.fullmatch(slug) is None:
@@ -37,13 +37,13 @@ def tenant_create(*, slug: str, name: str) -> Tenant:
     if Tenant.objects.filter(pk=slug).exists():
         raise taken
     if chain_get(tenant=slug).number:
-        # Its usage and its log are kept under that name, and would be the new one's.
+        # The deleted tenant's usage and audit log are kept under that id, and would belong to the new one.
         raise ConflictError(f"there was a tenant {slug!r}, which was deleted: choose another id")
     tenant = Tenant(pk=slug, name=name.strip() or slug, cache_salt=secrets.token_hex(16))
     try:
         with transaction.atomic():
             tenant.save(force_insert=True)
-    except IntegrityError:  # another one at the same moment, which committed first
+    except IntegrityError:  # a concurrent request committed first
         raise taken from None
     Project.objects.create(tenant=tenant, slug=Project.DEFAULT, name=Project.DEFAULT.title())
     tenant_route_publish(tenant=tenant)
@@ -60,7 +60,7 @@ def user_create(
     role: str = Role.OWNER,
     is_staff: bool = False,
 ) -> User:
-    """Makes a user, a member of `tenant` when given.
+    """Create a user, and a membership if `tenant` is given.
 
     Raises:
         InvalidInputError: the e-mail, password or role is not acceptable.
@@ -77,19 +77,19 @@ def user_create(
     try:
         with transaction.atomic():
             user = User.objects.create_user(email, password, is_staff=is_staff, is_superuser=is_staff)
-    except IntegrityError:  # another one at the same moment, which committed first
+    except IntegrityError:  # a concurrent request committed first
         raise taken from None
-    # Proven by an invitation's link, or staff's word: the identity provider's person of it is the same one.
+    # An invitation's link or staff vouches for the address, so a login by the identity provider may match it.
     EmailAddress.objects.create(user=user, email=email, primary=True, verified=True)
     if tenant is not None:
         Membership.objects.create(user=user, tenant=tenant, role=role)
-    told = {"email": email, "is_staff": is_staff, "role": role if tenant else None}
-    audit_record(tenant=tenant.pk if tenant else "", action="user.create", target=user, after=told)
+    after = {"email": email, "is_staff": is_staff, "role": role if tenant else None}
+    audit_record(tenant=tenant.pk if tenant else "", action="user.create", target=user, after=after)
     return user
 
 
 def user_end_sessions(*, user: User) -> None:
-    """Ends every session of the user, in all browsers, with the next request of each."""
+    """End all sessions of the user; each ends with its next request."""
     User.objects.filter(pk=user.pk).update(session_epoch=F("session_epoch") + 1)
 
 

@@ -1,4 +1,4 @@
-"""A client of the Responses API before a backend of chat completions."""
+"""Serves a client of the Responses API from a backend of chat completions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ResponsesDialect(ApiDialect):
 
     @classmethod
     def read(cls, body: bytes, request_id: str, dropped: Dropped = drop_nothing) -> Self:
-        """Raises BadRequest."""
+        """Parse a request. Raises BadRequest."""
         return cls(parse(body, dropped), request_id)
 
     def whole(self, body: bytes) -> bytes:
@@ -36,7 +36,7 @@ class ResponsesDialect(ApiDialect):
             self._response.finish(choice.get("finish_reason"))
             self._response.output += self._items(choice, choice["message"])
             self._response.take_usage(value.get("usage"))
-            # A value nested deeper than the JSON writer goes is a TypeError too.
+            # The JSON writer raises TypeError also for a value that is nested too deeply.
             return orjson.dumps(self._response.to_dict())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UpstreamFailed("The backend's answer is not a chat completion.") from error
@@ -81,7 +81,7 @@ class ResponsesDialect(ApiDialect):
 
 
 def _of_text(logprobs: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Return the entries of a text's tokens; those of the calls behind it have no place in a response."""
+    """Return the log probabilities of a text's tokens, without those of function calls after it."""
     ends = accumulate(len(item.get("bytes") or item["token"].encode()) for item in logprobs)
     length = len(text.encode())
     return [item for item, end in zip(logprobs, ends, strict=True) if end <= length]

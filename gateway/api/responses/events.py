@@ -1,4 +1,4 @@
-"""A chat's chunks as a response's events, in the order in which OpenAI sends them."""
+"""Translates a chat's chunks to a response's events, in OpenAI's order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.api.responses.response import Response, call_item, encode, message_
 class ResponseEvents:
     """Follows one stream. One item is open at a time: text, or a function call.
 
-    Events wait until `drain` takes them: so a chunk that turns out malformed half-way loses none.
+    Events are queued until `drain`, so that a chunk that turns out malformed half-way loses none.
     """
 
     def __init__(self, response: Response) -> None:
@@ -23,23 +23,23 @@ class ResponseEvents:
         self._item: dict[str, Any] | None = None
         self._call: int | None = None
         self._pending_logprobs: list[Any] = []
-        """Log probabilities of tokens whose text has not come; a call's tokens have none."""
+        """Log probabilities of tokens whose text has not arrived; a call's tokens have none."""
         self._reason: str | None = None
 
     def drain(self) -> bytes:
-        """The events since this was last asked."""
+        """Return the events queued since the last call."""
         events = b"".join(self._waiting)
         self._waiting.clear()
         return events
 
     def begin(self) -> None:
-        """Opens the stream; again it does nothing."""
+        """Open the stream; further calls do nothing."""
         if not self._number:
             self._state("response.created")
             self._state("response.in_progress")
 
     def chunk(self, value: Mapping[str, Any]) -> None:
-        """What one chunk adds. Raises ValueError when it is none of a chat's."""
+        """Translate one chunk. Raises ValueError if it is not a chat's chunk."""
         try:
             self._response.take_usage(value.get("usage"))
             for choice in (value.get("choices") or [])[:1]:
@@ -48,9 +48,9 @@ class ResponseEvents:
             raise ValueError("The backend sent an event that is no chunk of a chat.") from error
 
     def end(self) -> None:
-        """Ends a stream that is whole."""
+        """End a complete stream."""
         if not self._response.output and self._item is None:
-            # A model that had nothing to say said an empty text.
+            # A model that wrote nothing gave an empty text.
             self._open_text()
         if self._pending_logprobs and self._item is not None and self._item["type"] == "message":
             self._text("")
@@ -59,7 +59,7 @@ class ResponseEvents:
         self._state(f"response.{self._response.status}")
 
     def fail(self, message: str) -> None:
-        """Ends a stream that broke; what was said stays in the response."""
+        """End a broken stream; the response keeps the text so far."""
         self.begin()
         if self._item is not None:
             self._item["status"] = "incomplete"
@@ -67,7 +67,7 @@ class ResponseEvents:
         try:
             self._state("response.failed")
         except orjson.JSONEncodeError:
-            # The output holds a value that is nested deeper than orjson writes.
+            # The output holds a value that is nested too deeply for orjson.
             self._response.output.clear()
             self._state("response.failed")
 
@@ -82,7 +82,7 @@ class ResponseEvents:
         self._reason = choice.get("finish_reason") or self._reason
 
     def _text(self, text: str) -> None:
-        """Adds text, and the log probabilities of its tokens: some may have come before it."""
+        """Add text and its tokens' log probabilities, some of which may have come before it."""
         if self._item is None or self._item["type"] != "message":
             self._close()
             self._open_text()
@@ -103,7 +103,7 @@ class ResponseEvents:
         function, index = call.get("function") or {}, call.get("index", 0)
         self._pending_logprobs = []
         if self._item is None or self._item["type"] != "function_call" or index != self._call:
-            # Only a call's first piece is named: going back to one that has ended is not understood.
+            # Only a call's first piece has a name, so a call cannot resume after another one.
             fresh = call_item(call.get("id"), function["name"])
             self._close()
             self._item, self._call = fresh, index
@@ -115,26 +115,26 @@ class ResponseEvents:
             self._event("response.function_call_arguments.delta", delta=piece)
 
     def _close(self) -> None:
-        """Ends the open item, if there is one."""
+        """End the open item, if there is one."""
         if (item := self._item) is None:
             return
         item["status"] = "incomplete" if self._response.status == "incomplete" else "completed"
         if item["type"] == "message":
             part = item["content"][0]
-            told = {"text": part["text"], "logprobs": part["logprobs"]}
-            self._event("response.output_text.done", content_index=0, **told)
+            fields = {"text": part["text"], "logprobs": part["logprobs"]}
+            self._event("response.output_text.done", content_index=0, **fields)
             self._event("response.content_part.done", content_index=0, part=part)
         else:
-            told = {"name": item["name"], "arguments": item["arguments"]}
-            self._event("response.function_call_arguments.done", **told)
+            fields = {"name": item["name"], "arguments": item["arguments"]}
+            self._event("response.function_call_arguments.done", **fields)
         self._item_event("response.output_item.done")
         self._item = None
 
-    def _event(self, kind: str, **told: Any) -> None:
-        """An event about the open item."""
+    def _event(self, kind: str, **fields: Any) -> None:
+        """Queue an event about the open item."""
         assert self._item is not None
         place = {"item_id": self._item["id"], "output_index": len(self._response.output) - 1}
-        self._send(kind, place | told)
+        self._send(kind, place | fields)
 
     def _item_event(self, kind: str) -> None:
         self._send(kind, {"output_index": len(self._response.output) - 1, "item": self._item})
@@ -142,6 +142,6 @@ class ResponseEvents:
     def _state(self, kind: str) -> None:
         self._send(kind, {"response": self._response.to_dict()})
 
-    def _send(self, kind: str, told: Mapping[str, Any]) -> None:
-        self._waiting.append(encode({"type": kind, "sequence_number": self._number, **told}))
+    def _send(self, kind: str, fields: Mapping[str, Any]) -> None:
+        self._waiting.append(encode({"type": kind, "sequence_number": self._number, **fields}))
         self._number += 1

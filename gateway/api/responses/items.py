@@ -1,4 +1,4 @@
-"""Input items of a response as a chat's messages."""
+"""Translates a response's input items to a chat's messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.errors import BadRequest
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 _ECHOED: Final = frozenset({"id", "status", "phase", "caller", "namespace", "async", "created_by"})
-"""Fields that items of earlier answers carry when a client sends them back; chats have none like them."""
+"""Fields of earlier answers' items that a client sends back; chats have no equivalent."""
 _MESSAGE: Final = _ECHOED | {"type", "role", "content"}
 _CALL: Final = _ECHOED | {"type", "call_id", "name", "arguments", "parsed_arguments"}
 _OUTPUT: Final = _ECHOED | {"type", "call_id", "output", "name"}
@@ -20,9 +20,9 @@ Message = dict[str, Any]
 
 
 def read_input(value: str | list[Any], instructions: str | None) -> list[Message]:
-    """The messages that an `input` means, behind the instructions.
+    """Return the messages for an `input`, after the instructions.
 
-    Calls that follow each other, or the assistant's own text, are one message: so chat templates want them.
+    Consecutive calls, or calls and the assistant's text, become one message, as chat templates expect.
 
     Raises:
         BadRequest: naming the item at fault.
@@ -56,7 +56,7 @@ def _add(messages: list[Message], item: object, where: str) -> None:
     elif kind == "function_call_output":
         messages.append(_output(item, where))
     elif kind == "reasoning":
-        return  # another model's: chats have no place for it
+        return  # another model's item, without an equivalent in chats
     elif kind == "item_reference":
         raise BadRequest(
             f"{where}: item_reference is not served, since responses are not stored. Send the item itself.",
@@ -74,7 +74,7 @@ def _message(item: Mapping[str, Any], where: str) -> Message:
         raise BadRequest(f"{where}.role must be {' or '.join(sorted(_ROLES))}.", param=f"{where}.role")
     content = item.get("content")
     if role == "assistant" and content == []:
-        # An answer that ended before its first token.
+        # The answer ended before its first token.
         content = ""
     return {"role": role, "content": _text(content, f"{where}.content")}
 

@@ -1,4 +1,4 @@
-"""A Responses request: what is served of it, and the chat completion that it asks a backend for."""
+"""Responses requests: checks one, and builds the chat completion that serves it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESPONSES: Final = "/v1/responses"
 MAX_TOOLS: Final = 128
 LOGPROBS: Final = "message.output_text.logprobs"
 _INCLUDES: Final = (LOGPROBS, "reasoning.encrypted_content")
-"""Stateless clients ask for the second with every model; models here have no reasoning to encrypt."""
+"""Stateless clients request the second with every model; models here have no reasoning to encrypt."""
 _SUMMARIES: Final = (None, "auto", "concise", "detailed")
 _VERBOSITIES: Final = (None, "low", "medium", "high")
 _STATELESS: Final = "responses are not stored. Send the whole conversation in input."
@@ -54,7 +54,7 @@ def _background(value: Any) -> str | None:
 
 
 def _reasoning(value: Any) -> str | None:
-    """Accept a summary, which no model here makes, and refuse an effort, which none takes."""
+    """Accept a summary, which is ignored, and refuse an effort, which no model here supports."""
     right = isinstance(value, dict) and value.keys() <= {"effort", "summary", "generate_summary"}
     right = right and value.get("effort") in (None, "none")
     right = right and all(value.get(name) in _SUMMARIES for name in ("summary", "generate_summary"))
@@ -96,7 +96,7 @@ class ResponsesRequest:
 
     Attributes:
         call: the chat completion that answers it.
-        echo: what the response repeats of the request.
+        echo: the request fields that the response repeats.
     """
 
     call: Call
@@ -104,10 +104,10 @@ class ResponsesRequest:
 
 
 def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
-    """Checks a request body, without the parameters that `dropped` names for its model.
+    """Check a request body, without the parameters that `dropped` names for its model.
 
     Raises:
-        BadRequest: naming what is missing, malformed or needs responses that are stored.
+        BadRequest: names a missing or malformed parameter, or one that needs stored responses.
         UnknownParameter: a parameter that is not on the list.
     """
     model, value = parse_object(body, dropped)
@@ -138,7 +138,7 @@ def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools stand flat in a response's request, below `function` in a chat's."""
+    """Translate tools: flat in a response's request, below `function` in a chat's."""
     tools, chat = given.get("tools", []), dict[str, Any]()
     if not isinstance(tools, list) or len(tools) > MAX_TOOLS:
         raise BadRequest(f"tools must be a list of at most {MAX_TOOLS} functions.", param="tools")
@@ -167,7 +167,7 @@ def _tool(tool: object, where: str) -> dict[str, Any]:
 
 
 def _format(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`text.format` as a chat's `response_format`."""
+    """Translate `text.format` to a chat's `response_format`."""
     if not given.keys() <= {"format", "verbosity"}:
         raise BadRequest("text must be an object of format and verbosity.", param="text")
     if given.get("verbosity") not in _VERBOSITIES:
@@ -189,7 +189,7 @@ def _format(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _echo(given: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    """In OpenAI's response every parameter stands as it was in force."""
+    """Return every parameter with the value in force, as OpenAI's response lists them."""
     form = (given.get("text") or {}).get("format") or {"type": "text"}
     return {
         "background": False,

@@ -1,4 +1,4 @@
-"""A response as it grows: its items, what it cost, and how it ended."""
+"""A response under construction: its items, usage and final status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Response:
     """OpenAI's response object.
 
     Attributes:
-        output: its items so far.
+        output: the items so far.
         status: in_progress, completed, incomplete or failed.
     """
 
@@ -33,7 +33,7 @@ class Response:
         self._usage: Mapping[str, Any] | None = None
 
     def take_usage(self, usage: object) -> None:
-        """Takes over a chat's `usage`, in this API's words."""
+        """Translate a chat's `usage` to this API's names."""
         if not isinstance(usage, dict):
             return
         if (counts := read_usage(usage)) is None:
@@ -50,7 +50,7 @@ class Response:
         }
 
     def finish(self, reason: object) -> None:
-        """Ends it by a choice's `finish_reason`, which some backends do not write as a text."""
+        """Finish by a choice's `finish_reason`, which some backends do not write as a text."""
         self._reason = _INCOMPLETE.get(reason) if isinstance(reason, str) else None
         self.status = "incomplete" if self._reason else "completed"
 
@@ -75,7 +75,7 @@ class Response:
 
 
 def message_item() -> dict[str, Any]:
-    """An assistant's message without a text yet."""
+    """Return an assistant's message item without text."""
     item = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "status": "in_progress"}
     return {**item, "role": "assistant", "content": []}
 
@@ -85,12 +85,12 @@ def text_part() -> dict[str, Any]:
 
 
 def call_item(call_id: str | None, name: str) -> dict[str, Any]:
-    """A function call without arguments yet."""
+    """Return a function call item without arguments."""
     number = uuid.uuid4().hex
     item = {"id": f"fc_{number}", "type": "function_call", "status": "in_progress"}
     return {**item, "call_id": call_id or f"call_{number[:24]}", "name": name, "arguments": ""}
 
 
 def encode(event: Mapping[str, Any]) -> bytes:
-    """A server-sent event under its own name."""
+    """Format a server-sent event under its own name."""
     return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), orjson.dumps(event))

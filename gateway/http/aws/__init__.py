@@ -1,1 +1,1 @@
-"""What the gateway needs of AWS: signatures, event-stream frames, credentials. No client library."""
+"""AWS protocols for the gateway: signatures, event-stream frames, credentials. No client library."""

@@ -1,7 +1,7 @@
 """Short-lived bearer tokens for the OpenAI path of SageMaker endpoints.
 
-A token is a presigned request for the action CallWithBearerToken, in base64. It says who calls, not
-what: the endpoint checks the caller's rights itself.
+A token is a presigned request for the action CallWithBearerToken, in base64. It only identifies the caller:
+the endpoint checks the caller's permissions itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _URL: Final = "https://sagemaker.amazonaws.com/?Action=CallWithBearerToken"
 
 
 class BearerTokens:
-    """Tokens for one region, made anew well before they expire or when the credentials change."""
+    """Tokens for one region, renewed well before they expire or when the credentials change."""
 
     def __init__(self, region: str) -> None:
         self._signer = Signer("sagemaker", region)
@@ -29,7 +29,7 @@ class BearerTokens:
         self._made_with: Credentials | None = None
 
     def token(self, credentials: Credentials, *, now: float | None = None) -> str:
-        """`now` is Unix seconds; the clock's unless told."""
+        """Return a token. `now` is Unix seconds; None reads the clock."""
         now = time.time() if now is None else now
         if credentials != self._made_with or not 0 <= now - self._made < _RENEW_SECONDS:
             url = self._signer.presigned("POST", _URL, credentials, expires=EXPIRES_SECONDS, now=now)

@@ -1,8 +1,7 @@
 """AWS credentials, found and renewed by botocore in a thread, never on the event loop.
 
-botocore's own order: environment, profile, web identity, container, instance role. It is imported when
-the first request to SageMaker needs it: that costs 0.11 s of CPU time and 8 MB, which a gateway without
-SageMaker copies never pays.
+Sources are tried in botocore's order: environment, profile, web identity, container, instance role. botocore
+is imported at the first request to SageMaker, since it costs 0.11 s of CPU time and 8 MB.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from gateway.http.aws.sigv4 import Credentials
 logger = logging.getLogger(__name__)
 
 FRESH_SECONDS: Final = 60.0
-"""After this long botocore is asked anew, beside the requests that go on with what there is."""
+"""After this long botocore is asked again, while requests go on with the known credentials."""
 USABLE_SECONDS: Final = 300.0
-"""After this long a request waits for the answer: botocore renews ten minutes before the expiry at the
-latest, so what it gave out this long ago is still valid."""
+"""After this long a request waits for new credentials. botocore renews at least ten minutes before expiry, so
+credentials of this age are still valid."""
 
 
 class NoCredentials(Exception):
@@ -28,13 +27,13 @@ class NoCredentials(Exception):
 
 
 class CredentialSource(Protocol):
-    """Where signatures take their keys from."""
+    """A source of credentials for signatures."""
 
     async def current(self) -> Credentials:
-        """Raises NoCredentials."""
+        """Return the current credentials. Raises NoCredentials."""
 
     def expired(self) -> None:
-        """The last answer was refused as expired: the next `current` asks anew."""
+        """Note that the last credentials were refused as expired: the next `current` reads them again."""
 
 
 class BotocoreCredentials:
@@ -53,7 +52,7 @@ class BotocoreCredentials:
         renewal = self._renew()
         if self._known is not None and age < USABLE_SECONDS:
             return self._known
-        # Several requests may wait for it: one that is cancelled must not take it along.
+        # Several requests may wait for the renewal, so one cancelled request must not cancel it.
         return await asyncio.shield(renewal)
 
     def expired(self) -> None:

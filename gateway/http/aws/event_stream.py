@@ -1,4 +1,4 @@
-"""Frames of `application/vnd.amazon.eventstream`, read as they come.
+"""Parses frames of `application/vnd.amazon.eventstream` as they arrive.
 
     u32 total length | u32 headers' length | u32 CRC-32 of these eight bytes
     headers: u8 name length, name, u8 type, value
@@ -31,7 +31,7 @@ _TIMESTAMP: Final = 8
 
 
 class EventStreamError(ValueError):
-    """The bytes are no event stream, or were changed on the way; nothing behind them can be trusted."""
+    """The bytes are no event stream, or were corrupted; all later bytes are void."""
 
 
 class Message(NamedTuple):
@@ -42,7 +42,7 @@ class Message(NamedTuple):
 
 
 class EventStreamParser:
-    """Follows one stream, split at any byte."""
+    """Parses one stream, split at any byte."""
 
     __slots__ = ("_failure", "_header_bytes", "_headers", "_rest")
 
@@ -53,11 +53,12 @@ class EventStreamParser:
         self._failure: EventStreamError | None = None
 
     def feed(self, data: bytes) -> list[Message]:
-        """The frames that `data` completes.
+        """Return the frames that `data` completes.
 
         Raises:
-            EventStreamError: the next frame is not right. Where frames before it were, they are returned
-                first and the next call, of `feed` or `end`, raises.
+            EventStreamError: the next frame is invalid. If frames before it are valid, they are returned
+            first
+                and the next call, of `feed` or `end`, raises.
         """
         if self._failure is not None:
             raise self._failure
@@ -77,14 +78,14 @@ class EventStreamParser:
         return messages
 
     def end(self) -> None:
-        """Says that the stream has ended. Raises EventStreamError when it did so within a frame."""
+        """Note the stream's end. Raises EventStreamError if it lies within a frame."""
         if self._failure is not None:
             raise self._failure
         if self._rest:
             raise EventStreamError("the event stream ended within a frame")
 
     def _parse(self, data: bytes | bytearray, messages: list[Message]) -> int:
-        """Appends all whole frames to `messages`; returns where the last one ends."""
+        """Append all whole frames to `messages`; return the end of the last one."""
         start, have = 0, len(data)
         while have - start >= _PRELUDE.size:
             total, header_length, prelude_crc = _PRELUDE.unpack_from(data, start)
@@ -103,7 +104,7 @@ class EventStreamParser:
         return start
 
     def _read_headers(self, data: bytes) -> dict[str, HeaderValue]:
-        """The frames of a stream nearly all have the same headers: those are parsed once."""
+        """Parse headers once for nearly all frames of a stream, since those have equal headers."""
         if data != self._header_bytes:
             self._headers, self._header_bytes = parse_headers(data), data
         return self._headers
@@ -117,7 +118,7 @@ def _check_lengths(total: int, headers: int) -> None:
 
 
 def parse_headers(data: bytes) -> dict[str, HeaderValue]:
-    """Raises EventStreamError on a header of unknown type, cut short, or given twice."""
+    """Parse headers. Raises EventStreamError for an unknown type, a cut-off header, or a duplicate."""
     headers: dict[str, HeaderValue] = {}
     at = 0
     try:

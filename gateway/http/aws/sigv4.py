@@ -22,13 +22,13 @@ _UNSIGNED: Final = frozenset(
         "x-amzn-trace-id",
     }
 )  # fmt: skip
-"""Headers that proxies change on the way."""
+"""Headers that proxies change, and so are not signed."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key; `token` is None for one that is not temporary. Secrets stay out of its repr."""
+    """An access key; `token` is None for a permanent key. Secrets stay out of its repr."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -56,12 +56,12 @@ class Signer:
         *,
         now: float | None = None,
     ) -> dict[str, str]:
-        """The headers to send beside `headers`: X-Amz-Date, Authorization, X-Amz-Security-Token.
+        """Return the headers to add to `headers`: X-Amz-Date, Authorization, X-Amz-Security-Token.
 
         Args:
             url: as it will be sent, percent-encoded.
-            headers: all others that will be sent, but for Host; no name twice in any case.
-            now: Unix seconds; the clock's unless told.
+            headers: all other sent headers except Host; no name twice in any case.
+            now: Unix seconds; None reads the clock.
         """
         timestamp = _timestamp(time.time() if now is None else now)
         host, path, query = _canonical_url(url)
@@ -85,7 +85,7 @@ class Signer:
     def presigned(
         self, method: str, url: str, credentials: Credentials, *, expires: int, now: float | None = None
     ) -> str:
-        """`url` with a signature in its query that holds for `expires` seconds: no body, no other headers."""
+        """Return `url` signed for `expires` seconds, for a request without body or other headers."""
         timestamp = _timestamp(time.time() if now is None else now)
         scope = self._scope(timestamp)
         parameters = {
@@ -115,7 +115,7 @@ class Signer:
         ).hex()
 
     def _day_key(self, day: str, secret: str) -> bytes:
-        """Derived from the secret once a day: four of a signature's five keyed digests."""
+        """Return the day's signing key, cached: it takes four of a signature's five keyed digests."""
         if self._key_of != (day, secret):
             key = f"AWS4{secret}".encode()
             for part in (day, self._region, self._service, "aws4_request"):
@@ -140,7 +140,7 @@ def _canonical_headers(signed: Mapping[str, str]) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def _canonical_url(url: str) -> tuple[str, str, str]:
-    """Host header, path and query as they are signed: the path encoded once more, the query sorted."""
+    """Return host header, path and query as signed: the path encoded once more, the query sorted."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if ":" in host:
@@ -153,7 +153,7 @@ def _canonical_url(url: str) -> tuple[str, str, str]:
 
 
 def _without_dots(path: str) -> str:
-    """RFC 3986, 5.2.4; consecutive slashes become one as well, as AWS has it."""
+    """Resolve dots by RFC 3986, 5.2.4, and merge consecutive slashes, as AWS does."""
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == "..":

@@ -1,6 +1,6 @@
-"""An HTTP/1.1 client for one thing: a POST whose answer is read as it comes.
+"""An HTTP/1.1 client for POSTs whose answers are streamed.
 
-It knows no redirects, cookies, proxies or compression; the parser is llhttp's, by httptools.
+It supports no redirects, cookies, proxies or compression; the parser is llhttp, from httptools.
 """
 
 from gateway.http.client.client import CONNECT_SECONDS, HttpClient

@@ -1,4 +1,4 @@
-"""Connections by server: opened when none is idle, kept for a while when they can be used again."""
+"""A connection pool by origin: connections open on demand, and are reused while they are fresh."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gateway.http.client.errors import Refused
 from gateway.http.timeouts import Timeouts
 
 CONNECT_SECONDS: Final = 3.0
-"""For the name, the connection and TLS together."""
+"""Longest time for name resolution, connection and TLS together."""
 KEEP_SECONDS: Final = 4.0
-"""How long an idle connection is kept: shorter than by servers, which would end it as it is used again: vLLM
-and others on uvicorn after 5 s."""
+"""How long an idle connection is kept: shorter than servers do, which might close it during its next use.
+vLLM and others on uvicorn close after 5 s."""
 RESOLVED_SECONDS: Final = 10.0
 _FAMILY_DELAY: Final = 0.25
 _PORTS: Final = {"http": 80, "https": 443}
@@ -33,7 +33,7 @@ class HttpClient:
     """Sends POSTs.
 
     Args:
-        tls: whom to believe behind `https://`; None for the system's authorities.
+        tls: context that verifies `https://` servers; None for the system's authorities.
     """
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
@@ -43,11 +43,11 @@ class HttpClient:
         self._resolving: dict[Origin, asyncio.Task[list[AddressInfo]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._silences: dict[float, Timeouts[Connection]] = {}
-        """By their length, of which backends have a few."""
+        """By length in seconds, of which backends have a few."""
         self._closed = False
 
     async def post(self, url: str, data: bytes, headers: Mapping[str, str], *, silence: float) -> Connection:
-        """The connection on which an answer has begun; give it back with `release`.
+        """Send a POST; return the connection on which the answer has begun. `release` must follow.
 
         Args:
             url: `http` or `https`, percent-encoded, sent as it is.
@@ -55,7 +55,7 @@ class HttpClient:
 
         Raises:
             ValueError: a header is malformed.
-            Refused, Broken, TimedOut: see there.
+            Refused, Broken, TimedOut: see `errors`.
         """
         try:
             origin, start = _target(url)
@@ -65,7 +65,7 @@ class HttpClient:
         if lines.count("\r") != len(headers) or lines.count("\n") != len(headers):
             raise ValueError("a header holds a line break")
         head = f"{start}{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
-        connection = self._kept(origin) or await self._connect(origin)
+        connection = self._take_idle(origin) or await self._connect(origin)
         try:
             connection.send(head + data, silence=silence, silences=self._timeouts(silence))
             await connection.head()
@@ -75,7 +75,7 @@ class HttpClient:
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Ends the exchange: keeps the connection when its answer has been read, else cuts it."""
+        """End the exchange: keep the connection if its answer has been read, else cut it."""
         if not connection.finish():
             return
         if self._closed:
@@ -93,20 +93,20 @@ class HttpClient:
         return timeouts
 
     async def close(self) -> None:
-        """Ends idle connections; those in use end when they are given back."""
+        """Close idle connections; those in use close when they are released."""
         self._closed = True
         if self._sweep is not None:
-            self._sweep.cancel()
-        for kept in self._idle.values():
-            for connection in kept:
+            for connections in self._idle.values():
+                for connection in connections:
+                    connection.abort()
                 connection.abort()
         self._idle.clear()
 
-    def _kept(self, origin: Origin) -> Connection | None:
-        kept = self._idle.get(origin)
+    def _take_idle(self, origin: Origin) -> Connection | None:
+        idle = self._idle.get(origin)
         oldest = asyncio.get_running_loop().time() - KEEP_SECONDS
-        while kept:
-            connection = kept.pop()
+        while idle:
+            connection = idle.pop()
             if connection.usable and connection.idle_since > oldest:
                 return connection
             connection.abort()
@@ -153,7 +153,7 @@ class HttpClient:
         return connection
 
     async def _resolve(self, origin: Origin) -> list[AddressInfo]:
-        """Addresses of the host, kept for a moment; a look-up takes a thread and is shared by all who ask."""
+        """Return the host's addresses, cached for a moment; a look-up takes a thread and is shared."""
         loop = asyncio.get_running_loop()
         if (known := self._resolved.get(origin)) is not None and known[0] > loop.time():
             return known[1]
@@ -164,7 +164,7 @@ class HttpClient:
 
     def _looked_up(self, origin: Origin, task: asyncio.Task[list[AddressInfo]]) -> None:
         del self._resolving[origin]
-        # Asked for, so that nobody is told of an error that all who waited for it have given up on.
+        # The error is read, so that asyncio reports none for a look-up that all waiters gave up.
         if not task.cancelled():
             task.exception()
 
@@ -179,7 +179,7 @@ class HttpClient:
 
 @functools.lru_cache(maxsize=4096)
 def _target(url: str) -> tuple[Origin, str]:
-    """Whom to connect to, and the request's first two lines. Raises ValueError."""
+    """Return the origin, and the request's first two lines. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(f"{url!r} is no http or https URL")

@@ -11,13 +11,13 @@ from gateway.http.client.errors import Broken, HttpClientError, TimedOut
 from gateway.http.timeouts import Timeouts
 
 BUFFER_BYTES: Final = 1 << 18
-"""So much may wait to be read before the server is made to wait."""
+"""Most unread bytes before the connection stops reading."""
 HEAD_BYTES: Final = 1 << 16
-"""Longest status line and headers."""
+"""Largest status line and headers."""
 
 
 class Origin(NamedTuple):
-    """Where connections lead that are as good as each other."""
+    """The server of a connection; connections of one origin are interchangeable."""
 
     host: str
     port: int
@@ -25,12 +25,12 @@ class Origin(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """Reads answers as they come. Not for two exchanges at once.
+    """Streams answers, one exchange at a time.
 
     Attributes:
-        status: of the answer; 0 until its headers are here.
-        headers: names in lower case, values in latin-1; of a name that comes twice, the last.
-        idle_since: by the loop's clock, while it waits in a pool.
+        status: the answer's status; 0 until its headers have arrived.
+        headers: names in lower case, values in latin-1; the last of a repeated name.
+        idle_since: time by the loop's clock at which it entered the pool.
     """
 
     __slots__ = (
@@ -74,14 +74,16 @@ class Connection(asyncio.Protocol):
         self._buffered = self._head_bytes = 0
         self._silence = self._heard = 0.0
 
-    # For whoever holds the connection.
+    # Used by the holder of the connection.
 
     def send(self, data: bytes, *, silence: float, silences: Timeouts[Connection]) -> None:
-        """Begins an exchange: `data` is a whole request, `silence` the longest wait in seconds for more,
-        `silences` are timeouts of that length and call `check_silence`.
+        """Start an exchange with the whole request `data`.
+
+        `silence` is the longest wait in seconds for more; `silences` are timeouts of that length that call
+        `check_silence`.
 
         Raises:
-            Broken: the server has ended the connection already.
+            Broken: the server has already closed the connection.
         """
         if self._transport is None or self._transport.is_closing():
             raise Broken("the connection has ended")
@@ -94,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     async def head(self) -> int:
-        """The status, once the answer's headers are here. Raises Broken, TimedOut."""
+        """Return the status once the answer's headers have arrived. Raises Broken, TimedOut."""
         while not self.status:
             if self._error is not None:
                 raise self._error
@@ -102,7 +104,7 @@ class Connection(asyncio.Protocol):
         return self.status
 
     async def read(self) -> bytes:
-        """What has come of the body, at least one byte; b"" at its end. Raises Broken, TimedOut."""
+        """Return the next bytes of the body, at least one; b"" at its end. Raises Broken, TimedOut."""
         while not self._parts:
             if self._done:
                 return b""
@@ -118,7 +120,7 @@ class Connection(asyncio.Protocol):
         return data
 
     def finish(self) -> bool:
-        """Ends the exchange; True when the connection can carry another, else it is cut."""
+        """End the exchange; True if the connection can be reused, else it is cut."""
         if self._silences is not None:
             self._silences.end(self)
         if self._timer is not None:
@@ -132,15 +134,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether the server has not ended it, nor said anything unasked, while it was idle."""
+        """True if the server has neither closed the connection nor sent data while it was idle."""
         return self._error is None and self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:
-        """Cuts the connection."""
+        """Cut the connection."""
         if self._transport is not None:
             self._transport.abort()
 
-    # For the event loop.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -149,7 +151,7 @@ class Connection(asyncio.Protocol):
         if self._error is not None:
             return
         if not self._busy or self._done:
-            # An answer nobody asked for must not become the next request's.
+            # Unexpected data must not become the next request's answer.
             self._fail(Broken("the server said more than it was asked"))
             return
         self._heard = self._loop.time()
@@ -176,19 +178,19 @@ class Connection(asyncio.Protocol):
                 where = "within" if self.status else "before"
                 self._error = Broken(f"the connection ended {where} an answer")
         self._wake()
-        # The parser holds this object's methods: after a `gc.freeze` nobody would find that circle.
+        # The parser refers to this object's methods: after a `gc.freeze` the cycle would never be collected.
         del self._parser
 
-    # For the parser.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         if self._done:
-            # Ends the parsing: of what follows nothing must get into this answer.
+            # The error ends the parsing, so that nothing that follows gets into this answer.
             raise Broken("the server said more than it was asked")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:
-            # A trailer tells nothing that counts, and there may be no end of them.
+            # Trailers are ignored, but their number must be bounded.
             self._head_bytes += len(name) + len(value)
             if self._head_bytes > HEAD_BYTES:
                 raise Broken("the answer's trailers are too long")
@@ -198,7 +200,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
-            # An interim answer, such as 102: the one that counts comes after it.
+            # An interim answer, such as 102: the final one follows.
             self.headers = {}
             return
         chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
@@ -215,7 +217,7 @@ class Connection(asyncio.Protocol):
         if self.status:
             self._done = True
 
-    # Its own.
+    # Internal.
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()
@@ -229,12 +231,12 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def check_silence(self) -> None:
-        """Data only notes the time: a timer that is moved for each piece would cost more than the piece."""
+        """Check the time of the last data; moving a timer for each piece would cost more than the piece."""
         if self._done:
             self._timer = None
             return
         if self._paused:
-            # It is we who do not read.
+            # The gateway itself has paused reading.
             self._heard = self._loop.time()
         left = self._heard + self._silence - self._loop.time()
         if left <= 0:

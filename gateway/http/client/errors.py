@@ -1,8 +1,8 @@
-"""What can go wrong with an exchange, by what the server may have seen of it.
+"""Errors of an exchange, by how much of the request the server may have received.
 
 HttpClientError
 ├── Refused     no connection: nothing was sent
-├── Broken      the connection ended, or what came is not HTTP
+├── Broken      the connection ended, or the answer is not HTTP
 └── TimedOut    nothing came for too long
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 
 class HttpClientError(Exception):
-    """An exchange came to nothing, or to less than its answer."""
+    """The exchange failed before its answer was complete."""
 
 
 class Refused(HttpClientError):
-    """No connection came about, in time or at all; the request has not been sent."""
+    """The connection failed or took too long; the request has not been sent."""
 
 
 class Broken(HttpClientError):

@@ -1,6 +1,6 @@
 """An HTTP/1.1 server for one raw ASGI application, on the application's own event loop.
 
-It knows nothing of what it serves. What can be read in two ways is refused; ADR 62 tells why it is here.
+It is independent of the application. Ambiguous requests are refused; ADR 62 says why this server exists.
 """
 
 from gateway.http.server.limits import Limits

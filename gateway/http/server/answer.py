@@ -1,4 +1,4 @@
-"""Writes answers: their heads, how they tell where they end, and those of the server's own."""
+"""Writes answers: heads, framing, and the server's own error answers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _clock: Final = _Clock()
 
 
 class Answer:
-    """One answer on its way out, in HTTP's frame.
+    """One outgoing answer with its HTTP framing.
 
     Args:
         method, http_version: of the request.
-        keeps: whether the connection may carry another request after this answer.
+        keeps: True if the connection may carry another request after this answer.
 
-    Attributes:
-        keeps: the same, as told to the client.
-        begun, ended: whether anything, and everything, has been put into the frame.
+        Attributes:
+        keeps: the same, as announced to the client.
+        begun, ended: True once the first bytes, or all bytes, have been framed.
     """
 
     __slots__ = ("_chunked", "_headers", "_method", "_modern", "_mute", "_status", "begun", "ended", "keeps")
@@ -64,10 +64,10 @@ class Answer:
         self.begun = self.ended = False
 
     def frame(self, body: bytes, *, more: bool) -> bytes:
-        """The next bytes on the wire, for a part of the body; nothing follows unless `more`.
+        """Return the next bytes on the wire for a part of the body; without `more` it is the last.
 
         Raises:
-            ValueError: a header would end early, or the application's Content-Length is no number.
+            ValueError: a header contains a line break, or the application's Content-Length is no number.
         """
         head = b""
         if not self.begun:
@@ -83,16 +83,16 @@ class Answer:
         return b"%b%x\r\n%b\r\n%b" % (head, len(body), body, b"" if more else b"0\r\n\r\n")
 
     def _head(self, length: int | None) -> bytes:
-        fields, told = list[bytes](), b""
+        fields, length_value = list[bytes](), b""
         for name, value in self._headers:
-            # The frame writes its own: a client refuses an answer with two, even where they are equal.
+            # Drop the application's own length: clients refuse an answer with two, even if they are equal.
             if name.lower() == b"content-length":
-                told = value
+                length_value = value
             else:
                 fields.append(b"%b: %b\r\n" % (name, value))
-        if told and self._mute:
+        if length_value and self._mute:
             # Only the application knows how long the body would have been.
-            length = int(told)
+            length = int(length_value)
         block = b"".join(fields)
         if not block.count(b"\n") == block.count(b"\r") == len(fields):
             raise ValueError("a header's value holds a line's end")
@@ -102,7 +102,7 @@ class Answer:
         )  # fmt: skip
 
     def _framing(self, length: int | None) -> bytes:
-        """The headers that tell where the answer ends, and whether its connection goes on."""
+        """Return the headers that delimit the answer and say if the connection stays open."""
         framing = b""
         if self._status in _BODILESS:
             pass
@@ -119,7 +119,7 @@ class Answer:
 
 
 def refusal(status: int, message: str) -> bytes:
-    """A whole answer of the server's own, in the form of OpenAI's errors."""
+    """Return the server's own whole answer, in the form of OpenAI's errors."""
     error = {"message": message, "type": "invalid_request_error", "code": "malformed_request", "param": None}
     body = json.dumps({"error": error}).encode()
     answer = Answer("GET", "1.1", status, [(b"content-type", b"application/json")], keeps=False)

@@ -1,4 +1,4 @@
-"""Where a request's body ends: after so many bytes, or with its last chunk."""
+"""Finds the end of a request's body: after its length, or with its last chunk."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER: Final = re.compile(FIELD)
 _LINE_BYTES: Final = 4096
 _BESIDE_BYTES: Final = 1 << 14
-"""Of chunk extensions in one body."""
+"""Most bytes of chunk extensions in one body."""
 _TINY_BYTES: Final = 16
 _TINY_CHUNKS: Final = 1 << 14
-"""More chunks below _TINY_BYTES cost more time to read than anyone has a reason to send."""
+"""More chunks below _TINY_BYTES than this cost too much time for any honest client."""
 
 
 class MalformedChunks(Exception):
-    """What follows cannot be told apart from another request."""
+    """The chunks are malformed, so the end of the body is unknown."""
 
 
 class Body(Protocol):
-    """Attributes:
-    done: whether the body has ended.
+    """Splits a request's body from the bytes that follow it.
+
+    Attributes:
+        done: True once the body has ended.
     """
 
     done: bool
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """(what of `data` is body, what follows its end). Raises MalformedChunks."""
+        """Return (the bytes of `data` in the body, the bytes after its end). Raises MalformedChunks."""
 
 
 class LengthBody:
@@ -52,18 +54,18 @@ class LengthBody:
 
 
 class ChunkedBody:
-    """A body in chunks; extensions and trailers are checked and dropped."""
+    """A chunked body; extensions and trailers are checked and dropped."""
 
     __slots__ = ("_beside", "_ends", "_held", "_left", "_tiny", "_trails", "done")
 
     def __init__(self) -> None:
         self.done = False
         self._held = b""
-        """Of a line that is not whole."""
+        """The start of an incomplete line."""
         self._left = 0
-        """Bytes of the chunk that are still to come."""
+        """Remaining bytes of the current chunk."""
         self._ends = False
-        """Whether the end of a chunk's data comes next."""
+        """True if the line end after a chunk's data comes next."""
         self._trails = False
         self._beside = self._tiny = 0
 
@@ -89,7 +91,7 @@ class ChunkedBody:
         return b"".join(parts), data[at:] if self.done else b""
 
     def _line_end(self, data: bytes, at: int) -> int:
-        """-1 when the line is not whole."""
+        """Return the line's end, or -1 if the line is incomplete."""
         end = data.find(b"\r\n", at)
         if (len(data) if end < 0 else end) - at > _LINE_BYTES:
             raise MalformedChunks

@@ -1,4 +1,4 @@
-"""One client's connection: its requests one after another, each answered before the next is read."""
+"""One client's connection: requests are answered one after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Connection(asyncio.Protocol):
-    """Cuts what comes into requests. A request that is refused, or not read to its end, is the last."""
+    """Splits incoming bytes into requests. A refused or partly read request ends the connection."""
 
     __slots__ = (
         "__weakref__", "_ahead", "_body", "_buffer", "_client", "_drained", "_exchange", "_held", "_lingers",
@@ -27,13 +27,13 @@ class Connection(asyncio.Protocol):
         self._server, self._loop = server, loop
         self._buffer = b""
         self._ahead = 0
-        """Bytes of the buffer in which no head ends."""
+        """Bytes of the buffer that were searched for a head's end."""
         self._body: Body = LengthBody(0)
         self._exchange: Exchange | None = None
         self._drained: asyncio.Future[None] | None = None
         self._held = self._lingers = self._malformed = False
 
-    # For the event loop.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
         self._hold()
 
     def eof_received(self) -> None:
-        """A client that says no more has gone, as its request may be for all that can be told."""
+        """Treat EOF as a disconnect: a half-closed connection cannot be told from a closed one."""
         if self._exchange is not None:
             self._exchange.disconnect()
 
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         if drained is not None and not drained.done():
             drained.set_result(None)
 
-    # For the exchange.
+    # Called by the exchange.
 
     @property
     def stays(self) -> bool:
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
 
     async def drained(self) -> None:
         if self._drained is not None:
-            # Cancelled with one who waits, it would be cancelled for all.
+            # Shielded: the cancellation of one waiter would cancel the future for all.
             await asyncio.shield(self._drained)
 
     def reads(self) -> None:
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         elif answer is None or not answer.begun:
             self._refuse(500, "The server failed on this request.")
         elif not answer.ended:
-            # Cut, so that its client does not take half an answer for a whole one.
+            # Cut the connection, so that the client does not take half an answer for a whole one.
             self._transport.abort()
         elif not exchange.whole:
             self._linger()
@@ -121,10 +121,10 @@ class Connection(asyncio.Protocol):
     def finished(self, exchange: Exchange) -> None:
         self._server.finished(exchange)
 
-    # For the server.
+    # Called by the server.
 
     def stop(self) -> None:
-        """Closes the connection, now or after the answer that is on its way."""
+        """Close the connection, now or after the current answer."""
         if self._exchange is None and not self._lingers:
             self._transport.close()
 
@@ -137,12 +137,12 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
-    # Its own.
+    # Internal.
 
     def _begin(self) -> None:
-        """Begins with the request whose head is in the buffer, if it is whole."""
+        """Start the request whose head is in the buffer, if it is complete."""
         if self._buffer[:2] == b"\r\n":
-            # What old clients put behind a body.
+            # Old clients send an empty line after a body.
             self._buffer = self._buffer[2:]
         end = self._buffer.find(b"\r\n\r\n", max(0, self._ahead - 3)) + 4
         self._ahead = len(self._buffer)
@@ -168,14 +168,14 @@ class Connection(asyncio.Protocol):
         try:
             part, self._buffer = self._body.take(self._buffer)
         except MalformedChunks:
-            # The application may answer; what follows is never read.
+            # The application may still answer; later bytes are never read.
             self._buffer, self._body, self._malformed = b"", LengthBody(0), True
             exchange.disconnect()
         else:
             exchange.feed(part, whole=self._body.done)
 
     def _hold(self) -> None:
-        """Makes a client wait that sends faster than it is read."""
+        """Pause reading from a client that sends faster than the application reads."""
         ahead = len(self._buffer) + (self._exchange.waiting if self._exchange is not None else 0)
         if ahead > BUFFER_BYTES and not self._held and not self._lingers and self._exchange is not None:
             self._held = True
@@ -203,14 +203,14 @@ class Connection(asyncio.Protocol):
         self._linger()
 
     def _leave(self) -> None:
-        """Closes behind an answer: at once, unless the client has sent what was not read."""
+        """Close after an answer: at once, unless the client has sent bytes that were not read."""
         if self._buffer:
             self._linger()
         else:
             self._transport.close()
 
     def _linger(self) -> None:
-        """Reads on for a moment and drops it: data for a closed socket makes the kernel drop the answer."""
+        """Read and drop data for a moment: data for a closed socket makes the kernel drop the answer."""
         self._buffer, self._lingers = b"", True
         if self._held:
             self._transport.resume_reading()

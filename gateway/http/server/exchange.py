@@ -1,4 +1,4 @@
-"""One request and its answer: what the application's `receive` and `send` are."""
+"""One request and its answer, with the application's `receive` and `send`."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ _GONE: Message = {"type": "http.disconnect"}
 
 
 class Wire(Protocol):
-    """What an exchange asks of its connection."""
+    """The connection, as an exchange uses it."""
 
     @property
     def stays(self) -> bool:
-        """Whether another request may follow, as far as the server is concerned."""
+        """True if another request may follow, as far as the server is concerned."""
 
     def write(self, data: bytes) -> None:
-        """Sends `data`, now or later; in vain when the client has gone."""
+        """Send `data`, now or later; ignored if the client has gone."""
 
     async def drained(self) -> None:
-        """Returns once the client has taken enough of what was written, or has gone."""
+        """Wait until the client has taken enough of the written data, or has gone."""
 
     def reads(self) -> None:
-        """The application has taken the body that has come so far."""
+        """Note that the application has read the body so far."""
 
     def ended(self, exchange: Exchange) -> None:
-        """The answer is whole, or will never be."""
+        """Note that the answer is complete, or never will be."""
 
     def finished(self, exchange: Exchange) -> None:
-        """The application has nothing more to do for it."""
+        """Note that the application has finished with the exchange."""
 
 
 class Exchange:
     """Runs the application for one request.
 
     Attributes:
-        task: what runs it.
-        waiting: bytes of the body that the application has not taken yet.
-        whole: whether the request's body has ended.
-        answer: None until the application has begun one.
+        task: the task that runs the application.
+        waiting: bytes of the body that the application has not read yet.
+        whole: True once the request's body has ended.
+        answer: None until the application begins one.
     """
 
     __slots__ = (
-        "__weakref__", "_expects", "_gone", "_head", "_loop", "_parts", "_told", "_waiter", "_wire", "answer",
-        "task", "waiting", "whole",
+        "__weakref__", "_body_end_sent", "_expects", "_gone", "_head", "_loop", "_parts", "_waiter",
+        "_wire", "answer", "task", "waiting", "whole",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, head: Head, loop: asyncio.AbstractEventLoop, *, whole: bool) -> None:
@@ -63,13 +63,13 @@ class Exchange:
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._expects = head.expects_continue
-        self._gone = self._told = False
+        self._gone = self._body_end_sent = False
         self.waiting, self.whole = 0, whole
         self.answer: Answer | None = None
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, application: Application, scope: Message) -> None:
-        """Serves the request; whatever happens, its connection learns that it has ended."""
+        """Serve the request, and always report its end to the connection."""
         try:
             await application(scope, self.receive, self.send)
         except Exception:
@@ -79,10 +79,10 @@ class Exchange:
                 self._wire.ended(self)
             self._wire.finished(self)
 
-    # For the application.
+    # Called by the application.
 
     async def receive(self) -> Message:
-        if not self._parts and not self._gone and (self._told or not self.whole):
+        if not self._parts and not self._gone and (self._body_end_sent or not self.whole):
             if self._expects and not self.whole and self.answer is None:
                 self._expects = False
                 self._wire.write(CONTINUE)
@@ -92,18 +92,18 @@ class Exchange:
             self._parts.clear()
             self.waiting = 0
             self._wire.reads()
-        elif self._gone or self._told:
+        elif self._gone or self._body_end_sent:
             return _GONE
         else:
             body = b""
-        self._told = self.whole
+        self._body_end_sent = self.whole
         return {"type": "http.request", "body": body, "more_body": not self.whole}
 
     async def send(self, message: Message) -> None:
-        """Raises RuntimeError on a message out of turn, ValueError on a header that would end early."""
+        """Send a message. Raises RuntimeError if out of order, ValueError for a line break in a header."""
         answer = self.answer
         if message["type"] == "http.response.start":
-            # Until its first byte is sent, one that failed may be replaced by one that says so.
+            # Until the first byte is sent, the application may replace a failed answer by an error.
             if answer is not None and answer.begun:
                 raise RuntimeError("the answer has begun")
             head = self._head
@@ -121,10 +121,10 @@ class Exchange:
         else:
             self._wire.ended(self)
 
-    # For the connection.
+    # Called by the connection.
 
     def feed(self, data: bytes, *, whole: bool) -> None:
-        """More of the body has come."""
+        """Add more of the body."""
         if data:
             self._parts.append(data)
             self.waiting += len(data)
@@ -132,7 +132,7 @@ class Exchange:
         self._wake()
 
     def disconnect(self) -> None:
-        """Nothing more comes: the client has gone, or what it sends is no body."""
+        """Note that no more data comes: the client has gone, or sends an invalid body."""
         self._gone = True
         self._wake()
 

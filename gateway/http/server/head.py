@@ -1,4 +1,4 @@
-"""Reads a request's head, and lets through only what every server reads alike (RFC 9112 to the letter).
+"""Parses a request's head, and refuses everything ambiguous (RFC 9112 to the letter).
 
 No bare LF or CR, no folded lines, no space before a colon, no control characters, one Content-Length of
 digits, `chunked` as the only Transfer-Encoding, never both, one Host.
@@ -20,16 +20,16 @@ _HEAD: Final = re.compile(
     rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])\r\n((?:" + FIELD + rb"\r\n)*)\r\n"
 )
 _ABSOLUTE: Final = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
-_TOLD: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"host", b"expect"})
-"""Headers that the server itself goes by."""
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"host", b"expect"})
+"""Headers that the server itself uses."""
 _LENGTH_DIGITS: Final = 15
 
 
 class Refused(Exception):
-    """The request is answered by the server itself, and its connection ends.
+    """The server answers the request itself, and closes the connection.
 
     Attributes:
-        status: of the answer.
+        status: the answer's status.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -42,11 +42,11 @@ class Head:
     """A request without its body.
 
     Attributes:
-        path: decoded, without its query; `raw_path` as it came.
+        path: decoded, without its query; `raw_path` is as received.
         headers: names in lower case.
-        length: of the body in bytes; None when it comes in chunks.
-        keep_alive: whether the client wants the connection for another request.
-        expects_continue: the client waits for leave to send its body.
+        length: bytes of the body; None if it is chunked.
+        keep_alive: True if the client wants to reuse the connection.
+        expects_continue: True if the client waits for 100 Continue before it sends its body.
     """
 
     method: str
@@ -61,10 +61,10 @@ class Head:
 
 
 def parse(data: bytes) -> Head:
-    """The head that `data` is, its empty line included.
+    """Parse a head, including its empty line.
 
     Raises:
-        Refused: it is none, or can be read in two ways.
+        Refused: the head is malformed or ambiguous.
     """
     found = _HEAD.fullmatch(data)
     if found is None:
@@ -75,19 +75,19 @@ def parse(data: bytes) -> Head:
     if len(lines) > HEADERS:
         raise Refused(431, f"The request has more than {HEADERS} headers.")
     headers: list[tuple[bytes, bytes]] = []
-    told: dict[bytes, bytes] = {}
+    framing: dict[bytes, bytes] = {}
     for line in lines:
         name, _, value = line.partition(b":")
         name, value = name.lower(), value.strip(b" \t")
         headers.append((name, value))
-        if name in _TOLD:
-            told[name] = _once(told, name, value)
+        if name in _FRAMING:
+            framing[name] = _once(framing, name, value)
     raw_path, _, query = _origin_form(method, target).partition(b"?")
     path = raw_path.decode("ascii")
     modern = minor == b"1"
-    if modern and b"host" not in told:
+    if modern and b"host" not in framing:
         raise Refused(400, "The request has no Host.")
-    connection = told[b"connection"].lower() if b"connection" in told else b""
+    connection = framing[b"connection"].lower() if b"connection" in framing else b""
     return Head(
         method=method.decode("ascii"),
         path=unquote(path) if "%" in path else path,
@@ -95,24 +95,24 @@ def parse(data: bytes) -> Head:
         query=query,
         http_version="1.1" if modern else "1.0",
         headers=headers,
-        length=_length(told, modern=modern),
+        length=_length(framing, modern=modern),
         keep_alive=_keeps(connection, modern=modern),
-        expects_continue=modern and told.get(b"expect", b"").lower() == b"100-continue",
+        expects_continue=modern and framing.get(b"expect", b"").lower() == b"100-continue",
     )
 
 
-def _once(told: dict[bytes, bytes], name: bytes, value: bytes) -> bytes:
-    """The header's value; only a list may come in several lines. Raises Refused."""
-    if name not in told:
+def _once(framing: dict[bytes, bytes], name: bytes, value: bytes) -> bytes:
+    """Return the header's value, joined for a repeated list. Raises Refused for other repeated headers."""
+    if name not in framing:
         return value
     if name == b"connection":
-        return told[name] + b"," + value
+        return framing[name] + b"," + value
     raise Refused(400, f"The request has more than one {name.decode()}.")
 
 
-def _length(told: dict[bytes, bytes], *, modern: bool) -> int | None:
-    """Raises Refused where the body's end could be disputed."""
-    length, encoding = told.get(b"content-length"), told.get(b"transfer-encoding")
+def _length(framing: dict[bytes, bytes], *, modern: bool) -> int | None:
+    """Return the body's length; None if chunked. Raises Refused if the body's end is ambiguous."""
+    length, encoding = framing.get(b"content-length"), framing.get(b"transfer-encoding")
     if encoding is not None:
         if length is not None:
             raise Refused(400, "The request has both a Content-Length and a Transfer-Encoding.")
@@ -134,7 +134,7 @@ def _keeps(connection: bytes, *, modern: bool) -> bool:
 
 
 def _origin_form(method: bytes, target: bytes) -> bytes:
-    """The target as path and query. Raises Refused for what only a forward proxy serves."""
+    """Return the target as path and query. Raises Refused for targets of a forward proxy."""
     if target[:1] == b"/" or (target == b"*" and method == b"OPTIONS"):
         return target
     absolute = _ABSOLUTE.match(target)

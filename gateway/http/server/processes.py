@@ -1,7 +1,7 @@
-"""One parent that serves nothing, and as many serving processes as it was told.
+"""A parent process that forks and supervises the serving processes.
 
-Each has a listening socket of its own on the same port, among which the kernel divides connections. One that
-ends unasked ends all: whoever supervises the parent starts them anew.
+Each has its own listening socket on the same port, and the kernel divides connections among them. If one ends
+unexpectedly, all end, and the parent's supervisor starts them again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SIGNALS: Final = (*_STOP_SIGNALS, signal.SIGALRM)
 
 
 def bind(host: str, port: int, count: int) -> list[socket.socket]:
-    """`count` sockets, bound and not listening. Raises OSError, also when another process has the port."""
+    """Bind `count` sockets without listening. Raises OSError, also if another process has the port."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    # Alone, it fails where another program listens; those that share a port would join that program.
+    # Unshared, the first bind fails if another program listens; shared sockets would join that program.
     first = _bound(family, address, shared=False)
     if count == 1:
         return [first]
@@ -40,7 +40,7 @@ def bind(host: str, port: int, count: int) -> list[socket.socket]:
 
 
 def raise_file_limit() -> None:
-    """Raises the soft limit of open files to the hard one: a connection is a file, and 1,024 is usual."""
+    """Raise the soft limit of open files to the hard one: each connection is a file, and 1,024 is usual."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -61,11 +61,11 @@ def _bound(family: int, address: object, *, shared: bool) -> socket.socket:
 def run_processes(
     listeners: list[socket.socket], serve: Callable[[socket.socket], int], *, kill_seconds: float
 ) -> int:
-    """Runs `serve` in a process for each listener, until SIGTERM, SIGINT or SIGHUP; the exit status.
+    """Run `serve` in a process for each listener, until SIGTERM, SIGINT or SIGHUP; return the exit status.
 
     Args:
-        serve: its exit status is the process's. It is told to stop by SIGTERM.
-        kill_seconds: how long it may take for that.
+        serve: runs in the child and returns its exit status; SIGTERM asks it to stop.
+        kill_seconds: time to stop before the process is killed.
     """
     return _Parent(kill_seconds).run(listeners, serve)
 
@@ -78,11 +78,11 @@ class _Parent:
 
     def run(self, listeners: list[socket.socket], serve: Callable[[socket.socket], int]) -> int:
         for number in _STOP_SIGNALS:
-            # Who runs by nohup outlives the terminal.
+            # Under nohup, SIGHUP is ignored and the process outlives its terminal.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._told)
+                signal.signal(number, self._on_stop_signal)
         signal.signal(signal.SIGALRM, self._late)
-        # A signal in between would be lost, or be heard by a child as if it were the parent.
+        # Signals are blocked, or one in between would be lost, or a child would handle it as the parent.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         parent = os.getpid()
         for listener in listeners:
@@ -109,13 +109,13 @@ class _Parent:
                 self._stop()
             failed = failed or code > 0
         signal.setitimer(signal.ITIMER_REAL, 0)
-        # While Python ends, signals that it handled have their defaults again: a second one would kill it.
+        # While Python exits, handled signals have their defaults again: a second one would kill it.
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         return 1 if failed else 0
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
-        # Told on once: supervisors signal whole groups, and people press Ctrl-C again.
+    def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
+        # Pass only the first signal on: supervisors signal whole groups, and people press Ctrl-C again.
         if not self._stopping:
             self._stop()
 
@@ -143,10 +143,10 @@ def _become_child(
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
-        # Ctrl-C is for the parent, which tells this process once.
+        # Ctrl-C is for the parent, which signals this process once.
         os.setpgrp()
         if sys.platform == "linux":
-            # A killed parent must not leave a process behind that nobody supervises.
+            # If the parent is killed, this process must not go on without a supervisor.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         for listener in listeners:
@@ -158,5 +158,5 @@ def _become_child(
         logger.critical("a serving process has failed", exc_info=True)
     finally:
         logging.shutdown()
-        # The parent's clean-up is not this process's.
+        # Skip the clean-up that the fork inherited from the parent.
         os._exit(status)

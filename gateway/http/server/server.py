@@ -20,24 +20,24 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024
 _AT_ONCE: Final = 64
-"""Connections accepted before others have their turn."""
+"""Connections accepted before the event loop runs other work."""
 _NO_DESCRIPTOR_SECONDS: Final = 0.1
 
 
 class StartFailed(Exception):
-    """The application cannot start; the text is its own."""
+    """The application cannot start; the text is the application's."""
 
 
 class Server:
     """Serves `application` to the clients of one listening socket, until SIGTERM or SIGINT.
 
     Args:
-        listener: bound, not listening yet: whoever connects before the application has started is refused.
-        on_stop: called when the server is told to stop, before anything else.
+        listener: bound, not listening yet, so that connections before the application's start are refused.
+        on_stop: called first when the server is asked to stop.
 
-    Attributes:
-        stopping: whether it was.
-        heads, lingering: connections whose next head, or whose end, is waited for.
+        Attributes:
+        stopping: True after the server was asked to stop.
+        heads, lingering: timeouts of connections that wait for a next head, or for their end.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Server:
         self._connections: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._exchanges: set[Exchange] = set()
-        """Nothing else need hold the task of one whose client has gone."""
-        self._told = asyncio.Event()
+        """Holds exchanges whose client has gone: nothing else may refer to them."""
+        self._stop_requested = asyncio.Event()
         self._empty = asyncio.Event()
         self._accepts = False
         self.stopping = False
@@ -64,10 +64,10 @@ class Server:
         self.lingering: Timeouts[Connection] = Timeouts(LINGER_SECONDS, Connection.linger_is_over)
 
     async def run(self) -> None:
-        """Returns when the application has shut down.
+        """Serve until the application has shut down.
 
         Raises:
-            StartFailed: it could not start.
+            StartFailed: the application could not start.
         """
         self._loop = loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -75,22 +75,22 @@ class Server:
         life = _Lifespan(self._application)
         await life.start()
         self._listen()
-        await self._told.wait()
+        await self._stop_requested.wait()
         self._stop()
         empty = asyncio.ensure_future(self._empty.wait())
         await asyncio.wait({empty, life.task}, return_when=asyncio.FIRST_COMPLETED)
         empty.cancel()
         await life.end()
-        # Those that are left do not read the end of their answers.
+        # The remaining clients do not read the end of their answers.
         for connection in self._connections:
             connection.abort()
         await asyncio.sleep(0)
 
     def stop(self) -> None:
-        """Takes no more connections, and ends with those that are open; the application is told first."""
-        self._told.set()
+        """Stop accepting, and wait for the open connections; `on_stop` runs first."""
+        self._stop_requested.set()
 
-    # For connections.
+    # Called by connections.
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -104,19 +104,19 @@ class Server:
             self._accept_again()
 
     def serve(self, exchange: Exchange, scope: Message) -> None:
-        """Runs the application for one request."""
+        """Run the application for one request."""
         exchange.task = self._loop.create_task(exchange.run(self._application, scope))
         self._exchanges.add(exchange)
 
     def finished(self, exchange: Exchange) -> None:
         self._exchanges.discard(exchange)
 
-    # Its own.
+    # Internal.
 
     def _listen(self) -> None:
         listener = self._listener
         listener.setblocking(False)
-        # Connections inherit both. The kernel ends those whose client takes nothing any more.
+        # Connections inherit both options. The kernel closes those whose client reads nothing any more.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             milliseconds = int(self._limits.stall_seconds * 1000)
@@ -157,7 +157,7 @@ class Server:
 
     async def _open(self, accepted: socket.socket) -> None:
         patience = None if self._tls is None else self._limits.head_seconds
-        # A client that does not speak TLS, has no certificate, or has gone.
+        # The client does not use TLS, has no certificate, or has gone.
         with contextlib.suppress(OSError, EOFError):
             await self._loop.connect_accepted_socket(
                 lambda: Connection(self, self._loop), accepted, ssl=self._tls, ssl_handshake_timeout=patience
@@ -178,7 +178,7 @@ class Server:
 
 
 class _Lifespan:
-    """The application's start and end."""
+    """The application's startup and shutdown."""
 
     def __init__(self, application: Application) -> None:
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
@@ -187,7 +187,7 @@ class _Lifespan:
         self.task = asyncio.ensure_future(application(scope, self._inbox.get, self._send))
 
     async def start(self) -> None:
-        """Raises StartFailed."""
+        """Start the application. Raises StartFailed."""
         await self._inbox.put({"type": "lifespan.startup"})
         ends: set[asyncio.Future[Any]] = {self._started, self.task}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

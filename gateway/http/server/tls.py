@@ -1,4 +1,4 @@
-"""How the server proves who it is, and whether clients must."""
+"""TLS of the server, and of clients where certificates are required."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from pathlib import Path
 
 
 def server_context(certificate: Path, key: Path, *, minimum: str, client_ca: Path | None) -> ssl.SSLContext:
-    """`minimum`: lowest version, `1.2` or `1.3`; `client_ca`: whose certificates clients must have.
+    """Return the server's TLS context.
+
+    Args:
+        minimum: lowest version, `1.2` or `1.3`.
+        client_ca: authorities whose certificates clients must present.
 
     Raises:
-        OSError: a file does not hold what it should, or the key is encrypted.
+        OSError: a file has the wrong content, or the key is encrypted.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2 if minimum == "1.2" else ssl.TLSVersion.TLSv1_3
-    # With no password given the terminal would be asked for an encrypted key's.
+    # Without a password argument OpenSSL would ask at the terminal for an encrypted key's.
     context.load_cert_chain(certificate, key, password="")
     context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:

@@ -41,7 +41,7 @@ print(api_key_create(tenant=tenant, name="calls", scopes=["inference"])[1])
 
 @dataclass(frozen=True)
 class Result:
-    """How one run of the command line ended."""
+    """Result of one run of the command line."""
 
     status: int
     out: str
@@ -54,7 +54,7 @@ class Result:
 
 @dataclass
 class Product:
-    """Where everything is, and the command line for it."""
+    """Addresses and keys of the running product, and its command line."""
 
     url: str
     gateway_url: str
@@ -77,7 +77,7 @@ class Product:
         return Result(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str, **options: Any) -> Result:
-        """The same of a command that must succeed."""
+        """Run a command that must succeed."""
         done = self.run(*arguments, **options)
         assert done.status == 0, done
         return done

@@ -15,7 +15,7 @@ from graftwork.version import VERSION
 
 from tests.clients.graftwork.conftest import Product
 
-# What pytest finds through the gateway's tests.
+# Fixture of the gateway's tests; pytest finds it by this import.
 from tests.gateway.conftest import upstream as upstream
 from tests.waiting import eventually
 

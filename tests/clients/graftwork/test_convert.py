@@ -1,4 +1,4 @@
-"""Pickled adapters become safetensors, and one that would run code does not get to."""
+"""Pickled adapters become safetensors, and a pickle that would run code is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(path: Path, held: Any, name: str = "adapter_model.bin") -> Path:
 
 
 class Command:
-    """What runs a command when it is loaded."""
+    """An object that runs a shell command when it is unpickled."""
 
     def __init__(self, command: str) -> None:
         self._command = command

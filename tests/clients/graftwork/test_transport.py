@@ -1,4 +1,4 @@
-"""What the client does when answers fail: over real sockets, with a server that fails as told."""
+"""The client's retries when requests fail, over real sockets to a server that fails on demand."""
 
 from __future__ import annotations
 

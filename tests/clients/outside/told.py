@@ -1,4 +1,4 @@
-"""What every outside client is asked to do, and how its program tells what it saw. Standard library only."""
+"""Requests that every outside client sends, and how its program reports results. Standard library only."""
 
 from __future__ import annotations
 

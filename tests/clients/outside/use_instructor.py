@@ -39,7 +39,7 @@ def main(url: str) -> dict[str, Any]:
         return client.chat.completions.create(**(told | more))
 
     def broken(key: str = ACME, retries: int = 0, **more: Any) -> dict[str, Any]:
-        """What the client below raised: instructor wraps it."""
+        """Report the exception of the client that instructor wraps."""
 
         def unwrapped() -> None:
             try:

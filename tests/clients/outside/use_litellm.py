@@ -1,4 +1,4 @@
-"""litellm's SDK against the gateway, as it is told to reach any OpenAI-compatible server."""
+"""litellm's SDK against the gateway, configured as for any OpenAI-compatible server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RE2 matches what `re` matches, and what it cannot match is told from what is no expression."""
+"""RE2 matches what `re` matches; an unsupported pattern and an invalid one get different errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job says: lines that whoever started it can rely on."""
+"""A job prints progress lines in a stable format."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ROOT, LOG = (Path(argument) for argument in sys.argv[1:3]) if len(sys.argv) > 2 
 
 
 class Server(BaseHTTPRequestHandler):
-    """What the hub and the CDN share."""
+    """Request log and answers, shared by the hub and the CDN."""
 
     protocol_version = "HTTP/1.1"
 

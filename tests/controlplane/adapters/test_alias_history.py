@@ -1,4 +1,4 @@
-"""Every change of an alias is recorded, and can be taken back."""
+"""Every change of an alias is recorded, and can be rolled back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A README.md that comes with an adapter: kept with the version, whichever way it came."""
+"""An adapter's README.md is stored with the version, for every way of uploading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new version does not take over the bare name of an adapter that is called, unless somebody says so."""
+"""A new version does not become the default of an adapter in use unless the caller says so."""
 
 from __future__ import annotations
 

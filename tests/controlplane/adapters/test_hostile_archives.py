@@ -248,13 +248,13 @@ HOSTILE: dict[str, Case] = {
 }
 
 
-def left(folder: Path) -> list[Path]:
+def files_left(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
 
 
 @pytest.fixture
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go."""
+    """The folder of temporary files."""
     folder = tmp_path / "spool"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -276,7 +276,7 @@ def test_uploaded_it_is_refused_at_once(
     finally:
         tracemalloc.stop()
     assert refusal.value.field == "files"
-    assert left(tmp_path / "artifacts") + left(spool) == []
+    assert files_left(tmp_path / "artifacts") + files_left(spool) == []
     assert not Adapter.objects.exists()
 
 
@@ -295,7 +295,7 @@ def test_imported_it_is_refused_by_the_validation(
     assert version.status == "refused"
     assert re.search(reason, version.reason)
     assert version.staging == ""
-    assert left(tmp_path / "artifacts") + left(spool) == []
+    assert files_left(tmp_path / "artifacts") + files_left(spool) == []
 
 
 PACKED: list[tuple[str, Callable[[], bytes]]] = [
@@ -340,7 +340,7 @@ def test_a_packed_adapter_becomes_ready(
     version_validate(version_id=version.pk)
     version = AdapterVersion.objects.get(pk=version.pk)
     assert (version.status, version.reason) == ("ready", "")
-    stored = left(tmp_path / "artifacts") + left(spool)
+    stored = files_left(tmp_path / "artifacts") + files_left(spool)
     assert {path.name: path.read_bytes() for path in stored} == FILES
 
 

@@ -1,4 +1,4 @@
-"""Adapters from a hub that is a process of its own, asked by huggingface_hub itself."""
+"""Adapters from a hub in a separate process, fetched by huggingface_hub itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Hub:
             (folder / name).write_bytes(data)
         (folder / ".sha").write_text(commit)
 
-    def asked(self) -> list[dict[str, Any]]:
+    def requests(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
 
@@ -97,7 +97,7 @@ def test_a_repository_is_read_at_the_commit_that_its_revision_named(
     version = imported(tenant, base_model, "hf://acme/pirate")
     assert (version.status, version.reason) == ("ready", "")
     assert version.source == f"hf://acme/pirate@{FIRST}"
-    asked = [(item["port"], item["path"].split("?")[0]) for item in hub.asked()]
+    asked = [(item["port"], item["path"].split("?")[0]) for item in hub.requests()]
     assert asked == [
         (hub.port, "/api/models/acme/pirate/revision/main"),
         (hub.port, f"/acme/pirate/resolve/{FIRST}/adapter_config.json"),
@@ -105,7 +105,7 @@ def test_a_repository_is_read_at_the_commit_that_its_revision_named(
         (hub.cdn_port, "/acme/pirate/main/adapter_model.safetensors"),
         (hub.port, f"/acme/pirate/resolve/{FIRST}/README.md"),
     ]
-    assert {item["token"] for item in hub.asked()} == {None}
+    assert {item["token"] for item in hub.requests()} == {None}
 
 
 def test_a_later_attempt_reads_the_pinned_commit(hub: Hub, tenant: Tenant, base_model: BaseModel) -> None:
@@ -141,7 +141,7 @@ def test_a_token_opens_a_private_repository_and_goes_to_the_hub_alone(
     version = imported(tenant, base_model, "hf://private/pirate", "my-hub")
     assert (version.status, version.reason) == ("ready", "")
     assert version.source == f"hf://private/pirate@{FIRST}?credential=my-hub"
-    sent = {item["port"]: item["token"] for item in hub.asked()}
+    sent = {item["port"]: item["token"] for item in hub.requests()}
     assert sent == {hub.port: f"Bearer {hub_standin.TOKEN}", hub.cdn_port: None}
     shown = [
         client.get(f"/api/v1/{path}").content.decode()
@@ -201,7 +201,7 @@ def test_a_hub_that_redirects_inwards_is_refused(
     version = imported(tenant, base_model, "hf://acme/pirate")
     assert version.status == "refused"
     assert "only https:// is allowed" in version.reason
-    assert hub.cdn_port not in {item["port"] for item in hub.asked()}
+    assert hub.cdn_port not in {item["port"] for item in hub.requests()}
 
 
 @pytest.mark.parametrize(

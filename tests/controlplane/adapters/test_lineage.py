@@ -1,4 +1,4 @@
-"""Lineage told with the registration: by REST as JSON and as a form, on the page, in the audit log."""
+"""Lineage given at registration: by REST as JSON and as a form, on the page, in the audit log."""
 
 from __future__ import annotations
 

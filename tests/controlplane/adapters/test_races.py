@@ -1,4 +1,4 @@
-"""The same thing at once from several sides: versions are consecutive, and a name means one thing."""
+"""Concurrent changes: versions stay consecutive, and names stay unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters kept in S3 and imported from it, against a server that speaks S3's API."""
+"""Adapters stored in S3 and imported from it, against a server with S3's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generation beside the base, on a real worker: what is fine, what changes nothing, what explodes."""
+"""The smoke test on a real worker: good adapters, adapters without effect, adapters that explode."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_server_of_vllms_routes_is_asked_and_left_as_it_was(
     assert smoke is not None
     assert smoke["max_difference"] > smoke["mean_difference"] > 0.01 > smoke["noise"]
     assert served_names(loader) == ["tiny"]
-    # What an attempt that died has left is not what is asked.
+    # An earlier attempt died and left an adapter of the same name: the prober must not use it.
     left = {"lora_name": f"{version.engine_name}.check", "lora_path": version.uri}
     assert loader.call("/v1/load_lora_adapter", left)[0] == 200
     prober = OpenAIHttpProber(loading.copies.get(), loading, version.ref())

@@ -1,4 +1,4 @@
-"""Splits and fallbacks of an adapter's names: what is refused, and what stands in the route table."""
+"""Splits and fallbacks of an adapter's names: refusals, and the resulting route table."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_fallbacks_stand_in_the_route(adapter: Adapter, tenant: Tenant, base_mod
     fallback_set(adapter=adapter, alias=alias, models=models)
     fallback_set(adapter=adapter, alias=None, models=["pirate@prod"])
     assert route().fallbacks == {"": ("pirate@prod",), "prod": tuple(models)}
-    # What an alias means does not change what is served in its place.
+    # A change of an alias's versions leaves its fallbacks unchanged.
     alias_split(adapter=adapter, name="prod", arms=[(1, 90), (2, 10)])
     assert route().fallbacks["prod"] == tuple(models)
     fallback_set(adapter=adapter, alias=alias, models=[])

@@ -1,4 +1,4 @@
-"""What becomes ready, and what is refused in which words."""
+"""Validation: which adapters become ready, and the message of each refusal."""
 
 from __future__ import annotations
 

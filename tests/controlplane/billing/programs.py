@@ -135,7 +135,7 @@ def post() -> None:
 
 
 def post_and_die(after: int) -> None:
-    """As a process that is killed at its n-th look at a day: its transaction is gone."""
+    """Post usage as a process that is killed after `after` days: its transaction is rolled back."""
     left = iter(range(after))
     day_drafts = posting._day_drafts
 
@@ -228,19 +228,19 @@ def close(month: dt.date) -> None:
 
 
 def finalize_drafted(month: dt.date) -> None:
-    """As staff does that looked at the list before something else was done."""
+    """Finalize the month's drafts as staff with an outdated list would."""
     for invoice in Invoice.objects.filter(tenant="acme", month=month):
         with contextlib.suppress(ConflictError):
             invoice_finalize(invoice=invoice, allow_unpriced=True)
 
 
 def take_back(which: int, amount: int | None) -> None:
-    """Of one of the invoices, an amount or all that is left, or of its first line."""
+    """Credit an amount, or the rest, of one of the invoices or of its first line."""
     invoices = list(Invoice.objects.filter(tenant="acme", status="finalized").order_by("number"))
     if not invoices:
         return
     invoice = invoices[which % len(invoices)]
-    # Nothing of it is left, or it has no line.
+    # The invoice has nothing left to credit, or no line.
     with contextlib.suppress(ConflictError, InvalidInputError):
         if which == 3:
             credit_note_issue(invoice=invoice, reason="other", lines={1: amount})

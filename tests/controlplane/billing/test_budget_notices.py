@@ -1,4 +1,4 @@
-"""50, 80 and 100 percent of a budget are told once a period, by webhook and by mail."""
+"""Notices at 50, 80 and 100 percent of a budget are sent once per period, by webhook and by mail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def people(tenant: Tenant) -> Tenant:
 
 
 def publish(redis_url: str, now: dt.datetime = NOW) -> list[int]:
-    """A round; the percents that it told of by webhook, in order."""
+    """Publish the budgets; return the percents of the new `budget.threshold` webhooks, sorted."""
     before = set(WebhookEvent.objects.values_list("pk", flat=True))
     budgets_publish(redis_url=redis_url, now=now)
     told = WebhookEvent.objects.exclude(pk__in=before).filter(type="budget.threshold")

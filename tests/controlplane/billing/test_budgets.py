@@ -130,8 +130,8 @@ def test_time_of_hosting_counts_in_a_tenants_budget_as_it_is_booked(
     assert int(stored(redis_url, f"key:{key.pk}", "2026-11")[b"base"]) == PRICED, "of no key"
 
 
-def left(redis_url: str) -> int:
-    """What gateways believe to be left of what acme paid in advance."""
+def prepaid_left(redis_url: str) -> int:
+    """Return acme's prepaid balance as gateways read it."""
     budgets_publish(redis_url=redis_url, now=NOW)
     return MAX_AMOUNT - int(stored(redis_url, "tenant:acme", PREPAID)[b"base"])
 
@@ -157,21 +157,21 @@ def test_what_is_prepaid_is_used_up_by_usage_and_restored_by_a_top_up(
 ) -> None:
     prepaid_stop_set(tenant=tenant, stops=True)
     assert route_table().limits == {"tenant:acme": LimitsRoute((Limit("prepaid", MAX_AMOUNT),))}
-    assert left(redis_url) == 0
+    assert prepaid_left(redis_url) == 0
     payment_record(tenant=tenant, amount_nano=2 * PRICED)
     credit_grant(tenant=tenant, amount_nano=PRICED, starts=NOW.date(), expires_on=NOW.date())
     credit_grant(tenant=tenant, amount_nano=10**9, starts=NOW.date() + dt.timedelta(days=1))
-    assert left(redis_url) == 3 * PRICED, "a credit of tomorrow pays nothing today"
+    assert prepaid_left(redis_url) == 3 * PRICED, "a credit of tomorrow pays nothing today"
     use("2026-11-29")
-    assert left(redis_url) == 2 * PRICED, "what is not booked yet counts"
+    assert prepaid_left(redis_url) == 2 * PRICED, "what is not booked yet counts"
     usage_post(tenant="acme", start=dt.date(2026, 11, 1), end=NOW.date())
-    assert left(redis_url) == 2 * PRICED, "and what is booked counts once"
+    assert prepaid_left(redis_url) == 2 * PRICED, "and what is booked counts once"
     use("2026-11-30", key="other")
     use("2026-11-28", key="other")
     use("2026-11-28", key="more")
-    assert left(redis_url) == 0, "one too many: shown as nothing left"
+    assert prepaid_left(redis_url) == 0, "one too many: shown as nothing left"
     payment_record(tenant=tenant, amount_nano=5 * PRICED)
-    assert left(redis_url) == 4 * PRICED, "and made up for by the top-up"
+    assert prepaid_left(redis_url) == 4 * PRICED, "and made up for by the top-up"
     prepaid_stop_set(tenant=tenant, stops=False)
     assert route_table().limits == {}
     assert stored(redis_url, "tenant:acme", PREPAID)
@@ -184,7 +184,7 @@ def test_a_round_that_is_slow_takes_away_no_limit_that_is_set_again(
 ) -> None:
     payment_record(tenant=tenant, amount_nano=7)
     prepaid_stop_set(tenant=tenant, stops=True)
-    assert left(redis_url) == 7
+    assert prepaid_left(redis_url) == 7
     prepaid_stop_set(tenant=tenant, stops=False)
 
     def set_again() -> None:
@@ -215,7 +215,7 @@ def test_a_round_that_is_slow_brings_back_no_limit_that_is_lifted(
 def test_a_lift_is_made_good_where_its_task_was_lost(tenant: Tenant, prices: None, redis_url: str) -> None:
     payment_record(tenant=tenant, amount_nano=7)
     prepaid_stop_set(tenant=tenant, stops=True)
-    assert left(redis_url) == 7
+    assert prepaid_left(redis_url) == 7
     tenant.delete()
     budgets_publish(redis_url=redis_url, now=NOW)
     assert not stored(redis_url, "tenant:acme", PREPAID)
@@ -231,7 +231,7 @@ def test_a_credit_that_has_ended_pays_what_was_used_on_its_days(
     payment_record(tenant=tenant, amount_nano=7)
     use("2026-11-29")
     usage_post(tenant="acme", start=dt.date(2026, 11, 1), end=NOW.date())
-    assert left(redis_url) == 7, "no invoice yet, and yet the credit has paid"
+    assert prepaid_left(redis_url) == 7, "no invoice yet, and yet the credit has paid"
     assert balance(tenant="acme", today=NOW.date()).available == 7
     use("2026-11-29", key="other")
     usage_post(tenant="acme", start=dt.date(2026, 11, 1), end=NOW.date())
@@ -277,11 +277,11 @@ def test_a_finalized_invoice_leaves_what_is_left(tenant: Tenant, prices: None, r
     payment_record(tenant=tenant, amount_nano=10**9)
     use("2026-10-31")
     usage_post(tenant="acme", start=dt.date(2026, 10, 1), end=dt.date(2026, 10, 31))
-    before = left(redis_url)
+    before = prepaid_left(redis_url)
     assert before == 10**9 - PRICED
     parties_state()
     invoice_finalize(invoice=invoice_draft(tenant="acme", month=dt.date(2026, 10, 1)))
-    assert left(redis_url) == before
+    assert prepaid_left(redis_url) == before
 
 
 def test_only_a_tenant_stops_at_zero(tenant: Tenant) -> None:

@@ -1,4 +1,4 @@
-"""Balances that are kept up to an entry are those of the whole journal."""
+"""Balances of a checkpoint equal those of the whole journal."""
 
 from __future__ import annotations
 

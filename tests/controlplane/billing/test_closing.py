@@ -1,4 +1,4 @@
-"""Months are closed in their order and never opened again; one tenant's trouble is nobody else's."""
+"""Months close in order and never reopen; one tenant's error does not stop the others."""
 
 from __future__ import annotations
 

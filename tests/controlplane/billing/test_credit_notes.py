@@ -65,7 +65,7 @@ def test_a_note_lowers_what_is_to_be_paid_first_and_gives_back_the_rest(priced: 
         "unbilled": 0, "revenue": -10 * CENT, "allowance": 7 * CENT, "receivable": 0, "cash": 6 * CENT,
         "prepaid": -2 * CENT, "credit": -CENT,
     }  # fmt: skip
-    # What is prepaid pays the next month. The credit holds from the day of the note on, which is after it.
+    # The prepaid balance pays the next month. The credit holds from the note's date, which is later.
     use("2026-02-05", 50_000)
     second = finalized(FEBRUARY, today=MARCH)
     assert (second.credits_nano, second.prepaid_nano, second.due_nano) == (0, 2 * CENT, 3 * CENT)

@@ -109,7 +109,7 @@ _NOTED = [
 ]  # fmt: skip
 
 
-# All that was paid in advance is used, then taken back by the bank, and asked for by the next invoice.
+# Usage consumes the whole deposit, the bank reverses it, and the next invoice asks for the amount.
 _BOUNCED = [
     ("price", (*_OWN_PRICE, 10**6 + 7, 10**5, 10**6, 10**4)), ("term", (BUSY[0], 20)), ("ingest", _USED),
     ("deposit", 10**8 + 3), ("invoice", MONTHS[0]), ("bounce", 0), ("draft", MONTHS[1]),
@@ -168,7 +168,7 @@ def check(program: list[tuple[str, Any]]) -> None:
         assert JournalEntry.objects.count() == before, "posting twice is posting once"
         for month in MONTHS:
             close(month)
-        # What was corrected after the last month was closed stands on the one that follows.
+        # A correction after the last close appears on the next invoice.
         close(dt.date(2024, 4, 1))
         agree()
         for invoice in Invoice.objects.filter(tenant="acme"):
@@ -199,7 +199,7 @@ def agree() -> None:
 
 
 def whole() -> None:
-    """Every invoice is taken back to the unit, and what was paid of it is there again."""
+    """Every invoice is credited to the unit, and the payments are returned."""
     for invoice in Invoice.objects.filter(tenant="acme"):
         names = ("net_nano", "tax_nano", "pre_payment_nano", "post_payment_nano")
         sums = in_force(invoice=invoice).aggregate(*map(Sum, names))

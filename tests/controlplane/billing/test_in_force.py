@@ -37,13 +37,13 @@ def priced(book: PriceBook, base: str, nano: int, *, adapter: str = "", start: d
 
 
 def inputs(day: dt.date, tenant: str = "") -> dict[tuple[str, str], tuple[int, str]]:
-    """What an input token costs, by what it is for."""
+    """Return the input token prices by (base model, adapter)."""
     found = meter_prices(PriceList.load(), day=day, tenant=tenant)
     return {(at.base_model, at.adapter): (at.nano, at.book) for at in found if at.item == "input"}
 
 
 @pytest.fixture
-def books(tenant: Tenant, other_tenant: Tenant) -> tuple[PriceBook, PriceBook]:
+def price_books(tenant: Tenant, other_tenant: Tenant) -> tuple[PriceBook, PriceBook]:
     """Everyone's, and acme's own from DAY on for a year."""
     everyone = price_book_create(name="list")
     priced(everyone, "tiny", 100)
@@ -55,8 +55,8 @@ def books(tenant: Tenant, other_tenant: Tenant) -> tuple[PriceBook, PriceBook]:
     return everyone, own
 
 
-def test_each_day_has_its_prices(books: tuple[PriceBook, PriceBook]) -> None:
-    own = books[1]
+def test_each_day_has_its_prices(price_books: tuple[PriceBook, PriceBook]) -> None:
+    own = price_books[1]
     for_all = {("tiny", ""): (100, "list")}
     adapters = {("tiny", "acme/bot"): (90, "list"), ("tiny", "globex/bot"): (95, "list")}
     assert inputs(DAY - YEAR - dt.timedelta(days=1)) == {}
@@ -69,10 +69,10 @@ def test_each_day_has_its_prices(books: tuple[PriceBook, PriceBook]) -> None:
     assert inputs(DAY, "globex")["tiny", "globex/bot"] == (95, "list")
 
 
-def test_what_is_told_is_what_is_charged(books: tuple[PriceBook, PriceBook]) -> None:
-    priced(books[1], "tiny", 50, adapter="acme/bot")
-    hosting_price_set(book=books[0], kind="gpu_hour", effective_from=DAY, nano=7)
-    hosting_price_set(book=books[1], kind="adapter_hour", effective_from=DAY, nano=9, base_model="tiny")
+def test_what_is_told_is_what_is_charged(price_books: tuple[PriceBook, PriceBook]) -> None:
+    priced(price_books[1], "tiny", 50, adapter="acme/bot")
+    hosting_price_set(book=price_books[0], kind="gpu_hour", effective_from=DAY, nano=7)
+    hosting_price_set(book=price_books[1], kind="adapter_hour", effective_from=DAY, nano=9, base_model="tiny")
     prices = PriceList.load()
     found = meter_prices(prices, day=DAY, tenant="acme")
     assert {at.item for at in found} == {
@@ -84,15 +84,15 @@ def test_what_is_told_is_what_is_charged(books: tuple[PriceBook, PriceBook]) -> 
         assert charged == at.nano, at
 
 
-def test_terms_are_past_in_force_or_to_come(books: tuple[PriceBook, PriceBook], tenant: Tenant) -> None:
-    term_create(book=books[0], tenant=tenant, starts=DAY + YEAR, ends=None)
+def test_terms_are_past_in_force_or_to_come(price_books: tuple[PriceBook, PriceBook], tenant: Tenant) -> None:
+    term_create(book=price_books[0], tenant=tenant, starts=DAY + YEAR, ends=None)
 
-    def told(day: dt.date) -> list[tuple[str, str, When]]:
+    def states(day: dt.date) -> list[tuple[str, str, When]]:
         return [(item.term.tenant, item.term.book.name, item.when) for item in terms_on(day)]
 
     always = ("", "list", When.IN_FORCE)
-    assert told(DAY) == [always, ("acme", "acme-own", When.IN_FORCE), ("acme", "list", When.FUTURE)]
-    assert told(DAY + YEAR) == [always, ("acme", "acme-own", When.PAST), ("acme", "list", When.IN_FORCE)]
+    assert states(DAY) == [always, ("acme", "acme-own", When.IN_FORCE), ("acme", "list", When.FUTURE)]
+    assert states(DAY + YEAR) == [always, ("acme", "acme-own", When.PAST), ("acme", "list", When.IN_FORCE)]
     assert [item.term.tenant for item in terms_on(DAY, tenant="globex")] == [""]
     everyone, own = lanes(terms_on(DAY), day=DAY)
     assert [(span.x, span.width) for span in everyone.spans] == [(0.0, WIDTH)]
@@ -100,11 +100,11 @@ def test_terms_are_past_in_force_or_to_come(books: tuple[PriceBook, PriceBook], 
     assert len(own.holdings) == 2
 
 
-def test_a_book_that_begins_on_a_day(tenant: Tenant, books: tuple[PriceBook, PriceBook]) -> None:
+def test_a_book_that_begins_on_a_day(tenant: Tenant, price_books: tuple[PriceBook, PriceBook]) -> None:
     with pytest.raises(ConflictError, match=r"'next' for everyone from 2027-01-01 on .* book 'list'"):
         price_book_create(name="next", starts=dt.date(2027, 1, 1))
     assert not PriceBook.objects.filter(name="next").exists(), "all of it or nothing"
-    term_end(term=books[0].terms.get(), ends=dt.date(2026, 12, 31))
+    term_end(term=price_books[0].terms.get(), ends=dt.date(2026, 12, 31))
     book = price_book_create(name="next", starts=dt.date(2027, 1, 1))
     assert book.terms.get().ends is None
     assert PriceBook.objects.get(is_default=True) == book
@@ -114,12 +114,12 @@ def test_a_book_that_begins_on_a_day(tenant: Tenant, books: tuple[PriceBook, Pri
         price_book_create(name="other", is_default=True, starts=DAY)
 
 
-def test_by_rest(staff: Client, books: tuple[PriceBook, PriceBook]) -> None:
-    told = staff.get("/api/v1/prices-in-force", {"day": "2026-06-01", "tenant": "acme"}).json()
-    assert [(item["book"], item["tenant"], item["when"]) for item in told["terms"]] == [
+def test_by_rest(staff: Client, price_books: tuple[PriceBook, PriceBook]) -> None:
+    answer = staff.get("/api/v1/prices-in-force", {"day": "2026-06-01", "tenant": "acme"}).json()
+    assert [(item["book"], item["tenant"], item["when"]) for item in answer["terms"]] == [
         ("list", "", "in_force"), ("acme-own", "acme", "in_force")
     ]  # fmt: skip
-    first = next(item for item in told["prices"] if item["adapter"] == "acme/bot")
+    first = next(item for item in answer["prices"] if item["adapter"] == "acme/bot")
     assert (first["item"], first["nano"], first["since"]) == ("input", 90, str(DAY - YEAR))
     assert staff.get("/api/v1/prices-in-force").json()["day"] == str(dt.datetime.now(dt.UTC).date())
     assert staff.get("/api/v1/prices-in-force?day=june").status_code == 400
@@ -135,15 +135,15 @@ def test_by_rest(staff: Client, books: tuple[PriceBook, PriceBook]) -> None:
     assert [(term["tenant"], term["starts"]) for term in made["terms"]] == [("acme", "2028-01-01")]
 
 
-def test_on_the_page(staff: Client, books: tuple[PriceBook, PriceBook]) -> None:
+def test_on_the_page(staff: Client, price_books: tuple[PriceBook, PriceBook]) -> None:
     page = staff.get("/staff/price-books/", {"day": "2026-06-01", "tenant": "acme"}).text
     assert 'data-testid="lane-acme"' in page
     assert "a million output tokens" in page
     assert ">$0.20</td>" in page, "2 x 100 nano-units a token"
     assert "from the beginning" in page
     assert "Nothing has a price" in staff.get("/staff/price-books/", {"day": "2020-01-01"}).text
-    for wrong, told in (({"day": "x"}, "YYYY-MM-DD"), ({"tenant": "none"}, "there is no tenant")):
-        assert told in staff.get("/staff/price-books/", wrong).text
+    for wrong, message in (({"day": "x"}, "YYYY-MM-DD"), ({"tenant": "none"}, "there is no tenant")):
+        assert message in staff.get("/staff/price-books/", wrong).text
     form = {"name": "next", "starts": "2027-01-01"}
     refused = staff.post("/staff/price-books/", form)
     assert refused.status_code == 422
@@ -160,25 +160,25 @@ def test_on_the_page(staff: Client, books: tuple[PriceBook, PriceBook]) -> None:
         assert "has no term" in gone.text
 
 
-def test_a_price_says_what_it_is_of(books: tuple[PriceBook, PriceBook]) -> None:
+def test_a_price_says_what_it_is_of(price_books: tuple[PriceBook, PriceBook]) -> None:
     found = meter_prices(PriceList.load(), day=DAY, tenant="globex")
     assert found[0] == MeterPrice("input", "tiny", "", "", 100, "list", DAY - YEAR)
     assert [at.item for at in found[:4]] == ["input", "cached_input", "output", "request"]
 
 
 def test_what_is_planned_is_taken_back_and_what_has_begun_is_not(
-    staff: Client, books: tuple[PriceBook, PriceBook], tenant: Tenant
+    staff: Client, price_books: tuple[PriceBook, PriceBook], tenant: Tenant
 ) -> None:
     today = dt.datetime.now(dt.UTC).date()
-    term_end(term=books[0].terms.get(), ends=today + dt.timedelta(days=9))
+    term_end(term=price_books[0].terms.get(), ends=today + dt.timedelta(days=9))
     book = price_book_create(name="next", starts=today + dt.timedelta(days=10))
     plan = book.terms.get()
     page = "/staff/price-books/next/"
     assert 'data-testid="term-remove"' in staff.get(page).text
     staff.post(f"{page}add", {"what": "remove", "term": str(plan.pk)})
     assert not book.terms.exists()
-    assert PriceBook.objects.get(is_default=True) == books[0], "everyone's as before the plan"
-    term_end(term=books[0].terms.get(), ends=None)
+    assert PriceBook.objects.get(is_default=True) == price_books[0], "everyone's as before the plan"
+    term_end(term=price_books[0].terms.get(), ends=None)
 
     own = term_create(book=book, starts=today + dt.timedelta(days=1000), tenant=tenant)
     assert staff.delete(f"/api/v1/price-books/next/terms/{own.pk}").status_code == 204
@@ -187,4 +187,4 @@ def test_what_is_planned_is_taken_back_and_what_has_begun_is_not(
     assert (refused.status_code, "ended, not removed" in refused.text) == (409, True)
     assert 'data-testid="term-remove"' not in staff.get(page).text
     with pytest.raises(ConflictError, match="'list' holds from"):
-        term_remove(term=books[0].terms.get())
+        term_remove(term=price_books[0].terms.get())

@@ -1,4 +1,4 @@
-"""Invoices: from drafts to numbered ones that nobody changes, what pays them, and their files."""
+"""Invoices: drafts, numbered final invoices that cannot change, payments, and files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CENT = 10**7
 
 
 def use(day: str, prompt: int, *, key: str = "k1", adapter: str = "", base: str = "tiny") -> None:
-    """So many prompt tokens, added to the day's sums as late usage is."""
+    """Add prompt tokens to the day's sums, as late usage does."""
     place = {
         "day": dt.date.fromisoformat(day), "tenant": "acme", "project": "p", "key_id": key,
         "adapter": adapter, "alias": "", "arm": "", "base_model": base, "backend": "worker", "status": "ok",
@@ -288,7 +288,7 @@ def test_files_hold_every_line_to_the_nano_unit(priced: Tenant) -> None:
 
 
 def file_of(invoice: Invoice, form: str) -> bytes:
-    """By the REST API, as a billing member of the tenant; a new browser."""
+    """Fetch a file by REST as a billing member of the tenant, in a new session."""
     email = f"billing-{form}-{Invoice.objects.count()}-{dt.datetime.now().timestamp()}@acme.test"
     user = user_create(
         email=email, password="long-enough-7", tenant=Tenant.objects.get(pk="acme"), role=Role.BILLING

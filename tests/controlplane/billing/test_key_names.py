@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 
 def names(invoice: Invoice) -> list[list[Any]]:
-    """Of the keys, line by line: in CSV, JSON and Parquet."""
+    """Return the keys' names, line by line, from CSV, JSON and Parquet."""
     rows = csv.DictReader(io.StringIO(b"".join(invoice_csv(invoice)).decode()))
     lines = json.loads(invoice_json(invoice))["lines"]
     table = pq.read_table(io.BytesIO(invoice_parquet(invoice)))

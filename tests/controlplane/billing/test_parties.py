@@ -1,4 +1,4 @@
-"""Who sells and who is billed, as documents name them: frozen when they are made."""
+"""Seller and billing details on documents are frozen when the document is finalized."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_what_no_document_can_say_is_refused(
 
 @pytest.fixture
 def tenant_row(tenant: Tenant) -> None:
-    """`acme` is there."""
+    """The tenant `acme` exists."""
 
 
 def test_by_rest_and_by_the_pages(priced: Tenant, other_tenant: Tenant) -> None:

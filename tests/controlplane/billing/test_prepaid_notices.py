@@ -1,4 +1,4 @@
-"""Prepaid money that runs low is told of once a top-up, by webhook and by mail."""
+"""A low prepaid balance is announced once per top-up, by webhook and by mail."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.django_db
 TODAY = NOW.date()
 
 
-def told() -> list[tuple[int, int]]:
-    """(percent, what was left) of what webhooks were told, in order."""
+def notices_sent() -> list[tuple[int, int]]:
+    """Return (percent, remaining amount) of each webhook, in order."""
     events = WebhookEvent.objects.filter(type="prepaid.threshold").order_by("created_at", "pk")
     return sorted((event.data["percent"], event.data["left_nano"]) for event in events)
 
@@ -50,14 +50,14 @@ def test_owners_admins_and_billing_are_warned_before_it_ends_and_when_it_does(
     for day in ("2026-11-27", "2026-11-28", "2026-11-29"):
         use(day)
         budgets_publish(redis_url=redis_url, now=NOW)
-    assert told() == []
+    assert notices_sent() == []
     use("2026-11-30")
     for _ in range(2):
         budgets_publish(redis_url=redis_url, now=NOW)
-    assert told() == [(80, PRICED)]
+    assert notices_sent() == [(80, PRICED)]
     use("2026-11-30", key="other")
     budgets_publish(redis_url=redis_url, now=NOW)
-    assert told() == [(80, PRICED), (100, 0)]
+    assert notices_sent() == [(80, PRICED), (100, 0)]
     mail.outbox.clear()
     with MailServer() as server:
         for notice_id in budget_notices_due():
@@ -83,7 +83,7 @@ def tell(*left: int, today: dt.date = TODAY) -> list[int]:
 
 
 def marked() -> tuple[int, int]:
-    """(What percents are of, what was told.)"""
+    """Return the mark's base amount and the highest percent announced."""
     return PrepaidMark.objects.values_list("peak_nano", "told").get()
 
 

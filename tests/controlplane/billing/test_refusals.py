@@ -1,4 +1,4 @@
-"""What price books, drafts and files refuse, and what they do not."""
+"""Price books, drafts and files: the input that they refuse and accept."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_each_value_stands_under_its_name() -> None:
 
 @pytest.mark.parametrize("groups", [0, 1, 2, 3])
 def test_json_says_what_the_schema_does(groups: int) -> None:
-    """Written piece by piece, it is what a serializer makes of the rows, whatever stands in them."""
+    """JSON written piece by piece equals the serializer's output, for any values."""
     report = hostile(groups=groups)
     told = json.loads(UsageJsonRenderer().render(report))
     assert told == json.loads(json.dumps(UsageReportSerializer(report).data))

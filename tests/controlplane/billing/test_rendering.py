@@ -1,4 +1,4 @@
-"""PDFs: made once however many ask, anew when they are lost, and later when they cannot be made."""
+"""PDFs are rendered once for many readers, again after a loss, and later after a failure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 
 
 def _pdf_status(invoice: Invoice) -> int:
-    """Of what a billing member gets."""
+    """Return the HTTP status of the PDF for a billing member."""
     user = User.objects.filter(email="asks@acme.test").first() or user_create(
         email="asks@acme.test",
         password="long-enough-7",

@@ -1,4 +1,4 @@
-"""The rounds that follow usage: which days they look at, with which prices, and what they compare."""
+"""The periodic rounds after usage: their days, their prices, and their comparison with the books."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_books_that_differ_from_usage_are_told_at_night(
     use(day.isoformat(), 1_000)
     nightly()
     assert books_check(start=day, end=day) == []
-    # The day's mark is what the next round would look at: with it, nobody looks again.
+    # The mark says that the day is posted: the round skips it, and the check must find the difference.
     UsageRollup.objects.update(prompt_tokens=1_001)
     assert PostedDay.objects.filter(day=day).exists()
     with caplog.at_level(logging.ERROR):

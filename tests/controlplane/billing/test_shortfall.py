@@ -1,4 +1,4 @@
-"""What was paid in advance, is used, and goes back: the next invoice asks for it."""
+"""A deposit that bounces after it was used: the next invoice asks for the shortfall."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TODAY = dt.date(2024, 4, 5)
 
 @pytest.fixture
 def bounced(tenant: Tenant, graftwork: Path, settings: Any) -> Tenant:
-    """Paid 500 cents in advance, used 300 of them in January, and had the 500 taken back by the bank."""
+    """A tenant that deposited 500 cents and used 300 in January, before the bank reversed the deposit."""
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, usage_keep_days=36_500)
     known("tiny", tenants=())
     price_set(
@@ -110,7 +110,7 @@ def test_who_uses_nothing_any_more_gets_an_invoice_of_it_alone(bounced: Tenant) 
 def test_a_deposit_that_comes_before_fills_it_and_a_draft_follows(bounced: Tenant) -> None:
     assert invoice_draft(tenant="acme", month=MARCH).due_nano == 300 * CENT
     payment_record(tenant=bounced, amount_nano=299 * CENT + 1)
-    # What is less than a minor unit stays where it is.
+    # An amount below one minor unit stays on the balance.
     assert invoice_draft(tenant="acme", month=MARCH).shortfall_nano == 0
     assert balance(tenant="acme").prepaid == -CENT + 1
     assert invoices_draft_due(today=TODAY) == 1

@@ -1,4 +1,4 @@
-"""Taxes: rounded once, in an account of their own, and taken back to the unit by credit notes."""
+"""Taxes are rounded once, have an account of their own, and credit notes reverse them to the unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.selectors import balance, balances
 from controlplane.billing.models import CreditNote, TaxTreatment
-from controlplane.billing.taxes.amounts import asked, tax_on, tax_part, usage_paid
+from controlplane.billing.taxes.amounts import invoice_totals, tax_on, tax_part, usage_paid
 from controlplane.billing.taxes.selectors import rate_text
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
@@ -161,7 +161,7 @@ rates = st.integers(0, 10**6).map(lambda parts: Decimal(parts).scaleb(-4))
 @example(rest=29_999_999, prepaid=0, rate=Decimal(20), currency="USD")
 @given(amounts, amounts, st.one_of(st.none(), rates), st.sampled_from(["USD", "JPY", "KWD"]))
 def test_what_is_asked_for_adds_up(rest: int, prepaid: int, rate: Decimal | None, currency: str) -> None:
-    found = asked(rest, prepaid_nano=prepaid, rate_percent=rate, currency=currency)
+    found = invoice_totals(rest, prepaid_nano=prepaid, rate_percent=rate, currency=currency)
     minor = {"USD": 10**7, "JPY": 10**9, "KWD": 10**6}[currency]
     assert rest + found.tax == found.prepaid + found.due + found.carried_out
     assert 0 <= found.prepaid <= prepaid
@@ -189,5 +189,5 @@ def test_parts_of_a_tax_are_each_no_more_than_a_unit_off_and_add_up(parts: list[
 
 
 def test_a_correction_below_zero_is_neither_taxed_nor_asked_for() -> None:
-    found = asked(-5 * CENT, prepaid_nano=CENT, rate_percent=Decimal(19), currency="USD")
+    found = invoice_totals(-5 * CENT, prepaid_nano=CENT, rate_percent=Decimal(19), currency="USD")
     assert (found.tax, found.prepaid, found.due, found.carried_out) == (0, 0, 0, -5 * CENT)

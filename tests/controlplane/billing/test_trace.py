@@ -1,4 +1,4 @@
-"""Azure's conversation trace over 200 adapters: the invoice is what pandas makes of the trace alone."""
+"""Azure's conversation trace over 200 adapters: the invoice equals pandas' sum over the trace."""
 
 from __future__ import annotations
 

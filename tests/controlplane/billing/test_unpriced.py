@@ -1,4 +1,4 @@
-"""What has no price is told wherever there is an amount that it is not in."""
+"""Every amount that leaves out unpriced usage says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is undone of money: credit notes that are voided, payments and deposits that bounce."""
+"""Reversals: voided credit notes, and payments and deposits that bounce."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize("given", ["balance", "refund", "credit"])
 def test_a_payment_that_was_given_back_and_bounces_is_no_cash(priced: Tenant, given: str) -> None:
-    """What the bank took back is not there, wherever a credit note gave it; the tenant owes it again."""
+    """A bounced payment is removed from where a credit note put it, and the tenant owes it again."""
     use("2026-01-05", 100_000)
     invoice = finalized(JANUARY)
     paid = payment_record(tenant=priced, amount_nano=10 * CENT, invoice=invoice)
@@ -43,7 +43,7 @@ def test_a_payment_that_was_given_back_and_bounces_is_no_cash(priced: Tenant, gi
         left: -7 * CENT
     }
     assert invoice_open_nano(invoice=invoice) == accounts[Account.RECEIVABLE] == 10 * CENT
-    # What is left of it to take back comes off what is owed: nothing is given back twice.
+    # The rest of the credit reduces the amount owed: nothing is paid out twice.
     assert give(invoice).pre_payment_nano == 3 * CENT
     assert sum(balances(tenant="acme").values()) == 0
 
@@ -88,7 +88,7 @@ def test_a_note_is_voided_by_another_and_the_books_are_as_before_it(priced: Tena
     for again, text in ((note, "voided already, by ACME-CN000002"), (void, "issue that one anew")):
         with pytest.raises(ConflictError, match=text):
             credit_note_void(credit_note=again, memo="again")
-    # All of it, the line too, can be taken back once more, under the next number.
+    # The whole invoice, its line included, can be credited again, under the next number.
     assert give(invoice, lines={1: None}).title == "ACME-CN000003"
     assert left_of(invoice=invoice).net == 0
 

@@ -85,7 +85,7 @@ def figures(row: Rollout | RolloutDecision) -> dict[str, Any]:
 
 
 def hold_over(rollout: Rollout) -> None:
-    """As if the step had begun as long ago as it has to hold; usage was later."""
+    """Move the step's start back by its hold time; usage came after the start."""
     began = timezone.now() - timedelta(seconds=rollout.hold_seconds)
     Rollout.objects.filter(pk=rollout.pk).update(step_started_at=began)
     rollout.refresh_from_db()
@@ -109,7 +109,7 @@ def test_good_figures_lead_by_steps_to_promotion(adapter: Adapter) -> None:
     use(adapter, 2, 101)
     assert rollouts_decide() == 1
     assert split() == ((1, 75), (2, 25))
-    # What was counted at the step before counts no more.
+    # Requests of the previous step no longer count.
     assert rollouts_decide() == 0
     use(adapter, 1, 300)
     use(adapter, 2, 300)
@@ -192,7 +192,7 @@ def test_of_deciders_at_once_one_decides(adapter: Adapter) -> None:
 
 
 def test_a_decision_meets_a_hand(adapter: Adapter) -> None:
-    """Abort and promotion at once: one of them happens, and the alias is what that one said."""
+    """Abort and promotion at once: only one happens, and the alias follows it."""
     rollout = rollout_start(adapter=adapter, alias="prod", version=2, steps=[5])
     use(adapter, 1, 300)
     use(adapter, 2, 300)

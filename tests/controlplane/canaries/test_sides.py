@@ -1,4 +1,4 @@
-"""What both sides of a rollout have answered is not added up again and again where that takes long."""
+"""Totals of a rollout's two sides are cached when the query is slow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.deployments.rollouts.models import DeploymentRollout
 
 
 class Clock:
-    """Each look at a side takes `seconds`, and finds one request more."""
+    """A clock and a query: reading both sides takes `seconds`, and each read finds one more request."""
 
     def __init__(self) -> None:
         self.now, self.seconds, self.looks = 1000.0, 0.0, 0
@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     monkeypatch.setattr(sides, "time", made)
     monkeypatch.setattr(sides, "_side", made.side)
     yield made
-    sides._kept.clear()
+    sides._cache.clear()
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_a_checkpoint_in_s3(bucket: str, checkpoint: Path) -> None:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """What a hub answers about one public repository: its description, and files behind a redirect."""
+    """A hub with one public repository: its description, and files behind a redirect."""
 
     folder: Path
 
@@ -182,7 +182,7 @@ def test_a_digest_that_died_goes_on_by_file(checkpoint: Path, monkeypatch: pytes
     assert (base_model.digest_status, base_model.files.count()) == ("running", 1)
     BaseModel.objects.update(digest_beat_at=timezone.now() - timedelta(minutes=3))
     assert digests_resume() == 1
-    CheckpointFile.objects.update(sha256="ab" * 32)  # told apart from one that is read again
+    CheckpointFile.objects.update(sha256="ab" * 32)  # a file that is hashed again would lose this value
     assert set(digested(base_model).values()) > {"ab" * 32}
     digest_request(base_model=base_model)
     assert digested(base_model) == expected(checkpoint)

@@ -19,7 +19,7 @@ def log_in(client: Client, password: str = PASSWORD, email: str = "dev@acme.test
 
 
 def code(secret: str) -> str:
-    """What an authenticator app shows now."""
+    """The one-time code that an authenticator app shows now."""
     return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
 
 

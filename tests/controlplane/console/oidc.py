@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 @contextmanager
 def oidc_provider(folder: Path, *people: dict[str, object]) -> Iterator[str]:
-    """Its issuer URL; `people` are claims, each with a `sub`."""
+    """Run an OIDC provider and yield its issuer URL; `people` are claims, each with a `sub`."""
     port = free_port()
     options = [option for claims in people for option in ("--user-claims", json.dumps(claims))]
     program = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), *options]
@@ -32,7 +32,7 @@ def oidc_provider(folder: Path, *people: dict[str, object]) -> Iterator[str]:
 
 
 def authorize(url: str, *, sub: str) -> str:
-    """What somebody does at the provider: the path and query that they come back with."""
+    """Log in at the provider; return the path and query of the redirect back."""
     reply = httpx.post(url, data={"sub": sub}, trust_env=False, follow_redirects=False)
     assert reply.status_code == 302, reply.text
     return re.sub(r"^https?://[^/]+", "", reply.headers["Location"])

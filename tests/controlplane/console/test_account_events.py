@@ -1,4 +1,4 @@
-"""What happens to accounts is in the audit log: who, what, from where, no secret. Through the real pages."""
+"""Account events are in the audit log: actor, action, address, no secret. Tested through the real pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def events(tenant: str = "acme", action: str = "user.") -> list[AuditRecord]:
     return list(found.exclude(action="user.create").order_by("number"))
 
 
-def told(tenant: str = "acme") -> list[tuple[str, Any]]:
+def recorded_actions(tenant: str = "acme") -> list[tuple[str, Any]]:
     return [(record.action, record.after or record.before) for record in events(tenant)]
 
 
@@ -92,7 +92,7 @@ def test_factors(user: User) -> None:
     asked = client.post("/accounts/2fa/totp/deactivate/", follow=True)
     client.post(asked.request["PATH_INFO"], {"password": PASSWORD, "code": fresh[1]})
     client.post("/accounts/2fa/totp/deactivate/")
-    assert told() == [
+    assert recorded_actions() == [
         ("user.login", {"methods": ["password"]}),
         ("user.factor_add", {"type": "totp"}),
         ("user.factor_add", {"type": "recovery_codes"}),
@@ -115,7 +115,7 @@ def test_passwords(user: User) -> None:
     (path,) = re.findall(r"http://[^/]+(/accounts/password/reset/key/\S+)", str(mail.outbox[-1].body))
     visitor = Client()
     visitor.post(visitor.get(path)["Location"], {"password1": PASSWORD, "password2": PASSWORD})
-    assert told()[1:] == [
+    assert recorded_actions()[1:] == [
         ("user.password_change", None),
         ("user.password_reset", {"by": "a link sent by e-mail"}),
     ]
@@ -128,7 +128,7 @@ def test_an_identity_provider_is_connected_and_disconnected(sso: Client, user: U
     account = SocialAccount.objects.get(user=user)
     sso.post("/accounts/3rdparty/", {"account": account.pk})
     identity = {"provider": "sso", "uid": "known"}
-    assert told() == [
+    assert recorded_actions() == [
         ("user.provider_connect", identity),
         ("user.login", {"methods": ["sso"]}),
         ("user.provider_disconnect", identity),
@@ -139,13 +139,13 @@ def test_who_sets_a_first_password_and_who_joins(sso: Client, tenant: Tenant) ->
     invitation = invitation_create(tenant=tenant, email="new@acme.test", role="viewer")
     path = f"/invitations/{invitation_token(invitation)}"
     sign_on(sso, "new", path)
-    assert ("user.login", {"methods": ["sso"]}) in told("")
+    assert ("user.login", {"methods": ["sso"]}) in recorded_actions("")
     sso.post(path)
     sso.post("/accounts/password/set/", NEW)
-    assert told() == [("user.password_set", None)]
+    assert recorded_actions() == [("user.password_set", None)]
     other = invitation_create(tenant=tenant, email="other@acme.test", role="viewer")
     Client().post(f"/invitations/{invitation_token(other)}", {"password": PASSWORD})
-    assert told()[1:] == [("user.login", {"methods": ["invitation"]})]
+    assert recorded_actions()[1:] == [("user.login", {"methods": ["invitation"]})]
 
 
 def test_each_of_a_persons_tenants_has_the_record_and_the_platform_that_of_staff(
@@ -219,22 +219,22 @@ def test_what_takes_long_holds_no_lock(sso: Client, user: User, monkeypatch: pyt
     paths = ("login/", "password/reset/", "password/change/", "2fa/", "2fa/totp/activate/", "3rdparty/")
     client = Client()
 
-    def look() -> list[str]:
+    def transactions() -> list[str]:
         with CaptureQueriesContext(connection) as queries:
             for path in paths:
                 client.get(f"/accounts/{path}")
         return [query["sql"] for query in queries if query["sql"].startswith("BEGIN")]
 
-    assert look() == []
+    assert transactions() == []
     client.post("/accounts/login/", {"login": user.email, "password": PASSWORD})
-    assert look() == []
+    assert transactions() == []
     Client().post("/accounts/login/", {"login": user.email, "password": "wrong-battery-staple"})
     client.post("/accounts/password/change/", {"oldpassword": PASSWORD, **NEW})
     Client().post("/accounts/password/reset/", {"email": user.email})
     sign_on(sso, "known")
     assert {name for name, _ in seen} == {"encode", "request", "send_messages"}
     assert [name for name, is_locked in seen if is_locked] == []
-    assert [action for action, _ in told()] == [
+    assert [action for action, _ in recorded_actions()] == [
         "user.login", "user.login_failed", "user.password_change", "user.provider_connect", "user.login"
     ]  # fmt: skip
 

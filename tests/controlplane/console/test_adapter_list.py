@@ -1,4 +1,4 @@
-"""The list of adapters: narrowed, ordered, in pages; what it tells of each."""
+"""The list of adapters: filters, order, pages and columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client_of(client: Client, acme: Team) -> Client:
     return client
 
 
-def shown(client: Client, **query: str) -> list[str]:
+def listed_names(client: Client, **query: str) -> list[str]:
     page = client.get(reverse("console:adapters", args=("acme",)), query)
     assert page.status_code == 200
     return re.findall(r'<tr data-testid="adapter-([^"]+)"', page.content.decode())
@@ -39,26 +39,26 @@ def test_the_list_is_narrowed_by_what_an_adapter_is(
 ) -> None:
     make_adapter(acme, base, "waiting-one", "pending")
     Adapter.objects.filter(name="support-bot").update(labels={"team": "care", "env": "prod"})
-    assert shown(client_of) == ["support-bot", "tone-of-voice", "waiting-one"]
-    assert shown(client_of, status="ready") == ["support-bot"]
-    assert shown(client_of, status="refused") == ["tone-of-voice"]
-    assert shown(client_of, base="tiny", search="ONE") == ["tone-of-voice", "waiting-one"]
-    assert shown(client_of, base="another") == []
-    assert shown(client_of, label="team=care") == ["support-bot"]
-    assert shown(client_of, label="team=care, env=prod") == ["support-bot"]
-    assert shown(client_of, label="team=care, env=test") == []
+    assert listed_names(client_of) == ["support-bot", "tone-of-voice", "waiting-one"]
+    assert listed_names(client_of, status="ready") == ["support-bot"]
+    assert listed_names(client_of, status="refused") == ["tone-of-voice"]
+    assert listed_names(client_of, base="tiny", search="ONE") == ["tone-of-voice", "waiting-one"]
+    assert listed_names(client_of, base="another") == []
+    assert listed_names(client_of, label="team=care") == ["support-bot"]
+    assert listed_names(client_of, label="team=care, env=prod") == ["support-bot"]
+    assert listed_names(client_of, label="team=care, env=test") == []
     assert "No adapter is like that" in text(client_of, status="validating")
-    # A word that there is not narrows nothing; a label that is none is said to be.
-    assert len(shown(client_of, status="nonsense", sort="nonsense")) == 3
+    # An unknown status or order is ignored; a malformed label is reported.
+    assert len(listed_names(client_of, status="nonsense", sort="nonsense")) == 3
     assert "Write labels as key=value" in text(client_of, label="care")
 
 
 def test_the_list_is_ordered_as_one_likes(client_of: Client, acme: Team, base: BaseModel) -> None:
     make_adapter(acme, base, "alpha")
-    assert shown(client_of) == ["alpha", "support-bot", "tone-of-voice"]
-    assert shown(client_of, sort="-name") == ["tone-of-voice", "support-bot", "alpha"]
-    assert shown(client_of, sort="-created") == ["alpha", "tone-of-voice", "support-bot"]
-    assert shown(client_of, sort="created") == ["support-bot", "tone-of-voice", "alpha"]
+    assert listed_names(client_of) == ["alpha", "support-bot", "tone-of-voice"]
+    assert listed_names(client_of, sort="-name") == ["tone-of-voice", "support-bot", "alpha"]
+    assert listed_names(client_of, sort="-created") == ["alpha", "tone-of-voice", "support-bot"]
+    assert listed_names(client_of, sort="created") == ["support-bot", "tone-of-voice", "alpha"]
 
 
 @pytest.mark.parametrize("sort", ["", "-name", "-created", "created"])
@@ -87,7 +87,7 @@ def test_a_longer_list_costs_no_more_queries(
         adapter = make_adapter(acme, base, f"more-{number}")
         alias_move(adapter=adapter, name="prod", number=1)
     with django_assert_max_num_queries(20):
-        assert len(shown(client_of)) == 50
+        assert len(listed_names(client_of)) == 50
 
 
 def test_aliases_are_told_with_their_shares(client_of: Client, acme: Team) -> None:

@@ -131,7 +131,7 @@ def test_the_page_asks_for_its_traffic(client_of: Client) -> None:
 
 
 def test_the_list_tells_each_adapters_share_of_all_requests(client_of: Client, globex: Team) -> None:
-    """Of the last seven days, bases alone included; the list asks for it once it is there."""
+    """Shares are of the last seven days, base models included. The list loads them after the page."""
     use(engine(1), 60)
     use(engine(2), 15, ago=6)
     use(engine(1, adapter="tone-of-voice"), 5)

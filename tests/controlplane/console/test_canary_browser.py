@@ -35,8 +35,8 @@ def adapter(acme: Team) -> Adapter:
     return adapter
 
 
-def asked(page: Page, part: str) -> list[str]:
-    """What of these addresses is asked for from now on."""
+def collect_requests(page: Page, part: str) -> list[str]:
+    """Return a list that collects the URLs with `part` that the page requests from now on."""
     found: list[str] = []
     page.on("request", lambda request: found.append(request.url) if part in request.url else None)
     return found
@@ -84,7 +84,7 @@ def test_the_first_page_goes_on_rests_while_hidden_and_comes_back(open_page: Ope
     expect(errors).not_to_contain_text("0.00 %", timeout=WAIT)
     page.evaluate(COUNT)
     page.evaluate(HIDE, True)
-    figures = asked(page, "/figures")
+    figures = collect_requests(page, "/figures")
     expect(page.locator("body")).to_have_attribute("data-rested", "yes", timeout=WAIT)
     assert figures == [], "nobody looks: nothing is asked for"
     UsageRollup.objects.filter(tenant="acme").update(status="ok")
@@ -99,7 +99,7 @@ def test_the_checklist_follows_and_rests_while_hidden(open_page: Open, acme: Tea
     request = page.get_by_test_id("step-request")
     expect(request).not_to_have_class("step step-done")
     page.evaluate(HIDE, True)
-    steps = asked(page, "/first-steps")
+    steps = collect_requests(page, "/first-steps")
     page.evaluate(COUNT)
     expect(page.locator("body")).to_have_attribute("data-rested", "yes", timeout=WAIT)
     assert steps == []

@@ -19,7 +19,7 @@ from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
-from tests.controlplane.console.seen import seen, send
+from tests.controlplane.console.seen import form_tag, send
 from tests.controlplane.metering.event_log import logged
 
 pytestmark = pytest.mark.django_db
@@ -55,7 +55,7 @@ def share(page: Client, version: object, percent: object) -> tuple[int, str]:
     return answer.status_code, answer.content.decode()
 
 
-def told(text: str) -> str:
+def split_text(text: str) -> str:
     found = re.search(r'data-testid="canary-told-prod">(.*?)</output>', text)
     assert found
     return found[1]
@@ -68,10 +68,10 @@ def answered(adapter: Adapter, number: int, at: dt.datetime, serial: int, **valu
 
 
 def test_a_share_is_set_moved_and_ended(adapter: Adapter, page: Client) -> None:
-    assert told(page.get(URL).content.decode()) == "v1: 100 % · v3: 0 %"
+    assert split_text(page.get(URL).content.decode()) == "v1: 100 % · v3: 0 %"
     assert share(page, 3, 10)[0] == 302
     assert route().splits == {"prod": ((1, 90), (3, 10))}
-    assert told(page.get(URL).content.decode()) == "v1: 90 % · v3: 10 %"
+    assert split_text(page.get(URL).content.decode()) == "v1: 90 % · v3: 10 %"
     assert AuditRecord.objects.filter(tenant="acme", action="alias.split").count() == 1
     assert share(page, 3, " 35 % ")[0] == 302
     assert route().splits == {"prod": ((1, 65), (3, 35))}
@@ -107,7 +107,7 @@ def test_what_cannot_be_is_said_beside_the_slider(
 
 
 def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client) -> None:
-    early = seen(page, URL, "canary-prod")
+    early = form_tag(page, URL, "canary-prod")
     alias_split(adapter=adapter, name="prod", arms=[(1, 80), (2, 20)])
     late = page.post(CANARY, {"version": "3", "percent": "50", "seen": early})
     text = late.content.decode()
@@ -119,7 +119,7 @@ def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client)
 
 
 def test_what_a_slider_cannot_say_has_none(adapter: Adapter, page: Client) -> None:
-    early = seen(page, URL, "canary-prod")
+    early = form_tag(page, URL, "canary-prod")
     alias_split(adapter=adapter, name="prod", arms=[(1, 50), (2, 30), (3, 20)])
     late = page.post(CANARY, {"version": "3", "percent": "50", "seen": early})
     text = late.content.decode()

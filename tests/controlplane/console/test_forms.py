@@ -1,4 +1,4 @@
-"""What the forms do: registering, aliases, keys, the playground's key, the usage range."""
+"""The console's forms: registering, aliases, keys, the playground's key, the usage range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page: figures of its range, what needs somebody, and steps that are as they are said to be."""
+"""The home page: figures of its range, items that need attention, and the first steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text_of(client: Client, path: str = "/t/acme/") -> str:
     return answer.content.decode()
 
 
-def shown(page: str, name: str) -> str:
+def figure_text(page: str, name: str) -> str:
     """The text of a figure."""
     (found,) = re.findall(rf'<dd data-testid="{name}">(.*?)</dd>', page, re.S)
     return re.sub(r"<[^>]+>", " ", found)
@@ -60,16 +60,16 @@ def test_figures_are_those_of_the_range(dev: Client, base: BaseModel, acme: Team
     logged("globex", timezone.now(), 9, ttft_ms=9.0)
     page = text_of(dev, "/t/acme/?days=7")
     # 7 days of the adapter and 6 of the base alone.
-    assert "19.5k" in shown(page, "home-tokens")
-    assert "13.0k in, 6,500 out" in shown(page, "home-tokens")
-    assert shown(page, "home-errors").split()[:2] == ["10", "7.69"]
-    assert "100 ms" in shown(page, "home-ttft")
-    assert "3.00 s" in shown(page, "home-ttft")
-    assert "$0.00" in shown(page, "home-spend")
+    assert "19.5k" in figure_text(page, "home-tokens")
+    assert "13.0k in, 6,500 out" in figure_text(page, "home-tokens")
+    assert figure_text(page, "home-errors").split()[:2] == ["10", "7.69"]
+    assert "100 ms" in figure_text(page, "home-ttft")
+    assert "3.00 s" in figure_text(page, "home-ttft")
+    assert "$0.00" in figure_text(page, "home-spend")
     assert page.count("<rect") >= 7 + 7 + 1
     assert "60.0k" not in page
     month = text_of(dev, "/t/acme/?days=30")
-    assert "39.0k" in shown(month, "home-tokens")
+    assert "39.0k" in figure_text(month, "home-tokens")
 
 
 @pytest.mark.usefixtures("priced")
@@ -87,8 +87,8 @@ def test_a_day_of_which_some_has_no_price_is_no_low_bar(dev: Client, acme: Team)
     (bar,) = re.findall(r'<rect [^>]*y="([0-9.]+)"[^>]*height="([0-9.]+)"[^>]*data-unpriced><title>', page)
     assert (float(bar[0]), float(bar[1])) == (0, HEIGHT)
     assert "and what has no price</title>" in page
-    assert "partly unpriced" in shown(page, "home-spend")
-    assert "and what has no price, on 1 pale bar" in shown(page, "home-spend")
+    assert "partly unpriced" in figure_text(page, "home-spend")
+    assert "and what has no price, on 1 pale bar" in figure_text(page, "home-spend")
 
 
 def test_today_is_shown_by_the_hour(dev: Client, acme: Team) -> None:
@@ -99,7 +99,7 @@ def test_today_is_shown_by_the_hour(dev: Client, acme: Team) -> None:
         completion_tokens=5,
     )  # fmt: skip
     page = text_of(dev, "/t/acme/?days=1")
-    assert "12" in shown(page, "home-tokens")
+    assert "12" in figure_text(page, "home-tokens")
     assert f"{today}T03:00Z: 12" in page
 
 

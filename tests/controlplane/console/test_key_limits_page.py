@@ -11,7 +11,7 @@ from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
-from tests.controlplane.console.seen import seen, send
+from tests.controlplane.console.seen import form_tag, send
 
 pytestmark = pytest.mark.django_db
 EMPTY = {
@@ -93,7 +93,7 @@ def test_the_tenants_bounds_are_in_the_forms_units(key: ApiKey, page: Client) ->
 
 def test_who_was_slower_is_told_what_is_in_force(key: ApiKey, page: Client) -> None:
     url = f"/t/acme/keys/{key.pk}/limits"
-    early = seen(page, url, "key-limits")
+    early = form_tag(page, url, "key-limits")
     save(page, url, EMPTY | {"concurrency": "7"})
     late = page.post(url, EMPTY | {"concurrency": "9", "seen": early})
     text = late.content.decode()

@@ -1,4 +1,4 @@
-"""Texts that are too long for their place are refused with the bound, and kept in the form; none is cut."""
+"""A text over its maximum length is refused with the bound and kept in the form; none is truncated."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
 from tests.controlplane.canaries.test_rollouts import use
-from tests.controlplane.console.seen import seen, send
+from tests.controlplane.console.seen import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "/t/acme/adapters/pirate/"
@@ -107,7 +107,7 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     lineage = {"form": "lineage-form", "to": f"{URL}v2/lineage"}
     answer = send(page, f"{URL}v2/", form, **lineage)
     assert (answer.status_code, b"error-run_url" in answer.content) == (422, True)
-    early = seen(page, f"{URL}v2/", "lineage-form")
+    early = form_tag(page, f"{URL}v2/", "lineage-form")
     send(page, f"{URL}v2/", form | {"run_url": "https://runs.test/1"}, **lineage)
     assert AdapterVersion.objects.get(number=2).dataset == "pirates-v2"
     late = page.post(f"{URL}v2/lineage", {"notes": "mine", "seen": early}).content.decode()
@@ -172,7 +172,7 @@ def test_readers_see_a_versions_whole_lineage(tenant: Tenant, adapter: Adapter) 
 
 
 def test_labels_and_the_way_back_of_a_deleted_adapter(adapter: Adapter, page: Client) -> None:
-    early, about = seen(page, URL, "about-form"), {"form": "about-form", "to": f"{URL}update"}
+    early, about = form_tag(page, URL, "about-form"), {"form": "about-form", "to": f"{URL}update"}
     send(page, URL, {"labels": "team=support, env=prod", "notes": "swears"}, **about)
     late = page.post(f"{URL}update", {"labels": "", "notes": "polite", "seen": early})
     assert (late.status_code, "labels env=prod, team=support; notes swears" in late.content.decode()) == (

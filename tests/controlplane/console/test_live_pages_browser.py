@@ -1,4 +1,4 @@
-"""The operator's live pages in Chromium: they go on by themselves, rest while hidden, and tell silence."""
+"""The operator's live pages in Chromium: they refresh themselves, pause while hidden, and show silence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clie
 
 @pytest.fixture
 def server(acme: Team, base: BaseModel) -> Iterator[CopyServer]:
-    """A copy that is routed; who looks is staff."""
+    """A routed copy; the user is staff."""
     acme.user.is_staff = True
     acme.user.save()
     with copy_server() as state:
@@ -46,7 +46,7 @@ def server(acme: Team, base: BaseModel) -> Iterator[CopyServer]:
 
 
 def polls(page: Page) -> list[str]:
-    """What is asked for again from now on."""
+    """Return a list that collects the status URLs that the page polls from now on."""
     asked: list[str] = []
 
     def note(request: Request) -> None:

@@ -264,14 +264,14 @@ def test_without_a_provider_there_is_no_button(settings: Settings, tenant: Tenan
 
 
 class _Trusting(SocialAdapter):
-    """As where a provider is set up."""
+    """An adapter with a configured provider."""
 
     def can_authenticate_by_email(self, *_: object) -> bool:
         return True
 
 
 def test_a_provider_that_tells_as_text_that_an_address_is_not_verified() -> None:
-    """Its "false" is no proof: it would let whoever typed the address in there in as its owner here."""
+    """The text "false" must not count as verified: a stranger could type in the owner's address there."""
     owner = user_create(email="owner@acme.test", password="long-enough-7")
     for told, found in (("false", None), ("", None), (False, None), ("true", owner), (True, owner)):
         login = SocialLogin(

@@ -30,7 +30,7 @@ MANY = 120
 def owner(client: Client, tenant: Tenant) -> Client:
     user = user_create(email="a-dev@acme.test", password="long-enough-7", tenant=tenant, role=Role.OWNER)
     client.force_login(user)
-    client.get("/t/acme/members/")  # what is looked up once a session
+    client.get("/t/acme/members/")  # fills the session's caches, so that later counts leave them out
     return client
 
 

@@ -36,7 +36,7 @@ PAGE = "/staff/optimizations"
 
 @pytest.fixture
 def staffed(acme: Team, base: BaseModel) -> BaseModel:
-    """Who looks is staff; the base's digests are there, and a deployment that serves it."""
+    """The user is staff; the base model has digests and a deployment that serves it."""
     acme.user.is_staff = True
     acme.user.save()
     digest_run(base_model_id=base.pk)
@@ -47,7 +47,7 @@ def staffed(acme: Team, base: BaseModel) -> BaseModel:
 
 
 def shot(page: Page, name: str) -> None:
-    """Kept where somebody wants to look at it."""
+    """Save a screenshot if GRAFTWORK_TEST_SHOTS names a folder."""
     if folder := os.environ.get("GRAFTWORK_TEST_SHOTS"):
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 

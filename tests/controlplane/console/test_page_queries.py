@@ -1,4 +1,4 @@
-"""Every page, and each part that it asks for anew, causes as many queries with 1,000 adapters as with 10."""
+"""Every page and fragment takes as many queries with 1,000 adapters as with 10."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def opened(world: World, name: str) -> Opening:
 
 
 def queries_of(world: World, names: Iterable[str]) -> dict[str, list[str]]:
-    """The statements of each page, as its second visitor causes them: the first reads what is kept."""
+    """Return the statements of each page's second visit; the first fills caches."""
     made = {}
     for name in names:
         page = opened(world, name)
@@ -67,8 +67,8 @@ def queries_of(world: World, names: Iterable[str]) -> dict[str, list[str]]:
     return made
 
 
-def at(count: int, world: World) -> dict[str, list[str]]:
-    """The statements of each page with so many adapters and what goes with them, which are taken back."""
+def page_statements(count: int, world: World) -> dict[str, list[str]]:
+    """Return the SQL statements of each page with `count` adapters and related rows; roll the rows back."""
     from benchmarks.controlplane_data import adapters_add, keys_add
     from benchmarks.pages.fill import Counts, around
 
@@ -86,7 +86,7 @@ def at(count: int, world: World) -> dict[str, list[str]]:
 def test_no_page_asks_more_often_for_more_rows(graftwork: Path, settings: Settings, tmp_path: Path) -> None:
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, sign_up="open")
     world = world_fill(tmp_path)
-    few, many = at(FEW, world), at(MANY, world)
+    few, many = page_statements(FEW, world), page_statements(MANY, world)
     more = {name: (len(few[name]), len(many[name])) for name in few if len(many[name]) > len(few[name])}
     assert more == {}
     assert {name: len(made) for name, made in many.items() if len(made) > MOST} == {}

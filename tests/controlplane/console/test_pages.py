@@ -1,4 +1,4 @@
-"""Who sees which page, and that nothing a tenant writes becomes markup."""
+"""Access to the console's pages by role, and escaping of everything that a tenant writes."""
 
 from __future__ import annotations
 

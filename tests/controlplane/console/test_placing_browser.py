@@ -29,7 +29,7 @@ PAGE = "/staff/deployments/tiny"
 
 @pytest.fixture
 def name(acme: Team, base: BaseModel) -> str:
-    """An adapter that is used on two of a deployment's three copies; who looks is staff."""
+    """An adapter in use on two of a deployment's three copies; the user is staff."""
     acme.user.is_staff = True
     acme.user.save()
     adapter = acme.tenant.adapters.get(name="support-bot")

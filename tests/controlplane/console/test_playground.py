@@ -1,4 +1,4 @@
-"""What the playground's page hands its script: models to choose from, prices, columns, words."""
+"""Data that the playground's page hands its script: models, prices, columns, texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def setup(client: Client, **query: Any) -> dict[str, Any]:
     return value
 
 
-def asked(client: Client, name: str, **query: str) -> Any:
+def fetch(client: Client, name: str, **query: str) -> Any:
     return client.get(reverse(f"console:playground-{name}", args=("acme",)), query)
 
 
@@ -57,12 +57,12 @@ def test_what_the_address_names_never_becomes_markup(client_of: Client) -> None:
 def test_models_are_found_by_part_of_any_of_their_names(client_of: Client, acme: Team, globex: Team) -> None:
     alias_move(adapter=acme.tenant.adapters.get(name="support-bot"), name="prod", number=1)
     calls = ["support-bot", "support-bot@prod", "support-bot@v1"]
-    assert asked(client_of, "models").json() == {"models": ["tiny", *calls]}
-    assert asked(client_of, "models", search="PORT-B").json() == {"models": calls}
-    assert asked(client_of, "models", search="bot@p").json() == {"models": ["support-bot@prod"]}
+    assert fetch(client_of, "models").json() == {"models": ["tiny", *calls]}
+    assert fetch(client_of, "models", search="PORT-B").json() == {"models": calls}
+    assert fetch(client_of, "models", search="bot@p").json() == {"models": ["support-bot@prod"]}
     # Neither what is refused nor what is another tenant's.
-    assert asked(client_of, "models", search="tone").json() == {"models": []}
-    assert asked(client_of, "models", search="globex").json() == {"models": []}
+    assert fetch(client_of, "models", search="tone").json() == {"models": []}
+    assert fetch(client_of, "models", search="globex").json() == {"models": []}
 
 
 def test_ten_thousand_adapters_cost_no_more_queries(
@@ -71,14 +71,14 @@ def test_ten_thousand_adapters_cost_no_more_queries(
     for number in range(60):
         make_adapter(acme, base, f"more-{number}")
     with django_assert_max_num_queries(14):
-        assert len(asked(client_of, "models").json()["models"]) == 101
+        assert len(fetch(client_of, "models").json()["models"]) == 101
     with django_assert_max_num_queries(16):
         setup(client_of)
 
 
 def test_prices_are_those_in_force_for_the_tenant(client_of: Client, base: BaseModel) -> None:
-    assert asked(client_of, "prices").json() == {"currency": "USD", "units": []}
-    assert asked(client_of, "prices", model="tiny").json() == {"currency": "USD", "units": [None]}
+    assert fetch(client_of, "prices").json() == {"currency": "USD", "units": []}
+    assert fetch(client_of, "prices", model="tiny").json() == {"currency": "USD", "units": [None]}
     book = price_book_create(name="list")
     price_set(
         book=book,
@@ -90,14 +90,14 @@ def test_prices_are_those_in_force_for_the_tenant(client_of: Client, base: BaseM
     )
     units = {"input": 150, "cached": 75, "output": 600, "request": 0}
     for model in ("tiny", "support-bot", "support-bot@v1"):
-        assert asked(client_of, "prices", model=model).json() == {"currency": "USD", "units": [units]}
+        assert fetch(client_of, "prices", model=model).json() == {"currency": "USD", "units": [units]}
     price_set(
         book=book, base_model="tiny", adapter="acme/support-bot", effective_from=DAY, input_nano=1,
         cached_input_nano=1, output_nano=2,
     )  # fmt: skip
     own = {"input": 1, "cached": 1, "output": 2, "request": 0}
-    assert asked(client_of, "prices", model="support-bot").json()["units"] == [own]
-    assert asked(client_of, "prices", model="tiny").json()["units"] == [units]
+    assert fetch(client_of, "prices", model="support-bot").json()["units"] == [own]
+    assert fetch(client_of, "prices", model="tiny").json()["units"] == [units]
 
 
 def test_prices_by_backend_are_told_for_the_backends_that_serve(client_of: Client, base: BaseModel) -> None:
@@ -108,15 +108,15 @@ def test_prices_by_backend_are_told_for_the_backends_that_serve(client_of: Clien
             cached_input_nano=nano, output_nano=nano,
         )  # fmt: skip
     copy_register(base_model=base, kind="worker", url="http://127.0.0.1:9")
-    assert [unit["input"] for unit in asked(client_of, "prices", model="tiny").json()["units"]] == [100]
+    assert [unit["input"] for unit in fetch(client_of, "prices", model="tiny").json()["units"]] == [100]
 
 
 @pytest.mark.parametrize("model", ["gone", "tiny@v1", "globex-secret", "globex-secret@v1", "tone-of-voice"])
 def test_what_cannot_be_called_has_no_price(model: str, client_of: Client, globex: Team) -> None:
-    assert asked(client_of, "prices", model=model).status_code == 404
+    assert fetch(client_of, "prices", model=model).status_code == 404
 
 
 def test_who_may_not_call_models_gets_nothing(client_of: Client, acme: Team) -> None:
     Membership.objects.filter(user=acme.user).update(role=Role.VIEWER)
     for name in ("models", "prices"):
-        assert asked(client_of, name, model="tiny").status_code == 403
+        assert fetch(client_of, name, model="tiny").status_code == 403

@@ -1,4 +1,4 @@
-"""The pages of kept prompts: who turns them on, what they show of a request, what nobody else sees."""
+"""Pages of logged prompts: opting in, the content shown, and access by tenant and role."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dev(client: Client, acme: Team) -> Client:
 
 
 def keep(acme: Team, said: str, answer: str) -> str:
-    """A request of which a prompt is kept; its id."""
+    """Store a logged prompt; return its request id."""
     request_id = logged("acme", timezone.now()).request_id
     acme.tenant.refresh_from_db()
     body = json.dumps({"messages": [{"role": "user", "content": said}]}).encode()

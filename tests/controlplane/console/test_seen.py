@@ -1,4 +1,4 @@
-"""What a form carries: it outlives mistakes, and its check waits for nobody who waits for it."""
+"""A form's `seen` tag: it survives validation errors, and its check causes no deadlock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.tenants.services import api_key_create, api_key_update, user_c
 from controlplane.webhooks.models import WebhookEndpoint
 from controlplane.webhooks.services import endpoint_create, endpoint_update
 from tests.controlplane.adapters.test_splits import ready
-from tests.controlplane.console.seen import seen, seen_in
+from tests.controlplane.console.seen import form_tag, form_tag_in
 
 PIRATE = "/t/acme/adapters/pirate/"
 LIMITS = {
@@ -85,19 +85,19 @@ def test_a_mistake_hides_nobodys_change(
     alias_move(adapter=adapter, name="prod", number=1)
     hook, _ = endpoint_create(tenant=tenant, url="https://hooks.example/a", events=["budget.alert"])
     url = url.format(key=key.pk, hook=hook.pk)
-    early = seen(staff, url, form)
+    early = form_tag(staff, url, form)
     refused = staff.post(url + to, mistake | {"seen": early})
     assert (refused.status_code, b"In force now" in refused.content) == (422, False)
-    assert seen_in(refused.content.decode(), form) == early
+    assert form_tag_in(refused.content.decode(), form) == early
     changed_by_another(adapter, key, hook)
     for values in (mistake, right):
         late = staff.post(url + to, values | {"seen": early}).content.decode()
         assert "In force now" in late, values
-        assert seen_in(late, form) == seen(staff, url, form)
-    told = seen(staff, url, form)
+        assert form_tag_in(late, form) == form_tag(staff, url, form)
+    told = form_tag(staff, url, form)
     assert told != early
     again = staff.post(url + to, mistake | {"seen": told})
-    assert seen_in(again.content.decode(), form) == told
+    assert form_tag_in(again.content.decode(), form) == told
     assert staff.post(url + to, right | {"seen": told}).status_code == 302
 
 
@@ -108,7 +108,7 @@ def test_who_adds_below_a_tenant_and_who_changes_it_do_not_wait_for_each_other(
 ) -> None:
     """Two at once: a key's first limits, whose row refers to the tenant, and the tenant's limits."""
     url, done = "/staff/tenants/acme/", dict[str, Any]()
-    values = LIMITS | {"concurrency": "9", "weight": "", "seen": seen(staff, url, "tenant-limits")}
+    values = LIMITS | {"concurrency": "9", "weight": "", "seen": form_tag(staff, url, "tenant-limits")}
     counter_held = threading.Event()
 
     def adds() -> None:

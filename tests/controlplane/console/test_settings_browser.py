@@ -41,7 +41,7 @@ def alias(acme: Team) -> str:
 
 
 def fits(page: Page) -> None:
-    """Nothing of the page lies beyond its right edge."""
+    """Check that nothing extends beyond the page's right edge."""
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
 
 

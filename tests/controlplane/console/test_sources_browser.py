@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def large_archive(folder: Path) -> Path:
-    """An adapter beside 9 MB that do not pack."""
+    """An adapter with 9 MB of incompressible data."""
     path = folder / "adapter.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for file in make_adapter_files(folder / "files"):
@@ -74,7 +74,7 @@ def test_a_large_archive_goes_in_pieces_and_on_after_a_break(
 def test_the_form_is_checked_before_a_file_is_sent(
     open_page: Open, validating: object, tmp_path: Path, settings: Settings, size: int
 ) -> None:
-    """Of a small file too, which goes with the form, and of one that goes ahead of it in pieces."""
+    """Small files are sent with the form, large ones in parts ahead of it; both wait for the check."""
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
     files = make_adapter_files(tmp_path / "adapter")
     weights = tmp_path / "adapter" / "adapter_model.safetensors"
@@ -115,7 +115,7 @@ def test_a_pickle_is_refused_in_the_page(open_page: Open, tmp_path: Path) -> Non
 def test_a_trainers_folder_is_taken_without_its_state(
     open_page: Open, tmp_path: Path, settings: Settings, size: int
 ) -> None:
-    """By one request where the adapter is small, ahead of the form where it is large."""
+    """A small adapter goes in one request, a large one ahead of the form."""
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
     files = {**adapter_files(), "optimizer.pt": bytes(9_500_000), "training_args.bin": b"x"}
     files["adapter_model.safetensors"] += bytes(size)  # the page does not look into it

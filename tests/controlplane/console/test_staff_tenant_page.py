@@ -26,7 +26,7 @@ from controlplane.tenants.limits.services import prepaid_stop_set, tenant_limits
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
-from tests.controlplane.console.seen import seen, send
+from tests.controlplane.console.seen import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "/staff/tenants/acme/"
@@ -43,8 +43,8 @@ def staff(db: None) -> Client:
     return client
 
 
-def shown(staff: Client, name: str) -> str:
-    """What the field of that name shows."""
+def field_value(staff: Client, name: str) -> str:
+    """Return the value of the form field `name`."""
     found = re.search(rf'name="{name}"[^>]*value="([^"]+)"', staff.get(URL).content.decode())
     assert found is not None, name
     return found[1]
@@ -105,7 +105,7 @@ def test_the_quota_is_set_and_told_to_the_tenant(tenant: Tenant, staff: Client) 
 @pytest.mark.parametrize("weight", [12.3456789, 12.345678901234567, 0.01, 2.0, 100.0])
 def test_what_is_shown_is_exact(tenant: Tenant, staff: Client, weight: float) -> None:
     tenant_limits_set(tenant=tenant, weight=weight)
-    values = EMPTY | {"weight": shown(staff, "weight"), "concurrency": "3"}
+    values = EMPTY | {"weight": field_value(staff, "weight"), "concurrency": "3"}
     assert send(staff, URL, values, form="tenant-limits", to=f"{URL}limits").status_code == 302
     row = ScopeLimits.objects.get()
     assert (row.weight, row.concurrency) == (weight, 3)
@@ -113,7 +113,7 @@ def test_what_is_shown_is_exact(tenant: Tenant, staff: Client, weight: float) ->
 
 def test_the_largest_quota_is_saved_as_it_is_shown(tenant: Tenant, staff: Client) -> None:
     quota_set(tenant=tenant, size_bytes=1 << 60)
-    values = {"adapters": "3", "versions": "", "size_gb": shown(staff, "size_gb")}
+    values = {"adapters": "3", "versions": "", "size_gb": field_value(staff, "size_gb")}
     assert send(staff, URL, values, form="tenant-quota", to=f"{URL}quota").status_code == 302
     row = AdapterQuota.objects.get(tenant=tenant)
     assert (row.adapters, row.size_bytes) == (3, 1 << 60)
@@ -147,7 +147,7 @@ def test_bounds_are_in_the_forms_words(
 def test_who_was_slower_is_told_what_is_in_force(
     tenant: Tenant, staff: Client, form: str, values: dict[str, Any], now: str
 ) -> None:
-    early = seen(staff, URL, f"tenant-{form}")
+    early = form_tag(staff, URL, f"tenant-{form}")
     assert send(staff, URL, values, form=f"tenant-{form}", to=f"{URL}{form}").status_code == 302
     changed = {name: "9" if text == "7" else text for name, text in values.items()}
     late = staff.post(f"{URL}{form}", {**changed, "seen": early})

@@ -15,7 +15,7 @@ from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
-from tests.controlplane.console.seen import seen, send
+from tests.controlplane.console.seen import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "/t/acme/adapters/pirate/"
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_said_and_what_was_entered_stays(
 
 
 def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client) -> None:
-    early = seen(page, ALIAS, "split")
+    early = form_tag(page, ALIAS, "split")
     alias_move(adapter=adapter, name="prod", number=2)
     late = page.post(SPLIT, {"percent-1": "50", "percent-3": "50", "stays": "1", "seen": early})
     assert (late.status_code, "In force now: v2 100 %" in late.content.decode()) == (422, True)
@@ -94,7 +94,7 @@ def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client)
 
 def test_who_stays_counts_as_a_change(adapter: Adapter, page: Client) -> None:
     alias_split(adapter=adapter, name="prod", arms=[(1, 50), (2, 50)])
-    early = seen(page, ALIAS, "split")
+    early = form_tag(page, ALIAS, "split")
     alias_split(adapter=adapter, name="prod", arms=[(2, 50), (1, 50)])
     late = page.post(SPLIT, {"percent-1": "60", "percent-2": "40", "stays": "1", "seen": early})
     assert (late.status_code, "stays v2" in late.content.decode()) == (422, True)
@@ -164,7 +164,7 @@ def test_a_refused_fallback_stays_in_the_form(
         assert (answer.status_code, 'id="error-models"' in text, f'value="{model}"' in text) == (
             422, True, True
         ), model  # fmt: skip
-    early = seen(page, own, "fallback")
+    early = form_tag(page, own, "fallback")
     assert page.post(to, {"models": ["tiny-base"], "seen": early}).status_code == 302
     late = page.post(to, {"models": ["pirate@v3"], "seen": early})
     assert "In force now: models tiny-base" in late.content.decode()

@@ -231,7 +231,7 @@ def test_another_tenants_usage_is_in_nothing(dev: Client, globex: Team) -> None:
     book(used(7), used(500, tenant="globex", adapter=engine("secret", tenant="globex")))
     for query in ({}, {"key": globex.key.pk}, {"adapter": "secret"}):
         page = text_of(dev, query)
-        for own in ('value="secret"', "adapter=secret", ": secret<"):  # what was asked for oneself
+        for own in ('value="secret"', "adapter=secret", ": secret<"):  # the page repeats its filter
             page = page.replace(own, "")
         assert "secret" not in page
     assert exported(dev, adapter="secret")[-1]["prompt_tokens"] == "0"

@@ -1,4 +1,4 @@
-"""A target and a tiny model; adapters of it that are really in the store and in the routes."""
+"""A target, a tiny model, and adapters of it in the real store and the routes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def drive(
     rounds: int = 400,
     pause: Callable[[], None] = lambda: None,
 ) -> Deployment:
-    """Runs the reconciler until its row is as told; the row."""
+    """Run the reconciler until `until` holds for the row; return the row."""
     for _ in range(rounds):
         deployment_reconcile(deployment_id=deployment.pk, make=make)
         deployment.refresh_from_db()
@@ -133,26 +133,26 @@ def drive(
     )
 
 
-class Told:
+class StatusRecorder:
     """A pause in which a deployment's status and reason are noted."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self.deployment, self.seen = deployment, set[tuple[str, str]]()
+        self.deployment, self.observed = deployment, set[tuple[str, str]]()
 
     def __call__(self) -> None:
         row = Deployment.objects.get(pk=self.deployment.pk)
-        self.seen.add((row.status, row.reason))
+        self.observed.add((row.status, row.reason))
         time.sleep(0.2)  # The account changes meanwhile.
 
     def says_that_it_serves(self, reason: str) -> None:
-        """All the while, whatever adapter was new or left: nobody is woken for one."""
-        assert {status for status, _ in self.seen} == {"serving"}, self.seen
-        assert reason in {reason for _, reason in self.seen}, self.seen
+        """The status was "serving" throughout, and no adapter woke the reconciler."""
+        assert {status for status, _ in self.observed} == {"serving"}, self.observed
+        assert reason in {reason for _, reason in self.observed}, self.observed
         assert not self.deployment.steps.filter(action="look").exists()
 
 
 def serving(deployment: Deployment) -> bool:
-    """It serves, and nothing is on its way any more, no adapter either."""
+    """The deployment serves, and no change is in progress, of an adapter either."""
     return deployment.status == Deployment.Status.SERVING and not deployment.reason
 
 
@@ -168,7 +168,7 @@ def orphan(deployment: Deployment) -> None:
 
 @pytest.fixture
 def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Iterator[Path]:
-    """Where local copies live; whatever a test left running there is ended."""
+    """The folder of local copies; at the end every process in it is stopped."""
     root = tmp_path / "var"
     monkeypatch.setattr("controlplane.deployments.provisioners.local.VAR", root)
     yield root

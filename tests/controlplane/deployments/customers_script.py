@@ -1,4 +1,4 @@
-"""What a customer had before Graftwork: boto3 and document 001's calls, nothing of ours.
+"""A customer's script from before Graftwork: boto3 and the calls of document 001, nothing of ours.
 
 One endpoint with two bases whose archive brings two adapters, asked for by name in the body, and a third
 adapter as a component of its own. `python customers_script.py STEP FOLDER` prints JSON; FOLDER has `model/`,
@@ -120,7 +120,7 @@ def invoke(component: str, **body: Any) -> Any:
 
 
 def ask(_: Path) -> dict[str, Any]:
-    """The bases, their archive's adapters by name in the body, and the one that is a component."""
+    """Ask both base models, their archives' adapters by name in the body, and the adapter component."""
     return {
         "base": invoke(BASE),
         "es": invoke(BASE, adapters="es"),
@@ -152,8 +152,8 @@ def scale(folder: Path, component: str, copies: str) -> dict[str, int]:
     raise SystemExit(f"{component} does not come to {copies} copies")
 
 
-def seen(_: Path) -> dict[str, dict[str, str]]:
-    """Every component of the account with its tags, whoever made it."""
+def list_components(_: Path) -> dict[str, dict[str, str]]:
+    """Return every component of the account with its tags, also those of other owners."""
     pages = sm.get_paginator("list_inference_components").paginate()
     found = [item for page in pages for item in page["InferenceComponents"]]
     return {
@@ -165,7 +165,7 @@ def seen(_: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def gone(component: str) -> None:
+def delete_component(component: str) -> None:
     sm.delete_inference_component(InferenceComponentName=component)
     for _ in range(WAIT["MaxAttempts"]):
         listed = sm.list_inference_components(NameContains=component)["InferenceComponents"]
@@ -177,7 +177,7 @@ def gone(component: str) -> None:
 
 def down(_: Path) -> dict[str, str]:
     for component in (ADAPTER, BASE, SECOND):
-        gone(component)
+        delete_component(component)
     sm.delete_endpoint(EndpointName=ENDPOINT)
     sm.get_waiter("endpoint_deleted").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
     sm.delete_endpoint_config(EndpointConfigName=ENDPOINT)
@@ -190,5 +190,12 @@ def down(_: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    steps: dict[str, Any] = {"up": up, "ask": ask, "swap": swap, "scale": scale, "seen": seen, "down": down}
+    steps: dict[str, Any] = {
+        "up": up,
+        "ask": ask,
+        "swap": swap,
+        "scale": scale,
+        "seen": list_components,
+        "down": down,
+    }
     print(json.dumps(steps[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])))

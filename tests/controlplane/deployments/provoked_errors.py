@@ -1,4 +1,4 @@
-"""What provokes each error of AWS that `sagemaker.advice` knows, by a real call."""
+"""Real calls that provoke each error of AWS in `sagemaker.advice`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
         return Target(**kept | values)
 
     def call(self, operation: str = "list_models", **arguments: Any) -> None:
-        """By the account's own credentials, once."""
+        """Call once, with the account's own credentials."""
         self.own.call(operation, "it", **arguments)
 
     def refuses(self, operation: str, code: str, message: str = "", status: int = 400) -> None:
@@ -54,7 +54,7 @@ class World:
         )  # fmt: skip
 
     def bare(self, **variables: str) -> None:
-        """No credentials anywhere but what `variables` name."""
+        """Remove every source of credentials except the environment variables in `variables`."""
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             self.patch.delenv(name)
         files = {"AWS_CONFIG_FILE": "config", "AWS_SHARED_CREDENTIALS_FILE": "credentials"}
@@ -66,7 +66,7 @@ class World:
 
 
 def account_of(key: dict[str, str], url: str) -> ServicesAccount:
-    """Whose calls are not repeated."""
+    """An account whose calls are not retried."""
     session = boto3.Session(
         aws_access_key_id=key["access_key"], aws_secret_access_key=key["secret_key"], region_name=REGION
     )
@@ -166,7 +166,7 @@ def components_are_used_up(world: World) -> None:
     try:
         _component(world, "second")
     finally:
-        world.stand.gone("first")
+        world.stand.delete_component("first")
 
 
 def instance_type_is_unknown(world: World) -> None:
@@ -264,7 +264,7 @@ def nobody_answers(world: World) -> None:
 
 NOT_AUTHORIZED = "User: arn:aws:sts::1:assumed-role/x is not authorized to perform: "
 CASES: list[tuple[Callable[[World], None], str, bool]] = [
-    # what is done, the sentence's beginning, whether it passes by itself
+    # the call, the beginning of the message, whether the error is transient
     (injected("RequestExpired", "Request has expired", status=403), "The clock of the control", True),
     (clock_is_wrong, "The clock of the control plane's machine is wrong: have it set by NTP", True),
     (credentials_expire, "The credentials have expired: renew them", True),

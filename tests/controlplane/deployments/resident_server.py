@@ -40,7 +40,7 @@ class ResidentServer:
             return self._by_name(path, json.loads(body or b"{}"))
         sha256 = path.split("/")[2] if path.count("/") > 1 else ""
         if method == "GET":
-            return 200, {"bytes": 1, "max_bytes": 9, "pinned_bytes": 1, "adapters": self._told()}
+            return 200, {"bytes": 1, "max_bytes": 9, "pinned_bytes": 1, "adapters": self._resident_adapters()}
         if method == "DELETE":
             self.held.pop(sha256, None)
             return 200, {"gone": True} if self.gone else {}
@@ -57,7 +57,7 @@ class ResidentServer:
             self.names.discard(body["lora_name"])
         return 200, {"data": [{"id": name} for name in sorted(self.names)]}
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _resident_adapters(self) -> list[dict[str, Any]]:
         return [
             {
                 "sha256": sha256, "bytes": 1, "pinned": ["placement"] if pinned else [], "tier": "host",
@@ -69,7 +69,7 @@ class ResidentServer:
 
 @contextmanager
 def resident_server() -> Iterator[ResidentServer]:
-    """One that runs, with nothing in memory."""
+    """Run a server with no adapter in memory."""
     state = ResidentServer()
 
     class Handler(BaseHTTPRequestHandler):

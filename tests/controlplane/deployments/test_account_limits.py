@@ -19,7 +19,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     deploy,
     pause,
     placed,
-    there,
+    resources,
 )
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """Of one base and two adapters there may be components."""
+    """An account whose quota allows components for one base model and two adapters."""
     folder = tmp_path_factory.mktemp("stand")
     with run_stand(folder, component_quota=3) as running:
         location = {"LocationConstraint": REGION}
@@ -59,7 +59,7 @@ def test_a_full_quota_is_told_and_given_back_by_those_that_go(
     assert deployment.reason == ""
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.costly("real workers behind the local SageMaker")
@@ -72,7 +72,7 @@ def test_throttled_creations_and_removals_go_on_in_the_same_run(
     stand.put("rates", {"CreateInferenceComponent": 0.8, "DeleteInferenceComponent": 0.8, "ListTags": 2})
     try:
         deployment_reconcile(deployment_id=deployment.pk)
-        assert len(there(stand)["components"]) == 3
+        assert len(resources(stand)["components"]) == 3
         deployment.refresh_from_db()
         assert deployment.failures == 0
         drive(deployment, placed, pause=pause)
@@ -81,7 +81,7 @@ def test_throttled_creations_and_removals_go_on_in_the_same_run(
         assert not deployment.steps.filter(cause__contains="fewer calls").exists()
     finally:
         stand.put("rates", {})
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 class Account:

@@ -1,4 +1,4 @@
-"""Deployments by REST and on the operator's pages: what is taken, what is refused, what is told."""
+"""Deployments by REST and on the operator's pages: valid and refused input, and their output."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_an_image_that_a_region_lacks_is_refused(staff: Client, tiny: BaseModel)
 
 
 def test_the_list_tells_copies_that_serve(staff: Client, cloud: Target, tiny: BaseModel) -> None:
-    """At SageMaker one row of the routes stands for all of them."""
+    """On SageMaker one row of the route table stands for all copies."""
     deployment = deployment_create(
         name="llama", target=cloud, base_model=tiny, instance_type="ml.g6e.2xlarge", max_copies=9
     )

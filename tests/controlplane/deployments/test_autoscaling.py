@@ -26,8 +26,8 @@ from tests.controlplane.deployments.test_sagemaker import (
     deploy,
     gateway_of,
     pause,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import Stand
 
@@ -103,7 +103,7 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
     deployment_reconcile(deployment_id=deployment.pk)
     assert deployment.steps.count() == steps, "nothing is registered twice"
     with monkeypatch.context() as refusing:
-        refusing.setattr(Autoscaling, "_look", _refuse)
+        refusing.setattr(Autoscaling, "_read_registered", _refuse)
         deployment_reconcile(deployment_id=deployment.pk)
         deployment.refresh_from_db()
         assert (deployment.status, deployment.reason) == ("degraded", "describe_scalable_targets: refused")
@@ -139,7 +139,7 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
     drive(deployment, removed, pause=pause)
     assert registered(scaling) == {"targets": [], "policies": [], "scheduled": []}
     assert cloudwatch.describe_alarms()["MetricAlarms"] == []
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.costly("real workers behind the local SageMaker")
@@ -178,7 +178,7 @@ def test_a_request_that_finds_no_copy_is_held_until_the_alarm_has_brought_one(
     activity = scaling.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"][-1]
     assert "gw-tiny-no-capacity" in activity["Cause"]
     drive(deployment, settled, pause=pause)
-    # On a slow machine so much of the test's time passes meanwhile that a second copy is asked for.
+    # On a slow machine the test takes so long that the autoscaler adds a second copy.
     grown = deployment.scale_ups.earliest("decided_at")
     assert (grown.copies_before, grown.copies_after, grown.outcome) == (0, 1, "done")
     # Machines are told apart only if the last look was before the decision.
@@ -187,4 +187,4 @@ def test_a_request_that_finds_no_copy_is_held_until_the_alarm_has_brought_one(
     assert not deployment.steps.filter(action="drift").exists(), "within its bounds the autoscaler decides"
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING

@@ -31,7 +31,7 @@ from gateway.routing.splits import choose_arm
 from tests.controlplane.deployments.conftest import TOKEN, Register, drive, removed, serving
 from tests.controlplane.deployments.test_local import deploy, wait, workers
 from tests.controlplane.deployments.test_placing import Load
-from tests.controlplane.deployments.test_rollouts import AT_ONCE, NEW, ended, is_new, told
+from tests.controlplane.deployments.test_rollouts import AT_ONCE, NEW, ended, is_new, rollout_steps
 from tests.controlplane.metering.test_ingest import drain
 from tests.gateway.conftest import ControlPlane, GatewayProcess, control_plane  # noqa: F401
 
@@ -69,7 +69,7 @@ def route(base: BaseModel) -> BaseRoute:
 
 
 def tries(base: BaseModel, percent: int) -> Callable[[Deployment], bool]:
-    """Whether gateways are told that new copies get so much; 0: that they go by load."""
+    """A condition: gateways route `percent` to the new copies; 0: they route by load."""
 
     def check(_: Deployment) -> bool:
         canary = route(base).canary
@@ -87,10 +87,10 @@ def known_everywhere(load: Load) -> None:
     """The gateway has all changes."""
     version = RouteCounter.objects.get().version
 
-    def told() -> bool:
+    def is_current() -> bool:
         return bool(httpx.get(f"{load.url}/readyz", timeout=60).json()["routes_version"] >= version)
 
-    wait_until(told, "the gateway has not been told of the routes")
+    wait_until(is_current, "the gateway has not been told of the routes")
 
 
 def hurry(rollout: DeploymentRollout) -> None:
@@ -112,7 +112,7 @@ def ask(load: Load, model: str = "tiny-base") -> list[int]:
 
 
 def asked_where(load: Load, plane: ControlPlane, model: str = "tiny-base") -> dict[str, str]:
-    """By user, the copy that answered; users are asked one after the other, so that order tells them."""
+    """Return the copy that answered each user. Users call in order, and the order identifies them."""
     headers, found = {"authorization": f"Bearer {load.key}"}, {}
     with httpx.Client(headers=headers, timeout=60) as client:
         for user in USERS:
@@ -120,14 +120,14 @@ def asked_where(load: Load, plane: ControlPlane, model: str = "tiny-base") -> di
             answer = client.post(f"{load.url}/v1/completions", json=body)
             assert answer.status_code == 200, answer.text
             found[answer.headers["x-request-id"]] = user
-    told: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
 
     def known() -> bool:
-        told.update({event.request_id: event.endpoint for event in plane.events()})
-        return set(found) <= set(told)
+        endpoints.update({event.request_id: event.endpoint for event in plane.events()})
+        return set(found) <= set(endpoints)
 
     wait_until(known, "the gateway has not shipped its usage")
-    return {user: told[request] for request, user in found.items()}
+    return {user: endpoints[request] for request, user in found.items()}
 
 
 def wait_until(known: Callable[[], bool], otherwise: str) -> None:
@@ -157,9 +157,9 @@ def test_each_caller_is_where_its_hash_says_and_stays_there_as_the_share_grows(
     rollout = start(pair)
     drive(pair, tries(tiny, 20), pause=wait)
     (new,) = set(pair.copies.values_list("pk", flat=True)) - old
-    told = route(tiny)
-    assert told.canary == CanaryRoute(f"rollout-{rollout.pk}", 20, (new,))
-    assert {copy.id for copy in told.copies} == old | {new}, "none of the others has left"
+    current = route(tiny)
+    assert current.canary == CanaryRoute(f"rollout-{rollout.pk}", 20, (new,))
+    assert {copy.id for copy in current.copies} == old | {new}, "none of the others has left"
     copy = Copy.objects.get(pk=new)
     assert (copy.canary, copy.percent) == (f"rollout-{rollout.pk}", 20)
     known_everywhere(load)
@@ -203,9 +203,13 @@ def test_to_its_end_under_load_no_request_fails_and_all_copies_are_new(
     seen: list[tuple[int, int, int]] = []
 
     def meanwhile() -> None:
-        told = route(tiny)
-        canary = told.canary
-        now = (len(told.copies), 0 if canary is None else canary.percent, len(canary.copies) if canary else 0)
+        current = route(tiny)
+        canary = current.canary
+        now = (
+            len(current.copies),
+            0 if canary is None else canary.percent,
+            len(canary.copies) if canary else 0,
+        )
         if now not in seen[-1:]:
             seen.append(now)
         wait()
@@ -241,7 +245,7 @@ def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
     assert "ended while it served" in rollout.reason
     assert route(tiny).canary is None
     assert [is_new(item) for item in workers(local_root)] == [False, False]
-    assert told(pair)[:3] == ["start", "ready", "step"]
+    assert rollout_steps(pair)[:3] == ["start", "ready", "step"]
 
 
 @pytest.mark.usefixtures("cold_worker_start")

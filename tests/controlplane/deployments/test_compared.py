@@ -1,4 +1,4 @@
-"""A deployment's page and `/state`: what is wanted beside what is there, a growth against its forecast."""
+"""A deployment's page and `/state`: desired and observed resources, and a scale-up with its forecast."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def local(tiny: BaseModel) -> Deployment:
     return deployment_create(name="tiny", target=target, base_model=tiny, min_copies=2, max_copies=4)
 
 
-def seen(deployment: Deployment, *resources: dict[str, Any], generation: int = 1) -> Deployment:
-    """As a look leaves it."""
+def observe(deployment: Deployment, *resources: dict[str, Any], generation: int = 1) -> Deployment:
+    """Store the resources that a reconcile observed."""
     deployment.resources, deployment.observed_at = list(resources), timezone.now()
     deployment.observed_generation = generation
     deployment.save()
@@ -57,33 +57,33 @@ def verdicts(deployment: Deployment) -> dict[str, Verdict]:
     return {item.what: item.verdict for item in compared(deployment)}
 
 
-def of(deployment: Deployment, what: str) -> Compared:
+def comparison(deployment: Deployment, what: str) -> Compared:
     return next(item for item in compared(deployment) if item.what == what)
 
 
 def test_what_was_not_looked_at_is_not_told(local: Deployment) -> None:
     assert verdicts(local) == dict.fromkeys(("copies", "base", "generation"), Verdict.UNKNOWN)
-    assert of(local, "copies").wanted == "2", "adapters come with requests: none is kept in place"
+    assert comparison(local, "copies").wanted == "2", "adapters come with requests: none is kept in place"
 
 
 def test_a_host_with_all_that_is_wanted(local: Deployment, tiny: BaseModel) -> None:
-    seen(local, worker(tiny.source), worker(tiny.source))
+    observe(local, worker(tiny.source), worker(tiny.source))
     assert set(verdicts(local).values()) == {Verdict.SAME}
-    assert of(local, "base") == Compared("base", tiny.source, tiny.source, Verdict.SAME)
+    assert comparison(local, "base") == Compared("base", tiny.source, tiny.source, Verdict.SAME)
 
 
 def test_each_difference_is_marked(local: Deployment, tiny: BaseModel) -> None:
-    seen(local, worker(tiny.source), worker("/old", stale=True), worker(tiny.source, "starting"))
-    assert of(local, "copies").seen == "2, 1 of them of another state"
-    assert of(local, "base").seen == f"{tiny.source}, /old"
+    observe(local, worker(tiny.source), worker("/old", stale=True), worker(tiny.source, "starting"))
+    assert comparison(local, "copies").seen == "2, 1 of them of another state"
+    assert comparison(local, "base").seen == f"{tiny.source}, /old"
     deployment_update(deployment=local, min_copies=3)
     local.refresh_from_db()
     assert set(verdicts(local).values()) == {Verdict.DIFFERS}
-    assert (of(local, "copies").wanted, of(local, "generation").seen) == ("3", "1")
+    assert (comparison(local, "copies").wanted, comparison(local, "generation").seen) == ("3", "1")
 
 
 def test_a_deployment_that_is_removed_wants_nothing(local: Deployment, tiny: BaseModel) -> None:
-    seen(local, worker(tiny.source, "leaving"))
+    observe(local, worker(tiny.source, "leaving"))
     deployment_remove(deployment=local)
     local.refresh_from_db()
     assert compared(local) == [Compared("copies", "0", "0", Verdict.SAME)]
@@ -98,7 +98,7 @@ def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
         deployment=row, engine_name="t_acme.a_bot.v1.x", uri="s3://x", sha256="ab" * 32, rank=2
     )
     base = {"copies": "2", "image": "as model-9 has it", "base": "as model-9 has it"}
-    seen(
+    observe(
         row,
         {"kind": "endpoint", "name": "e", "state": "ready", "has": {"instance_type": "ml.g6e.2xlarge"}},
         {"kind": "base component", "name": "b", "state": "changing", "has": base, "stale": False},
@@ -107,19 +107,19 @@ def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
         "copies": Verdict.SAME, "base": Verdict.DIFFERS, "image": Verdict.DIFFERS,
         "instance_type": Verdict.SAME, "adapters": Verdict.DIFFERS, "generation": Verdict.SAME,
     }  # fmt: skip
-    assert of(row, "copies").wanted == "1 to 3"
+    assert comparison(row, "copies").wanted == "1 to 3"
     Placement.objects.update(status=Placement.Status.READY)
-    assert of(row, "adapters") == Compared("adapters", "1", "1", Verdict.SAME)
+    assert comparison(row, "adapters") == Compared("adapters", "1", "1", Verdict.SAME)
     Placement.objects.update(leaves_at=timezone.now())
-    assert of(row, "adapters") == Compared("adapters", "0", "0, 1 leave", Verdict.DIFFERS)
+    assert comparison(row, "adapters") == Compared("adapters", "0", "0, 1 leave", Verdict.DIFFERS)
 
 
 def test_servers_are_wanted_as_many_as_the_target_names(tiny: BaseModel) -> None:
     target = target_create(name="vllm", kind="openai_http", urls=["http://a", "http://b"])
     row = deployment_create(name="tiny", target=target, base_model=tiny)
-    seen(row, {"kind": "server", "name": "http://a", "state": "ready", "has": {"base": "tiny"}})
-    assert of(row, "copies") == Compared("copies", "2", "1", Verdict.DIFFERS)
-    assert of(row, "base") == Compared("base", "tiny", "tiny", Verdict.SAME)
+    observe(row, {"kind": "server", "name": "http://a", "state": "ready", "has": {"base": "tiny"}})
+    assert comparison(row, "copies") == Compared("copies", "2", "1", Verdict.DIFFERS)
+    assert comparison(row, "base") == Compared("base", "tiny", "tiny", Verdict.SAME)
 
 
 def ended(deployment: Deployment, seconds: float) -> None:
@@ -177,7 +177,7 @@ def test_fewer_copies_end_a_growth_that_was_asked_for(local: Deployment) -> None
 
 
 def test_page_and_rest_say_the_same(staff: Client, local: Deployment, tiny: BaseModel) -> None:
-    seen(local, worker(tiny.source), worker("/old", stale=True))
+    observe(local, worker(tiny.source), worker("/old", stale=True))
     told = staff.get(REST).json()
     assert [item["verdict"] for item in told["compared"]] == ["differs", "differs", "same"]
     page = staff.get(PAGE).text

@@ -27,8 +27,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     deploy,
     pause,
     placed,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import KEY, REGION, Stand
 
@@ -75,7 +75,7 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
     customer: Run,
 ) -> None:
     assert customer("up") == dict.fromkeys(THEIRS, "InService")
-    theirs, answers = there(stand), customer("ask")
+    theirs, answers = resources(stand), customer("ask")
     assert len({json.dumps(answer) for answer in answers.values()}) == 4, answers
     assert answers["match"] == answers["fr"], "two bases with the same archive on one endpoint"
 
@@ -87,7 +87,7 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
     assert "was not made by this installation" in intruder.reason
     deployment_remove(deployment=intruder)
     drive(intruder, removed, pause=pause)
-    assert there(stand) == theirs
+    assert resources(stand) == theirs
 
     version = register("plain")
     deployment = drive(deploy(stand, tiny), placed, pause=pause)
@@ -107,7 +107,7 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
     assert (stand.ask("gw-tiny", "gw-tiny"), stand.ask("gw-tiny", ours)) == (of_base, of_adapter)
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.costly("runs a customer's script against the local SageMaker")
@@ -123,10 +123,10 @@ def test_what_the_control_plane_removes_takes_nothing_of_the_customers(
     answers = customer("ask")
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert sorted(there(stand)["components"]) == THEIRS
+    assert sorted(resources(stand)["components"]) == THEIRS
     assert customer("ask") == answers
     customer("down")
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.costly("runs a customer's script against the local SageMaker")
@@ -167,7 +167,7 @@ def test_what_a_customer_changes_is_his_affair_or_is_seen_and_mended(
     assert "gw-tiny has 2 copies, not 1" in causes
     assert any("another archive" in cause for cause in causes), causes
 
-    # What the documentation shows, as it stands there: his adapter's first files, and one copy.
+    # Run the documentation's example as printed: the adapter's first files, and one copy.
     (example,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S)
     customer("", code=example)
     stand.settled("resume-parser-ru")
@@ -176,4 +176,4 @@ def test_what_a_customer_changes_is_his_affair_or_is_seen_and_mended(
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
     customer("down")
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING

@@ -131,17 +131,20 @@ def test_why_a_resource_failed(text: str, advice: str) -> None:
 
 
 def test_absence_and_presence_are_no_errors(account: Account) -> None:
-    def asked(operation: str, code: str, message: str, how: Any, **arguments: str) -> Any:
+    def call_with_error(operation: str, code: str, message: str, how: Any, **arguments: str) -> Any:
         with Stubber(account.sagemaker) as stub:
             stub.add_client_error(operation, code, message)
             return how(operation, "x", **arguments)
 
     absent = 'Could not find endpoint "arn:aws:sagemaker:eu-central-1:1:endpoint/x".'
-    assert asked("describe_endpoint", "ValidationException", absent, account.find, EndpointName="x") is None
-    asked("delete_endpoint", "ValidationException", absent, account.take_away, EndpointName="x")
+    assert (
+        call_with_error("describe_endpoint", "ValidationException", absent, account.find, EndpointName="x")
+        is None
+    )
+    call_with_error("delete_endpoint", "ValidationException", absent, account.take_away, EndpointName="x")
     there = "Cannot create already existing endpoint."
     make = {"EndpointName": "x", "EndpointConfigName": "y"}
-    asked("create_endpoint", "ValidationException", there, account.make, **make)
+    call_with_error("create_endpoint", "ValidationException", there, account.make, **make)
     with pytest.raises(ProvisioningError) as caught:
-        asked("create_endpoint", "ValidationException", "wrong", account.make, **make)
+        call_with_error("create_endpoint", "ValidationException", "wrong", account.make, **make)
     assert isinstance(caught.value.__cause__, ClientError)

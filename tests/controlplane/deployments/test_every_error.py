@@ -1,4 +1,4 @@
-"""Each row of `sagemaker.advice`, provoked by a real call: of the local SageMaker, or of what is not one.
+"""Each row of `sagemaker.advice`, provoked by a real call to the local SageMaker or to a broken server.
 
 What an account alone could refuse (roles, images, other services' policies) is injected there, and comes to
 boto3 over the wire as AWS would send it.
@@ -42,7 +42,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 
 @pytest.fixture(scope="module")
-def own(stand: Stand) -> Iterator[ServicesAccount]:
+def services_account(stand: Stand) -> Iterator[ServicesAccount]:
     made = account_of(KEY, stand.url)
     yield made
     made.close()
@@ -50,9 +50,9 @@ def own(stand: Stand) -> Iterator[ServicesAccount]:
 
 @pytest.fixture
 def world(
-    stand: Stand, own: ServicesAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stand: Stand, services_account: ServicesAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[World]:
-    yield World(stand, own, monkeypatch, tmp_path)
+    yield World(stand, services_account, monkeypatch, tmp_path)
     stand.put("faults", [])
     stand.put("rates", {})
 
@@ -115,7 +115,7 @@ def test_why_a_component_failed(world: World, reason: str, sentence: str) -> Non
         assert text.startswith(sentence)
         assert reason in text
     finally:
-        world.stand.gone("failing")
+        world.stand.delete_component("failing")
 
 
 SOURCES = (Path(str(sagemaker.__file__)).parent, Path(str(optimization.__file__)).parent / "sagemaker")
@@ -179,7 +179,7 @@ def test_every_error_that_a_call_of_ours_may_answer_has_a_row() -> None:
 
 
 def test_what_botocore_says_itself_is_never_taken_for_a_refusal() -> None:
-    """Each of its exceptions: none came from AWS, and "AWS refuses" would send whoever reads it to AWS."""
+    """No exception of botocore came from AWS: "AWS refuses" would send the operator to the wrong place."""
     kinds: set[Any] = {kind for kind in vars(botocore.exceptions).values()
              if isinstance(kind, type) and issubclass(kind, BotoCoreError)}  # fmt: skip
     assert len(kinds) > 50

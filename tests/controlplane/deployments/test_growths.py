@@ -1,4 +1,4 @@
-"""Growths at SageMaker parted by looks: on instances that take their time, with real copies."""
+"""Phases of scale-ups on SageMaker: on instances that start slowly, with real copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.deployments.lifecycle import deployment_remove, deployment_upd
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.phases.forecast import forecast_of
 from tests.controlplane.deployments.conftest import drive, removed, serving
-from tests.controlplane.deployments.test_sagemaker import NOTHING, credentials, deploy, pause, there
+from tests.controlplane.deployments.test_sagemaker import NOTHING, credentials, deploy, pause, resources
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand
 
 __all__ = ("credentials",)
@@ -36,7 +36,7 @@ def whole(deployment: Deployment) -> bool:
 
 @pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_growth_tells_its_instance_from_its_copy(stand: Stand, tiny: BaseModel) -> None:
-    """The second copy has room beside the first; the third has to wait for an instance."""
+    """The second copy fits beside the first; the third has to wait for an instance."""
     half: dict[str, Any] = {"accelerators": 2, "cpus": 8, "memory_mb": 2048}
     deployment = deploy(stand, tiny, min_copies=1, max_copies=4, max_instances=2, compute=half)
     drive(deployment, whole, pause=pause)
@@ -64,4 +64,4 @@ def test_a_growth_tells_its_instance_from_its_copy(stand: Stand, tiny: BaseModel
     assert forecast_of(deployment) is None
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING

@@ -12,8 +12,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     credentials,
     deploy,
     pause,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import Stand
 
@@ -41,11 +41,11 @@ def test_it_serves_as_a_component_and_goes(
     deployment = deploy(stand, tiny, hosting=hosting, image=image, image_family=family, options={})
     drive(deployment, serving, pause=pause)
     client = stand.client("sagemaker")
-    (name,) = there(stand)["models"]
+    (name,) = resources(stand)["models"]
     container = client.describe_model(ModelName=name)["PrimaryContainer"]
     assert container["Image"] == OWN if family else image.partition("-")[0] in container["Image"]
     assert stand.ask("gw-tiny", "gw-tiny")
     assert deployment.copies.count() == 1
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING

@@ -33,7 +33,7 @@ def regions() -> set[str]:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_addresses_are_the_sdks(name: str) -> None:
-    """In every region, also that there is none."""
+    """In every region, also where an image is missing."""
     if importlib.util.find_spec("sagemaker") is None:
         pytest.skip("the sagemaker SDK is not installed: pip install 'graftwork[aws]'")
     from sagemaker.core import image_uris  # type: ignore[import-not-found]  # an extra

@@ -1,4 +1,4 @@
-"""The keeper's looks, one by one, over copies that refuse, are silent, or go."""
+"""Single rounds of the placement reconciler, over copies that refuse, are silent, or leave."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def deployment(tiny: BaseModel, servers: dict[str, ResidentServer]) -> Deploymen
     return made
 
 
-def look(deployment: Deployment) -> Kept:
+def reconcile(deployment: Deployment) -> Kept:
     return rules_keep(deployment=deployment, renew=lambda **_: None)
 
 
@@ -74,10 +74,10 @@ def test_a_refused_move_waits(
 ) -> None:
     name = register("plain").engine_name
     adapter_pin(deployment=deployment, engine_name=name, on=[A])
-    look(deployment)
+    reconcile(deployment)
     servers[B].refuses["POST", "/resident"] = 400
     adapter_move(deployment=deployment, engine_name=name, source=A, to=B)
-    kept = look(deployment)
+    kept = reconcile(deployment)
     assert (kept.within, name in kept.failed) == (None, True)
     assert homes(deployment, name) == AdapterHomes((A,), ()), "the first copy serves it meanwhile"
 
@@ -87,13 +87,13 @@ def test_what_passes_is_tried_again_ever_later(
 ) -> None:
     adapter_pin(deployment=deployment, engine_name=register("plain").engine_name, on=[A])
     servers[A].refuses["POST", "/resident"] = 503
-    assert look(deployment) == Kept(SOON)
+    assert reconcile(deployment) == Kept(SOON)
     aged(20)
-    within = look(deployment).within
+    within = reconcile(deployment).within
     assert within is not None
     assert 20 <= within.total_seconds() < 25
     aged(900)
-    assert look(deployment).within == timedelta(seconds=60)
+    assert reconcile(deployment).within == timedelta(seconds=60)
 
 
 def test_a_worker_of_the_release_before_is_told(
@@ -102,7 +102,7 @@ def test_a_worker_of_the_release_before_is_told(
     name = register("plain").engine_name
     servers[A].refuses["GET", "/resident"] = 404
     adapter_pin(deployment=deployment, engine_name=name, on=[A])
-    kept = look(deployment)
+    kept = reconcile(deployment)
     assert kept.within is None
     assert "replace it" in kept.failed
     assert "replace it" in AdapterRule.objects.get().reason
@@ -116,9 +116,9 @@ def test_homes_are_told_once_a_look_and_again_where_they_were_lost(
         adapter_pin(deployment=deployment, engine_name=name, on=[A])
     path = f"bases/{deployment.base_model.name}"
     before = RouteDelta.objects.filter(path=path).count()
-    look(deployment)
+    reconcile(deployment)
     assert RouteDelta.objects.filter(path=path).count() == before + 1
-    look(deployment)
+    reconcile(deployment)
     assert RouteDelta.objects.filter(path=path).count() == before + 1
 
     def lose() -> None:
@@ -127,16 +127,16 @@ def test_homes_are_told_once_a_look_and_again_where_they_were_lost(
         row.save()
 
     lose()
-    look(deployment)
+    reconcile(deployment)
     assert homes(deployment, names[2]) == AdapterHomes((A,), ())
     # Where there is not even time for one rule, too.
     lose()
     monkeypatch.setattr(keeper, "MAX_SECONDS", -1.0)
-    assert look(deployment).within == SOON
+    assert reconcile(deployment).within == SOON
     assert homes(deployment, names[2]) == AdapterHomes((A,), ())
     # And where there are no rules any more.
     AdapterRule.objects.all().delete()
-    look(deployment)
+    reconcile(deployment)
     assert homes(deployment, names[2]) == AdapterHomes()
 
 
@@ -148,7 +148,7 @@ def test_no_copy_drops_what_gateways_were_not_told_of(
 ) -> None:
     version = register("plain")
     adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
-    look(deployment)
+    reconcile(deployment)
     adapter_move(deployment=deployment, engine_name=version.engine_name, source=A, to=B)
 
     def die(_: object) -> None:
@@ -157,10 +157,10 @@ def test_no_copy_drops_what_gateways_were_not_told_of(
     with monkeypatch.context() as patch:
         patch.setattr(keeper, "homes_publish", die)
         with pytest.raises(KeyboardInterrupt):
-            look(deployment)
+            reconcile(deployment)
     at = datetime.fromisoformat(AdapterRule.objects.get().leaving[A])
     assert at > timezone.now() + timedelta(minutes=1)
-    look(deployment)
+    reconcile(deployment)
     assert homes(deployment, version.engine_name) == AdapterHomes((B,), (A,))
     at = datetime.fromisoformat(AdapterRule.objects.get().leaving[A])
     assert timezone.now() < at <= timezone.now() + timedelta(seconds=2)
@@ -173,11 +173,11 @@ def test_rules_that_end_in_one_look_have_left(
     first, second = register("plain", "one"), register("plain", "two")
     for version in (first, second):
         adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
-    look(deployment)
+    reconcile(deployment)
     unregister(first)
     unregister(second)
     for _ in range(4):
-        look(deployment)
+        reconcile(deployment)
     assert not AdapterRule.objects.exists()
     causes = list(deployment.steps.filter(action="evict_adapter").values_list("cause", flat=True))
     assert sorted(causes) == [f"{A} keeps it under another name", f"has left {A}"]
@@ -187,10 +187,10 @@ def test_rules_that_end_in_one_look_have_left(
 def test_one_rule_that_ends_has_left(deployment: Deployment, register: Register) -> None:
     version = register("plain")
     adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
-    look(deployment)
+    reconcile(deployment)
     unregister(version)
     for _ in range(3):
-        look(deployment)
+        reconcile(deployment)
     (cause,) = deployment.steps.filter(action="evict_adapter").values_list("cause", flat=True)
     assert cause == f"has left {A}"
 
@@ -201,12 +201,12 @@ def test_a_move_of_two_keeps_its_source_while_the_target_is_gone(
     version = register("plain")
     name = version.engine_name
     adapter_pin(deployment=deployment, engine_name=name, on=[A, B])
-    look(deployment)
+    reconcile(deployment)
     servers[C].refuses["POST", "/resident"] = 503
     adapter_move(deployment=deployment, engine_name=name, source=A, to=C)
-    look(deployment)
+    reconcile(deployment)
     Copy.objects.filter(pk=C).delete()
-    look(deployment)
+    reconcile(deployment)
     rule = AdapterRule.objects.get()
     assert (sorted(rule.on), rule.leaving, rule.status) == ([A, B], {}, "ready")
     assert servers[A].held == {version.sha256: True}
@@ -215,9 +215,9 @@ def test_a_move_of_two_keeps_its_source_while_the_target_is_gone(
 def test_keeping_away_ends_with_the_copy_and_says_so(deployment: Deployment, register: Register) -> None:
     name = register("plain").engine_name
     adapter_evict(deployment=deployment, engine_name=name, copies=[A], keep_away=True)
-    look(deployment)
+    reconcile(deployment)
     Copy.objects.filter(pk=A).delete()
-    look(deployment)
+    reconcile(deployment)
     assert A in deployment.steps.get(action="keep_away").cause
 
 
@@ -226,12 +226,12 @@ def test_a_strange_answer_to_an_eviction_is_looked_at_again(
 ) -> None:
     version = register("plain")
     adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
-    look(deployment)
+    reconcile(deployment)
     servers[A].gone = False
     adapter_move(deployment=deployment, engine_name=version.engine_name, source=A, to=B)
-    look(deployment)
+    reconcile(deployment)
     overdue(AdapterRule.objects.get())
-    assert look(deployment).within == SOON
+    assert reconcile(deployment).within == SOON
     assert "of this release" in AdapterRule.objects.get().reason
     residency = WorkerResidency(servers[B].url)
     servers[B].refuses["GET", "/resident"] = 404
@@ -261,9 +261,9 @@ def test_of_servers_that_know_names_each_name_is_its_own(
     first, second = register("plain", "one"), register("plain", "two")
     for version in (first, second):
         adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
-    look(deployment)
+    reconcile(deployment)
     assert servers[A].names == {first.engine_name, second.engine_name}
     unregister(first)
     for _ in range(3):
-        look(deployment)
+        reconcile(deployment)
     assert servers[A].names == {second.engine_name}

@@ -1,4 +1,4 @@
-"""One owner at a time, whoever dies or sleeps; and how long a refused one waits."""
+"""Leases: one owner at a time, also after a crash or a pause; and the backoff after a refusal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def deployment(base_model: BaseModel) -> Deployment:
 
 
 class Failing:
-    """A target that refuses everything with one error; `taken` counts looks."""
+    """A target that refuses everything with one error; `taken` counts reconciles."""
 
     def __init__(self, error: Exception) -> None:
         self._error, self.taken = error, 0
@@ -207,7 +207,7 @@ def test_a_target_that_says_when_to_come_back_is_heeded() -> None:
 
 
 def test_a_hand_that_changes_it_meanwhile_is_not_forgotten(deployment: Deployment) -> None:
-    """A change during a look makes it due at once, though that look would have waited for a minute."""
+    """A change during a reconcile makes the row due at once instead of after a minute."""
 
     class Changing(Failing):
         def observe(self) -> Observation:

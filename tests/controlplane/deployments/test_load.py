@@ -1,4 +1,4 @@
-"""What a real worker tells the controller of requests that came and went between two readings."""
+"""A real worker reports to the controller requests that began and ended between two readings."""
 
 from __future__ import annotations
 

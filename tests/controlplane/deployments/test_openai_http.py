@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(scope="module")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Worker, Path]]:
-    """A worker, which has vLLM's routes, and the folder that its adapters must lie in."""
+    """A worker, which has vLLM's routes, and the root folder of its adapters."""
     folder = tmp_path_factory.mktemp("server")
     root = folder / "store"
     root.mkdir()
@@ -172,7 +172,7 @@ def test_a_server_of_another_model_or_token_is_told(
 def test_celery_does_it_by_itself(
     worker: Worker, tiny: BaseModel, register: Register, start: Start, settings: Settings
 ) -> None:
-    """A row is made; a Celery worker and nobody else drives it, follows the routes, and takes it away."""
+    """A Celery worker alone drives a new deployment, follows the routes, and removes it."""
     environ = {"GRAFTWORK_OPENAI_HTTP_KEY": TOKEN, "GRAFTWORK_DEPLOYMENT_DRAIN_SECONDS": "1"}
     environ["GRAFTWORK_ARTIFACT_STORE"] = settings.GRAFTWORK.artifact_store
     start("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo", **environ)

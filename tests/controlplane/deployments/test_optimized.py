@@ -1,4 +1,4 @@
-"""An optimization job's variant on real workers: tried by some callers, taken back, under one name."""
+"""An optimization job's variant on real workers: tried by some callers, rolled back, under one name."""
 
 from __future__ import annotations
 

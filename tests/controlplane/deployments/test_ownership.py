@@ -1,4 +1,4 @@
-"""What a deployment takes away on the local SageMaker is its own, whoever else has what there."""
+"""A deployment removes only its own resources on the local SageMaker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     credentials,
     deploy,
     pause,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import ROLE, Stand
 
@@ -38,7 +38,7 @@ def provisioner(deployment: Deployment) -> Provisioner:
 
 
 def archive_put(deployment: Deployment) -> None:
-    """Its first adapter's archive, as the step before the component's creation leaves it."""
+    """Upload the first adapter's archive, as the step before the component's creation does."""
     placements_sync(deployment=deployment)
     account, desired = Account.of(deployment.target), desired_of(deployment)
     store = Store(account, deployment.target, beat=lambda: None)
@@ -76,13 +76,13 @@ def test_what_one_deployment_removes_no_other_one_loses(
     second = deploy(stand, tiny, "second", into=into)
     assert deployment_reconcile(deployment_id=second.pk)
     archive_put(second)
-    before = there(stand)["files"]
+    before = resources(stand)["files"]
     list(removing.remove(removing.observe()))
-    after = there(stand)["files"]
+    after = resources(stand)["files"]
     assert [key for key in before if "/second/" in key] == after, "and only its own went"
     assert sum(key.endswith(".tar.gz") for key in after) == 1
     emptied(stand, second)
-    assert there(stand)["files"] == []
+    assert resources(stand)["files"] == []
 
 
 def test_a_shared_endpoint_goes_though_both_deployments_end_together(
@@ -104,9 +104,9 @@ def test_a_shared_endpoint_goes_though_both_deployments_end_together(
         return provisioner_of(target, desired, beat=beat)
 
     deployment_reconcile(deployment_id=second.pk, make=overlapping)
-    assert there(stand)["endpoints"] == ["both"]
+    assert resources(stand)["endpoints"] == ["both"]
     drive(second, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 def test_what_is_only_named_like_ours_stays(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
@@ -121,35 +121,35 @@ def test_what_is_only_named_like_ours_stays(stand: Stand, tiny: BaseModel) -> No
     )
     deployment = deploy(stand, tiny, "one", hosting="fused", endpoint="chat")
     assert deployment_reconcile(deployment_id=deployment.pk)
-    assert len(there(stand)["models"]) == len(there(stand)["configs"]) == 2
+    assert len(resources(stand)["models"]) == len(resources(stand)["configs"]) == 2
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING | {"models": ["gw-one-20251101"], "configs": ["chat-20251101"]}
+    assert resources(stand) == NOTHING | {"models": ["gw-one-20251101"], "configs": ["chat-20251101"]}
     client.delete_model(ModelName="gw-one-20251101")
     client.delete_endpoint_config(EndpointConfigName="chat-20251101")
 
 
 def test_another_installation_neither_adopts_nor_removes(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
-    """As a second database has it: a target of the same account, with a deployment of the same name."""
+    """A second installation has a target of the same account and a deployment of the same name."""
     deployment = deploy(stand, tiny, "one", hosting="fused", endpoint="chat")
     assert deployment_reconcile(deployment_id=deployment.pk)
-    found, owner = there(stand), deployment.target.owner
+    found, owner = resources(stand), deployment.target.owner
     Target.objects.update(owner="another")
     deployment_reconcile(deployment_id=deployment.pk)
     deployment.refresh_from_db()
     assert deployment.status == Deployment.Status.FAILED
     assert "was not made by this installation" in deployment.reason
-    assert there(stand) == found
+    assert resources(stand) == found
     Target.objects.update(owner=owner)
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 def test_a_model_of_exactly_our_name_is_not_deployed(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
     deployment = deploy(stand, tiny, "one", hosting="fused")
     assert deployment_reconcile(deployment_id=deployment.pk)
-    client, (name,) = stand.client("sagemaker"), there(stand)["models"]
+    client, (name,) = stand.client("sagemaker"), resources(stand)["models"]
     client.delete_model(ModelName=name)
     stand.model(name)
     deployment_reconcile(deployment_id=deployment.pk)
@@ -157,5 +157,5 @@ def test_a_model_of_exactly_our_name_is_not_deployed(stand: Stand, tiny: BaseMod
     assert f"{name} exists in this account and was not made by this installation" in deployment.reason
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING | {"models": [name]}
+    assert resources(stand) == NOTHING | {"models": [name]}
     client.delete_model(ModelName=name)

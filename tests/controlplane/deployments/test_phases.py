@@ -1,4 +1,4 @@
-"""Scale-ups by phase: the predictor, the cached images, and what is recorded, drawn and told."""
+"""Scale-ups by phase: the predictor, cached images, records, charts and output."""
 
 from __future__ import annotations
 
@@ -245,32 +245,32 @@ def cloud(staff: Client, tiny: BaseModel) -> Deployment:
     return deployment
 
 
-def look(deployment: Deployment, *scaled: Scaled, instances: int = 1, running: int = 1) -> ScaleUp:
+def observe(deployment: Deployment, *scaled: Scaled, instances: int = 1, running: int = 1) -> ScaleUp:
     seen = Observation(scaled=scaled, instances=instances, running=running)
     scale_ups_observe(deployment=deployment, seen=seen)
     return deployment.scale_ups.get()
 
 
 def test_a_growth_at_aws_is_written_once_and_only_ended_later(cloud: Deployment, tiny: BaseModel) -> None:
-    """Also from none, though one copy in the routes stands for all, and for none as well."""
+    """A scale-up from zero is recorded too, although one route row stands for any number of copies."""
     Copy.objects.create(id="copy-1", base_model=tiny, kind="sagemaker", url="", deployment=cloud)
     began = timezone.now() - dt.timedelta(seconds=30)
-    assert look(cloud, Scaled("e", 0, 1, "alarm", 30.0, began), running=0).outcome == ""
+    assert observe(cloud, Scaled("e", 0, 1, "alarm", 30.0, began), running=0).outcome == ""
     ended = Scaled("e", 0, 1, "alarm", 30.0, began, began + dt.timedelta(seconds=90))
-    row = look(cloud, ended)
+    row = observe(cloud, ended)
     assert (row.copies_before, row.outcome) == (0, "done")
     assert row.phases == {"detect": 30.0, "provision": 0.0, "copy": 90.0}, "there was room"
-    assert look(cloud, ended).ended_at == row.ended_at
+    assert observe(cloud, ended).ended_at == row.ended_at
 
 
 def test_a_machine_that_comes_parts_a_growth(cloud: Deployment) -> None:
     decided = timezone.now() - dt.timedelta(seconds=50)
     growth = Scaled("e", 1, 3, "alarm", 30.0, decided)
-    look(cloud, growth)
-    look(cloud, growth, instances=2)
-    look(cloud, growth, instances=2)
+    observe(cloud, growth)
+    observe(cloud, growth, instances=2)
+    observe(cloud, growth, instances=2)
     ended = Scaled("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=200))
-    row = look(cloud, ended, instances=2, running=3)
+    row = observe(cloud, ended, instances=2, running=3)
     assert row.phases["provision"] == pytest.approx(50, abs=2), "when there first were two"
     assert row.phases["provision"] + row.phases["copy"] == pytest.approx(200)
     (told,) = timelines([row])
@@ -287,7 +287,7 @@ def test_machines_that_cannot_be_counted_part_nothing(cloud: Deployment, why: st
     if why == "a shared endpoint":
         cloud.endpoint = "shared"
     growth = Scaled("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=40))
-    row = look(cloud, growth, instances=2 if why == "more at the first look" else 1, running=3)
+    row = observe(cloud, growth, instances=2 if why == "more at the first look" else 1, running=3)
     assert row.phases == {"detect": 30.0, "copy": 40.0}
     (told,) = timelines([row])
     assert "machine, image, weights and runtime 40.0 s" in told.label
@@ -297,10 +297,10 @@ def test_who_asks_by_hand_at_aws_has_a_growth_too(cloud: Deployment) -> None:
     deployment_update(deployment=cloud, min_copies=1)
     assert not cloud.scale_ups.exists(), "that many were there"
     deployment_update(deployment=cloud, min_copies=3)
-    row = look(cloud, running=1)
+    row = observe(cloud, running=1)
     assert (row.copies_before, row.copies_after, row.outcome) == (1, 3, "")
-    assert look(cloud, running=3).phases.keys() == {"detect", "provision", "copy"}
-    assert look(cloud, running=3).outcome == "done"
+    assert observe(cloud, running=3).phases.keys() == {"detect", "provision", "copy"}
+    assert observe(cloud, running=3).outcome == "done"
     cloud.refresh_from_db()
     cloud.resources = [{"kind": "base component", "has": {"copies": "6"}}]
     cloud.save()
@@ -309,7 +309,7 @@ def test_who_asks_by_hand_at_aws_has_a_growth_too(cloud: Deployment) -> None:
 
 
 def test_own_growths_at_aws_predict_the_next_one(staff: Client, cloud: Deployment) -> None:
-    """Each of the published cases by growths of its own kind; of the other kind of image there are none."""
+    """Each case is predicted from scale-ups of its own kind; no run without a cached image exists."""
     for number, (machine, copy) in enumerate(((0.0, 50.0), (0.0, 60.0), (0.0, 900.0), (200.0, 80.0))):
         put(cloud, 10.0 * number, detect=30.0, provision=machine, copy=copy)
     put(cloud, 60, detect=30.0, copy=1.0)

@@ -58,7 +58,7 @@ def pair(tiny: BaseModel, local_root: Path) -> Iterator[Deployment]:
 
 
 def resident(deployment: Deployment, copy: str, sha256: str) -> dict[str, Any] | None:
-    """What a worker itself says of an adapter."""
+    """Return a worker's own report of an adapter."""
     headers = {"authorization": f"Bearer {TOKEN}"}
     told = httpx.get(f"{deployment.copies.get(pk=copy).url}/resident", headers=headers, timeout=30).json()
     return next((item for item in told["adapters"] if item["sha256"] == sha256), None)
@@ -82,7 +82,7 @@ def no_rule(deployment: Deployment) -> bool:
 
 @dataclass
 class Load:
-    """Callers in a closed loop: what each was told, and nothing of it may be a refusal."""
+    """Callers in a closed loop, with each answer; none may be a refusal."""
 
     url: str
     key: str

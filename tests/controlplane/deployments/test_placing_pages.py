@@ -28,7 +28,7 @@ JSON = "application/json"
 
 @pytest.fixture
 def deployment(tiny: BaseModel) -> Deployment:
-    """Three copies at which nobody answers."""
+    """A deployment of three copies that do not answer."""
     made = deployment_create(
         name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=3,
         max_copies=4,
@@ -45,7 +45,7 @@ def deployment(tiny: BaseModel) -> Deployment:
 
 @pytest.fixture
 def name(register: Register) -> str:
-    """Of a version that a route leads to."""
+    """The engine name of a routed version."""
     return register("plain", "bot").engine_name
 
 

@@ -1,4 +1,4 @@
-"""Whose credentials a look has: the process's own, or those of the target's role, taken anew each time."""
+"""Credentials of a reconcile: the process's own, or fresh ones of the target's role each time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sts() -> Iterator[str]:
 
 
 def caller(target: Target) -> tuple[str, str]:
-    """Who a look's calls are made by, and by which key."""
+    """Return the ARN and the access key that a target's calls are made with."""
     with closing(ServicesAccount.of(target)) as account:
         answer = account.ask("sts", "get_caller_identity", "me")
         return answer["Arn"], account.client("sts")._request_signer._credentials.access_key

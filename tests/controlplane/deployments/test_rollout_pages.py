@@ -1,4 +1,4 @@
-"""Rollouts by REST and on the operator's pages: started, paused, resumed, aborted, told."""
+"""Rollouts by REST and on the operator's pages: start, pause, resume, abort, display."""
 
 from __future__ import annotations
 

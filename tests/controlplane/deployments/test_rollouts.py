@@ -1,4 +1,4 @@
-"""Rollouts of worker processes of this host: step by step, taken back, paused, aborted; streams end first."""
+"""Rollouts of worker processes of this host: steps, rollback, pause, abort; streams end first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ended(rollout: DeploymentRollout, status: str) -> Callable[[Deployment], boo
     return is_ended
 
 
-def told(deployment: Deployment) -> list[str]:
+def rollout_steps(deployment: Deployment) -> list[str]:
     """A rollout's steps, oldest first."""
     rows = deployment.steps.filter(action__startswith="rollout.").order_by("pk")
     return [row.action.removeprefix("rollout.") for row in rows]
@@ -60,7 +60,7 @@ def is_new(worker: Process) -> bool:
 
 
 def led(base: BaseModel, root: Path) -> list[bool]:
-    """Of the copies in the routes, which are new."""
+    """Return for each routed copy whether it is new, sorted."""
     urls = published(base)
     return sorted(is_new(item) for item in workers(root) if f":{item.option('--port')}" in " ".join(urls))
 
@@ -81,7 +81,7 @@ def test_two_copies_one_by_one_and_at_no_moment_fewer_than_two(tiny: BaseModel, 
     meanwhile()
     assert seen == [[False, False], [False, True], [True, True]]
     assert [is_new(item) for item in workers(local_root)] == [True, True]
-    assert told(deployment) == ["start", "ready", "step", "ready", "completed"]
+    assert rollout_steps(deployment) == ["start", "ready", "step", "ready", "completed"]
     first = deployment.steps.get(action="rollout.start")
     assert "options: {} -> {'max_rolling_batch_size': 8}" in first.cause
     assert all(step.actor and step.at for step in deployment.steps.all())
@@ -102,7 +102,7 @@ def test_a_copy_that_cannot_start_takes_it_back_and_nothing_leaves_the_routes(
         assert [item.pid for item in workers(local_root)] == [worker.pid], "the same process all the while"
         assert deployment.environment == ENVIRONMENT, "the state before is the wanted one again"
     assert deployment.steps.filter(action="start_worker").count() == 3
-    assert told(deployment) == ["start", "take_back", "rolled_back"] * 2
+    assert rollout_steps(deployment) == ["start", "take_back", "rolled_back"] * 2
 
 
 @pytest.mark.costly("starts several workers")
@@ -164,7 +164,7 @@ def test_paused_it_stays_resumed_it_goes_on_and_a_dead_reconciler_does_not_matte
     deployment_rollout_resume(rollout=rollout)
     drive(deployment, ended(rollout, Status.COMPLETED), pause=wait)
     assert [is_new(item) for item in workers(local_root)] == [True, True]
-    people = [verb for verb in told(deployment) if verb in ("start", "pause", "resume")]
+    people = [verb for verb in rollout_steps(deployment) if verb in ("start", "pause", "resume")]
     assert people == ["start", "pause", "resume"]
 
 

@@ -32,7 +32,7 @@ from controlplane.tenants.services import api_key_create
 from tests.conftest import ROOT
 from tests.controlplane.deployments.conftest import (
     Register,
-    Told,
+    StatusRecorder,
     drive,
     removed,
     serving,
@@ -58,14 +58,14 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 @pytest.fixture(autouse=True)
 def credentials(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In the process's environment, where every AWS program looks. Afterwards the account is empty."""
+    """Credentials in the process's environment, where AWS programs look. Empties the account afterwards."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
     yield
-    for name in sorted(there(stand)["components"], key=len, reverse=True):
-        # What a failed test left: adapters' names are the longer ones.
+    for name in sorted(resources(stand)["components"], key=len, reverse=True):
+        # Delete the resources that a failed test left. Adapters' names are the longer ones and go first.
         with contextlib.suppress(AssertionError, ClientError):
-            stand.gone(name)
+            stand.delete_component(name)
 
 
 def deploy(
@@ -81,7 +81,7 @@ def deploy(
     return deployment_create(name=name, target=target, base_model=base, **wanted)
 
 
-def there(stand: Stand) -> dict[str, list[str]]:
+def resources(stand: Stand) -> dict[str, list[str]]:
     """All that is in the account."""
     client = stand.client("sagemaker")
     listed = stand.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", ())
@@ -118,7 +118,7 @@ def test_killed_between_any_two_calls_exactly_the_wanted_resources_are_there_and
     versions = [register("plain", "one"), register("all", "two")]
     deployment = deploy(stand, tiny)
     calls = killed_at_each_call(deployment, placed)
-    found = there(stand)
+    found = resources(stand)
     adapters = sorted(adapter_component("gw-tiny", version.engine_name) for version in versions)
     assert found["components"] == sorted(["gw-tiny", *adapters])
     assert found["endpoints"] == ["gw-tiny"]
@@ -139,7 +139,7 @@ def test_killed_between_any_two_calls_exactly_the_wanted_resources_are_there_and
 
     deployment_remove(deployment=deployment)
     calls = killed_at_each_call(deployment, removed)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
     order = [call.partition(" ")[0] for call in calls]
     assert order == [
         "delete_inference_component", "delete_inference_component", "delete_inference_component",
@@ -163,7 +163,7 @@ def test_what_others_change_is_mended_and_told(stand: Stand, tiny: BaseModel, re
     of_adapter = stand.ask("gw-tiny", name)
     assert of_adapter != stand.ask("gw-tiny", "gw-tiny")
 
-    stand.gone(name)
+    stand.delete_component(name)
     client.update_inference_component_runtime_config(
         InferenceComponentName="gw-tiny", DesiredRuntimeConfig={"CopyCount": 2}
     )
@@ -186,7 +186,7 @@ def test_what_others_change_is_mended_and_told(stand: Stand, tiny: BaseModel, re
     stand.client("s3").delete_object(Bucket=BUCKET, Key="other.tar.gz")
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.costly("real workers behind the local SageMaker")
@@ -211,7 +211,7 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         assert len(set(answers.values())) == 3
         # A new version: placed beside the old one, then the alias moves; no request fails in between.
         newer = register("rslora", "two", 2)
-        told = Told(deployment)
+        told = StatusRecorder(deployment)
 
         def meanwhile() -> None:
             assert ask("two@prod") == answers["two@prod"]
@@ -226,12 +226,12 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         unregister(second)
         drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=told)
         told.says_that_it_serves("1 of its adapters are being placed")
-        assert adapter_component("gw-tiny", second.engine_name) not in there(stand)["components"]
+        assert adapter_component("gw-tiny", second.engine_name) not in resources(stand)["components"]
         route_publish_now()
         assert ask("two@prod") == text
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.costly("real workers behind the local SageMaker")
@@ -246,7 +246,7 @@ def test_two_bases_share_an_endpoint_with_adapters_preloaded_and_none(
     fused = deploy(stand, other, name="merged", hosting="fused", endpoint="both")
     for deployment in (first, fused):
         drive(deployment, placed, pause=pause)
-    found = there(stand)
+    found = resources(stand)
     assert found["endpoints"] == ["both"]
     assert found["components"] == ["gw-merged", "gw-tiny"]
     of_base = stand.ask("both", "gw-merged")
@@ -256,22 +256,22 @@ def test_two_bases_share_an_endpoint_with_adapters_preloaded_and_none(
     assert naming == {"gw-tiny": "name", "gw-merged": "name"}
 
     # Another adapter is another archive, hence another model: the base rolls on to it.
-    second, told = register("all", "two"), Told(first)
+    second, told = register("all", "two"), StatusRecorder(first)
     drive(first, lambda row: placed(row) and row.placements.count() == 2, pause=told)
     told.says_that_it_serves("2 of its adapters are being placed")
     assert stand.ask("both", "gw-tiny", adapters=second.engine_name) not in (of_base, of_adapter)
     assert stand.ask("both", "gw-tiny", adapters=version.engine_name) == of_adapter
-    assert len([key for key in there(stand)["files"] if key.endswith("adapters.tar.gz")]) == 1
-    assert len(there(stand)["models"]) == 2
+    assert len([key for key in resources(stand)["files"] if key.endswith("adapters.tar.gz")]) == 1
+    assert len(resources(stand)["models"]) == 2
 
     deployment_remove(deployment=first)
     drive(first, removed, pause=pause)
-    left = there(stand)
+    left = resources(stand)
     assert (left["endpoints"], left["components"]) == (["both"], ["gw-merged"]), "it goes with the last"
     assert stand.ask("both", "gw-merged") == of_base
     deployment_remove(deployment=fused)
     drive(fused, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 def test_throttled_it_waits_and_then_goes_on(stand: Stand, tiny: BaseModel) -> None:
@@ -285,7 +285,7 @@ def test_throttled_it_waits_and_then_goes_on(stand: Stand, tiny: BaseModel) -> N
             assert deployment.failures == failures
         assert "AWS asks for fewer calls" in deployment.reason
         assert deployment.status == Deployment.Status.WORKING
-        assert there(stand) == NOTHING
+        assert resources(stand) == NOTHING
     finally:
         stand.put("faults", [])
     deployment_remove(deployment=deployment)
@@ -317,7 +317,7 @@ def test_a_checkpoint_is_stored_once_its_content_is_known(stand: Stand, tiny: Ba
     deployment.refresh_from_db()
     assert deployment.status == Deployment.Status.WORKING
     assert "have them read again on its page" in deployment.reason
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
 
@@ -338,10 +338,10 @@ def test_an_update_that_is_rolled_back_is_told_and_not_repeated(stand: Stand, ti
     deployment_retry(deployment=deployment)
     drive(deployment, lambda row: placed(row) and row.observed_generation == row.generation, pause=pause)
     assert deployment.steps.filter(action="update_inference_component").count() == 2
-    assert len(there(stand)["models"]) == 1
+    assert len(resources(stand)["models"]) == 1
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 @pytest.mark.slow
@@ -383,7 +383,7 @@ def test_the_demo_model_with_two_adapters_end_to_end(
         assert ask("voice@v1") == answers[1]
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
     assert stand.workers() == []
 
 

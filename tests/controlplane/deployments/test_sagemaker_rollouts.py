@@ -1,4 +1,4 @@
-"""Rollouts that SageMaker carries out: in batches, watched by alarms, taken back; real workers behind it."""
+"""Rollouts that SageMaker carries out: batches, alarms, rollback; real workers serve."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from controlplane.deployments.rollouts.services import (
 )
 from controlplane.errors import ConflictError, InvalidInputError
 from tests.controlplane.deployments.conftest import drive, removed, serving
-from tests.controlplane.deployments.test_rollouts import ended, told
+from tests.controlplane.deployments.test_rollouts import ended, rollout_steps
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,
     credentials,
     deploy,
     pause,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import Stand
 
@@ -49,7 +49,7 @@ def deployment(stand: Stand, tiny: BaseModel) -> Any:  # noqa: F811
     yield found
     deployment_remove(deployment=found)
     drive(found, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
     assert [item["AlarmName"] for item in alarms(stand)] == ["mine"], "ours have gone, others' are left"
 
 
@@ -64,8 +64,8 @@ def start(deployment: Deployment, change: dict[str, Any] = NEW, **policy: Any) -
 
 
 def changing(stand: Stand) -> bool:  # noqa: F811
-    told = stand.client("sagemaker").describe_inference_component(InferenceComponentName="gw-tiny")
-    return bool(told["InferenceComponentStatus"] == "Updating")
+    component = stand.client("sagemaker").describe_inference_component(InferenceComponentName="gw-tiny")
+    return bool(component["InferenceComponentStatus"] == "Updating")
 
 
 def model_of(stand: Stand) -> str:  # noqa: F811
@@ -97,7 +97,7 @@ def test_a_rolling_update_with_alarms_as_the_policy_says(stand: Stand, deploymen
     named = found["LastDeploymentConfig"]["AutoRollbackConfiguration"]["Alarms"]
     watched = [item["AlarmName"].rpartition("-")[2] for item in named]
     assert watched == ["mine", "verdict", "errors", "latency"]
-    assert told(deployment) == ["start", "completed"]
+    assert rollout_steps(deployment) == ["start", "completed"]
     assert deployment.steps.filter(action="put_metric_alarm").count() == 3
     assert [item["AlarmName"] for item in alarms(stand)] == ["mine"]
 

@@ -61,7 +61,7 @@ def gateway(asleep: Deployment, redis_url: str, tmp_path: Path) -> Iterator[Gate
         process.stop()
 
 
-class Asked(threading.Thread):
+class Call(threading.Thread):
     """A request, and how long its answer took."""
 
     def __init__(self, gateway: GatewayProcess, key: str, **body: Any) -> None:
@@ -79,8 +79,8 @@ class Asked(threading.Thread):
         self.seconds = time.monotonic() - began
 
 
-def turn(deployment: Deployment) -> None:
-    """What beat has Celery do: the controller's look, and the reconciler's when it is due."""
+def run_periodic_tasks(deployment: Deployment) -> None:
+    """Run what Celery beat schedules: the autoscaler, and the reconciler when it is due."""
     scale_all()
     deployment_reconcile(deployment_id=deployment.pk, due=True)
     time.sleep(0.2)  # A copy starts or ends meanwhile.
@@ -90,7 +90,7 @@ def reconcile_until(deployment: Deployment, until: Callable[[], bool]) -> None:
     def is_reached() -> bool:
         if until():
             return True
-        turn(deployment)
+        run_periodic_tasks(deployment)
         return False
 
     steps = deployment.steps.values_list("action", "resource", "cause")
@@ -103,12 +103,12 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
 ) -> None:
     _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
     gateway.wait_version(RouteCounter.objects.get().version)
-    asked = Asked(gateway, key)
+    call = Call(gateway, key)
     eventually(lambda: demand(redis_url, base_model="tiny-base").held == 1)
-    reconcile_until(asleep, lambda: asked.answer is not None)
-    assert asked.answer is not None
-    assert asked.answer.status_code == 200, asked.answer.text
-    assert asked.answer.json()["usage"]["completion_tokens"] == 4
+    reconcile_until(asleep, lambda: call.answer is not None)
+    assert call.answer is not None
+    assert call.answer.status_code == 200, call.answer.text
+    assert call.answer.json()["usage"]["completion_tokens"] == 4
     eventually(lambda: demand(redis_url, base_model="tiny-base").held == 0)
 
     grown = asleep.scale_ups.get()
@@ -134,17 +134,17 @@ def test_the_room_is_bounded_in_requests_and_in_time(
     _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
     scaling_set(deployment=asleep, target=2, hold_seconds=8)
     gateway.wait_version(RouteCounter.objects.get().version)
-    waiting = [Asked(gateway, key), Asked(gateway, key, stream=True)]
+    waiting = [Call(gateway, key), Call(gateway, key, stream=True)]
     eventually(lambda: demand(redis_url, base_model="tiny-base").held == 2)
-    third = Asked(gateway, key)
-    for asked in (*waiting, third):
-        asked.join(60)
-        assert asked.answer is not None
-        assert asked.answer.status_code == 503
-        assert asked.answer.headers["retry-after"] == "10"
-        assert asked.answer.json()["error"]["code"] == "model_waking"
-    assert all(asked.seconds >= 7.9 for asked in waiting)
-    assert third.seconds < min(asked.seconds for asked in waiting), "a full room refuses at once"
+    third = Call(gateway, key)
+    for call in (*waiting, third):
+        call.join(60)
+        assert call.answer is not None
+        assert call.answer.status_code == 503
+        assert call.answer.headers["retry-after"] == "10"
+        assert call.answer.json()["error"]["code"] == "model_waking"
+    assert all(call.seconds >= 7.9 for call in waiting)
+    assert third.seconds < min(call.seconds for call in waiting), "a full room refuses at once"
 
 
 @pytest.mark.costly("starts a gateway that holds requests")

@@ -1,4 +1,4 @@
-"""Scaling policies by REST and on the page: what is taken, refused, told, and what gateways learn of it."""
+"""Scaling policies by REST and on the page: valid and refused input, and the policy that gateways get."""
 
 from __future__ import annotations
 

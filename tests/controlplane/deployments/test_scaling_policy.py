@@ -214,17 +214,17 @@ def test_more_load_never_leads_to_fewer_copies(
 def test_requests_a_minute_are_counted_across_restarts_of_workers() -> None:
     window: dict[str, Any] = {}
 
-    def seen(at: float, **begun: int) -> float:
+    def load_at(at: float, **begun: int) -> float:
         loads = {url: CopyLoad(0, count) for url, count in begun.items()}
         return reading(Metric.INVOCATIONS, loads, 0, asked=list(loads), window=window, at=at).load
 
-    assert seen(0, a=100) == 0, "what was there before is nobody's minute"
-    assert seen(1, a=110, b=50) == 10
-    assert seen(2, a=110, b=53) == 13
+    assert load_at(0, a=100) == 0, "what was there before is nobody's minute"
+    assert load_at(1, a=110, b=50) == 10
+    assert load_at(2, a=110, b=53) == 13
     window.update(json.loads(json.dumps(window)))
-    assert seen(3, a=4, b=53) == 17, "a worker that counts from nothing again"
-    assert seen(62.5, a=4, b=53) == 4
-    assert seen(64, a=4, b=53) == 0
+    assert load_at(3, a=4, b=53) == 17, "a worker that counts from nothing again"
+    assert load_at(62.5, a=4, b=53) == 4
+    assert load_at(64, a=4, b=53) == 0
     assert not reading(Metric.CONCURRENCY, {"a": CopyLoad(3, 0)}, 2, asked=["a", "b"], window={}, at=0).whole
     assert reading(Metric.CONCURRENCY, {"a": CopyLoad(3, 0)}, 2, asked=["a"], window={}, at=0) == Reading(
         5, 2
@@ -243,18 +243,18 @@ def test_all_that_a_new_copy_has_had_counts() -> None:
 def test_a_burst_between_two_readings_counts_with_its_time() -> None:
     window: dict[str, Any] = {}
 
-    def seen(at: float, pending: int, spent: float | None) -> float:
+    def load_at(at: float, pending: int, spent: float | None) -> float:
         loads = {"a": CopyLoad(pending, 0, spent)}
         return reading(Metric.CONCURRENCY, loads, 0, asked=["a"], window=window, at=at).load
 
-    assert seen(0, 0, 50.0) == 0, "of the time before nothing is known"
-    assert seen(1, 0, 54.0) == 4.0, "eight for half a second"
+    assert load_at(0, 0, 50.0) == 0, "of the time before nothing is known"
+    assert load_at(1, 0, 54.0) == 4.0, "eight for half a second"
     window.update(json.loads(json.dumps(window)))
-    assert seen(2, 6, 57.0) == 6, "more are there now than there were on the mean"
-    assert seen(3, 0, 0.5) == 0, "a worker that counts from nothing again"
-    assert seen(19, 0, 200.0) == 0, "after a pause it counts anew"
-    assert seen(20, 1, None) == 1, "one of the release before"
-    assert seen(21, 1, 900.0) == 1
+    assert load_at(2, 6, 57.0) == 6, "more are there now than there were on the mean"
+    assert load_at(3, 0, 0.5) == 0, "a worker that counts from nothing again"
+    assert load_at(19, 0, 200.0) == 0, "after a pause it counts anew"
+    assert load_at(20, 1, None) == 1, "one of the release before"
+    assert load_at(21, 1, 900.0) == 1
 
 
 def test_two_steps_out_are_a_cooldown_apart() -> None:
@@ -276,14 +276,14 @@ def test_a_pause_of_the_controller_is_no_quiet() -> None:
 def test_requests_of_a_pause_are_not_all_of_its_last_second() -> None:
     window: dict[str, Any] = {}
 
-    def seen(at: float, begun: int) -> float:
+    def load_at(at: float, begun: int) -> float:
         loads = {"a": CopyLoad(0, begun)}
         return reading(Metric.INVOCATIONS, loads, 0, asked=["a"], window=window, at=at).load
 
-    assert seen(0, 0) == 0
-    assert seen(900, 1500) == pytest.approx(100), "a hundred a minute, as before"
+    assert load_at(0, 0) == 0
+    assert load_at(900, 1500) == pytest.approx(100), "a hundred a minute, as before"
     for second in range(901, 960):
-        assert seen(second, 1500 + round((second - 900) * 100 / 60)) == pytest.approx(100, abs=3)
+        assert load_at(second, 1500 + round((second - 900) * 100 / 60)) == pytest.approx(100, abs=3)
     reading(Metric.INVOCATIONS, {"b": CopyLoad(0, 1)}, 0, asked=["b"], window=window, at=961)
     assert list(window["last"]) == ["b"], "copies that have gone are forgotten"
 

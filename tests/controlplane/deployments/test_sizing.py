@@ -1,4 +1,4 @@
-"""What a copy takes of an instance: arithmetic that a person can follow, for checkpoints of known shapes."""
+"""Memory of a copy on an instance: arithmetic that a person can follow, for known checkpoints."""
 
 from __future__ import annotations
 

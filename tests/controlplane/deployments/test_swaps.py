@@ -28,8 +28,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     gateway_of,
     pause,
     placed,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import BUCKET, Stand
 from tests.waiting import eventually
@@ -39,7 +39,7 @@ CALLERS = 4
 
 
 class Load:
-    """What callers in a closed loop were told: texts, and refusals."""
+    """Answers that callers in a closed loop received: texts and refusals."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -80,7 +80,7 @@ def ask(client: OpenAI, model: str) -> str:
 
 
 def once_known(client: OpenAI, model: str) -> str:
-    """Its first answer, when the gateway has learned of it."""
+    """Return the model's first answer, once the gateway has its route."""
 
     def answer() -> str:
         with suppress(NotFoundError):
@@ -118,7 +118,7 @@ def test_swaps_and_a_rolling_update_of_the_base_under_load(
             unregister(first)
             drive(deployment, lambda row: placed(row) and row.placements.count() == 1, pause=pause)
             component = adapter_component("gw-tiny", newer.engine_name)
-            assert there(stand)["components"] == ["gw-tiny", component]
+            assert resources(stand)["components"] == ["gw-tiny", component]
 
             # In place: another archive under the same component, and back.
             files = Path(str(register("all", "spare").uri).removeprefix("file://"))
@@ -147,4 +147,4 @@ def test_swaps_and_a_rolling_update_of_the_base_under_load(
     stand.client("s3").delete_object(Bucket=BUCKET, Key="other.tar.gz")
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING

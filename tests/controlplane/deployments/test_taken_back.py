@@ -22,8 +22,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     credentials,
     deploy,
     pause,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import Stand
 
@@ -42,7 +42,7 @@ def test_an_endpoint_whose_update_is_taken_back_is_updated_again_when_asked_for(
     tiny: BaseModel,
 ) -> None:
     deployment = drive(deploy(stand, tiny, hosting="fused", min_copies=0), serving, pause=pause)
-    (old,) = there(stand)["configs"]
+    (old,) = resources(stand)["configs"]
     updates = deployment.steps.filter(action="update_endpoint")
     deployment_update(deployment=deployment, max_instances=2)
     for count in (1, 2):
@@ -57,13 +57,13 @@ def test_an_endpoint_whose_update_is_taken_back_is_updated_again_when_asked_for(
         assert updates.count() == count, "it is not repeated by itself"
         assert "took the update of gw-tiny back (its configuration is" in deployment.reason
         assert deployment.status == Deployment.Status.DEGRADED
-        assert old in there(stand)["configs"], "what is in force stays"
+        assert old in resources(stand)["configs"], "what is in force stays"
         deployment_retry(deployment=deployment)
     drive(deployment, serving, pause=pause)
-    assert old not in there(stand)["configs"]
+    assert old not in resources(stand)["configs"]
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 def test_an_update_that_went_through_and_back_may_be_made_again(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
@@ -80,7 +80,7 @@ def test_a_deployment_is_complete_with_the_copies_that_run(
     monkeypatch: pytest.MonkeyPatch,
     running: int,
 ) -> None:
-    """SageMaker may have a component in service with fewer than it is to have."""
+    """SageMaker may report a component in service with fewer copies than desired."""
     deployment = deploy(stand, tiny, hosting="fused", min_copies=2, max_copies=2)
     account, desired = ServicesAccount.of(deployment.target), desired_of(deployment)
     specs = Specs.of(deployment.target, desired, Store(account, deployment.target, beat=lambda: None))

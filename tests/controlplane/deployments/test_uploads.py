@@ -27,8 +27,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     credentials,
     deploy,
     pause,
+    resources,
     stand,
-    there,
 )
 from tests.sagemaker_local.stand import BUCKET, REGION, ROLE, Stand
 
@@ -54,7 +54,7 @@ def test_uploads_that_were_not_ended_are_given_up(stand: Stand, tiny: BaseModel)
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
-    assert there(stand)["files"] == []
+    assert resources(stand)["files"] == []
 
 
 @pytest.mark.costly("real workers behind the local SageMaker")
@@ -78,21 +78,23 @@ def test_whose_bucket_is_gone_is_told_and_can_be_removed(
     assert "The bucket of the target's store does not exist: make it" in deployment.reason
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert there(stand) == NOTHING
+    assert resources(stand) == NOTHING
 
 
 def test_who_lost_the_lease_stops_in_the_middle_of_a_file(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
     target, beats = deploy(stand, tiny).target, 0
 
-    def beat() -> None:
+    def lose_lease() -> None:
         nonlocal beats
         beats += 1
         raise LeaseLostError
 
     with pytest.raises(LeaseLostError):
-        Store(Account.of(target), target, beat=beat).put("adapters/tiny/x", io.BytesIO(b"x" * (1 << 20)))
+        Store(Account.of(target), target, beat=lose_lease).put(
+            "adapters/tiny/x", io.BytesIO(b"x" * (1 << 20))
+        )
     assert beats > 0
-    assert there(stand)["files"] == []
+    assert resources(stand)["files"] == []
 
 
 def test_an_adapter_whose_files_are_gone_holds_up_no_other(
@@ -114,5 +116,7 @@ def test_an_adapter_whose_files_are_gone_holds_up_no_other(
     assert [(step.action, step.failed) for step in others] == [("put_archive", "")]
     assert others[0].cause.startswith(kept.ref().name)
     assert adapters.placed(Seen())[lost.engine_name].state is State.FAILED
-    assert there(stand)["files"] == [f"graft/{deployment.target.owner}/adapters/tiny/{kept.sha256}.tar.gz"]
+    assert resources(stand)["files"] == [
+        f"graft/{deployment.target.owner}/adapters/tiny/{kept.sha256}.tar.gz"
+    ]
     store.remove(store.keys("adapters/tiny"))

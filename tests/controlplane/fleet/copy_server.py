@@ -58,7 +58,7 @@ class CopyServer:
 
 @contextmanager
 def copy_server() -> Iterator[CopyServer]:
-    """One that runs."""
+    """Run a copy server."""
     state = CopyServer()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The fleet as copies and metering tell it: figures, silence with its time, adapters on copies."""
+"""The fleet as copies and metering report it: metrics, time of the last answer, adapters on copies."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def event_id(at: dt.datetime, number: int = 0) -> UUID:
 
 
 def logged(tenant: str, at: dt.datetime, number: int = 0, **values: Any) -> UsageEventRow:
-    """One attempt at `at`; `number` tells those of a millisecond apart."""
+    """Log one attempt at `at`; `number` distinguishes events of one millisecond."""
     day = at.astimezone(dt.UTC).date()
     partitions_ensure([day])
     row: dict[str, Any] = {

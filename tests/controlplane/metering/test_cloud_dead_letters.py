@@ -1,4 +1,4 @@
-"""Usage from outside that is dead: what is kept of it, whose it is, and how it is tried again."""
+"""Dead letters of external usage events: their content, their owner, and the retry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from controlplane.metering.services import keep_from
 from controlplane.metering.sources import source_create
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
-from tests.controlplane.metering.test_cloud_events import _counted, _event, _key, _post, _ready_today, _told
+from tests.controlplane.metering.test_cloud_events import (
+    _counted,
+    _event,
+    _key,
+    _post,
+    _ready_today,
+    _statuses,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,21 +36,25 @@ def key(tenant: Tenant, base_model: BaseModel) -> str:
 
 
 @pytest.fixture(autouse=True)
-def places(db: None) -> None:
+def partitions(db: None) -> None:
     _ready_today()
 
 
 def test_what_is_older_than_what_is_kept_is_dead(key: str) -> None:
     old = dt.datetime.combine(keep_from() - dt.timedelta(days=1), dt.time(12), dt.UTC)
     answer = _post(key, [_event(time=old.isoformat())])
-    assert _told(answer) == [("1", "dead_letter")]
+    assert _statuses(answer) == [("1", "dead_letter")]
     assert "GRAFTWORK_USAGE_KEEP_DAYS" in DeadUsageEvent.objects.get().reason
 
 
 def test_dead_letters_of_a_key_are_bounded(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "MOST_DEAD", 2)
     events = [_event(str(number), data={"model": "none"}) for number in range(3)]
-    assert [status for _, status in _told(_post(key, events))] == ["dead_letter", "dead_letter", "refused"]
+    assert [status for _, status in _statuses(_post(key, events))] == [
+        "dead_letter",
+        "dead_letter",
+        "refused",
+    ]
     answer = _post(key, [_event("9", data={"model": "none"})])
     assert "mend those first" in answer.json()["events"][0]["reason"]
     assert DeadUsageEvent.objects.count() == 2
@@ -53,7 +64,7 @@ def test_a_dead_letter_that_is_sent_again_needs_no_room(key: str, monkeypatch: p
     monkeypatch.setattr(intake, "MOST_DEAD", 2)
     first, other = _event("1", data={"model": "none"}), _event("2", data={"model": "none"})
     for sent in ([first, first, other], [other, first]):
-        assert {status for _, status in _told(_post(key, sent))} == {"dead_letter"}
+        assert {status for _, status in _statuses(_post(key, sent))} == {"dead_letter"}
     assert DeadUsageEvent.objects.count() == 2
 
 
@@ -61,7 +72,7 @@ def test_each_tenants_dead_letter_is_kept_as_it_was_sent_last(key: str) -> None:
     source_create(tenant="acme", service_account="fleet", tenants=None)
     for tenant, tokens in (("one", 10), ("two", 10), ("two", 20)):
         event = _event(data={"tenant": tenant, "prompt_tokens": tokens})
-        assert _told(_post(key, [event])) == [("1", "dead_letter")]
+        assert _statuses(_post(key, [event])) == [("1", "dead_letter")]
     letters = {letter.tenant: letter for letter in DeadUsageEvent.objects.all()}
     assert set(letters) == {"one", "two"}
     assert json.loads(letters["two"].payload)["event"]["data"]["prompt_tokens"] == 20
@@ -111,5 +122,5 @@ def test_a_day_without_a_place_waits_for_the_task_that_makes_one(key: str) -> No
     assert _counted() == (0, 0)
     assert dead_usage_replay_waiting() == (1, None)
     assert not DeadUsageEvent.objects.exists()
-    assert _told(_post(key, [_event(time=moment.isoformat())])) == [("1", "duplicate")]
+    assert _statuses(_post(key, [_event(time=moment.isoformat())])) == [("1", "duplicate")]
     assert _counted() == (1, 10)

@@ -69,7 +69,7 @@ def _post(key: str, body: Any, content_type: str = BATCH, **headers: str) -> Any
     )
 
 
-def _told(answer: Any) -> list[tuple[str, str]]:
+def _statuses(answer: Any) -> list[tuple[str, str]]:
     assert answer.status_code == 200, answer.content
     return [(event["id"], event["status"]) for event in answer.json()["events"]]
 
@@ -90,13 +90,13 @@ def _ready_today() -> None:
 
 
 @pytest.fixture(autouse=True)
-def places(db: None) -> None:
+def partitions(db: None) -> None:
     _ready_today()
 
 
 def test_an_event_counts_with_all_that_it_says(key: str) -> None:
     said = {"estimated": True, "backend": "vllm", "endpoint": "rack-1/gpu-3", "ttft_ms": 12.5}
-    assert _told(_post(key, _event(data=said), STRUCTURED)) == [("1", "accepted")]
+    assert _statuses(_post(key, _event(data=said), STRUCTURED)) == [("1", "accepted")]
     row = UsageEventRow.objects.get()
     assert (row.tenant, row.project, row.base_model, row.adapter) == ("acme", "default", "tiny-base", "")
     assert (row.estimated, row.backend, row.endpoint, row.ttft_ms) == (True, "vllm", "rack-1/gpu-3", 12.5)
@@ -108,18 +108,18 @@ def test_an_event_counts_with_all_that_it_says(key: str) -> None:
 def test_the_three_modes_say_the_same(key: str) -> None:
     event = _event()
     headers = {f"ce-{name}": str(event[name]) for name in ("specversion", "id", "source", "type", "time")}
-    assert _told(_post(key, event["data"], "application/json", **headers)) == [("1", "accepted")]
-    assert _told(_post(key, event, f"{STRUCTURED}; charset=utf-8")) == [("1", "duplicate")]
-    assert _told(_post(key, [event])) == [("1", "duplicate")]
+    assert _statuses(_post(key, event["data"], "application/json", **headers)) == [("1", "accepted")]
+    assert _statuses(_post(key, event, f"{STRUCTURED}; charset=utf-8")) == [("1", "duplicate")]
+    assert _statuses(_post(key, [event])) == [("1", "duplicate")]
     assert _counted() == (1, 10)
 
 
 def test_an_id_counts_once_a_source_and_tenant(key: str, other_tenant: Tenant) -> None:
     first, again, other = _event("1"), _event("1"), _event("1", source="vllm/rack-2")
-    assert [status for _, status in _told(_post(key, [first, again, other]))] == [
+    assert [status for _, status in _statuses(_post(key, [first, again, other]))] == [
         "accepted", "duplicate", "accepted",
     ]  # fmt: skip
-    assert _told(_post(_key(other_tenant), [first])) == [("1", "accepted")]
+    assert _statuses(_post(_key(other_tenant), [first])) == [("1", "accepted")]
     assert _counted() == (3, 30)
 
 
@@ -127,16 +127,16 @@ def test_a_projects_ids_are_in_no_other_projects_way(key: str, tenant: Tenant) -
     project = project_create(tenant=tenant, slug="chat", name="Chat")
     owner = service_account_create(project=project, name="chat-fleet", role=Role.VIEWER)
     _, chat = api_key_create(tenant=tenant, name="chat", scopes=["usage:write"], service_account=owner)
-    assert _told(_post(key, [_event()])) == [("1", "accepted")]
-    assert _told(_post(chat, [_event()])) == [("1", "accepted")]
+    assert _statuses(_post(key, [_event()])) == [("1", "accepted")]
+    assert _statuses(_post(chat, [_event()])) == [("1", "accepted")]
     assert _counted() == (2, 20)
 
 
 def test_an_event_sent_again_with_a_time_past_midnight_counts_once(key: str) -> None:
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     before, after = today - dt.timedelta(seconds=2), today
-    assert _told(_post(key, [_event(time=before.isoformat())])) == [("1", "accepted")]
-    assert _told(_post(key, [_event(time=after.isoformat())])) == [("1", "duplicate")]
+    assert _statuses(_post(key, [_event(time=before.isoformat())])) == [("1", "accepted")]
+    assert _statuses(_post(key, [_event(time=after.isoformat())])) == [("1", "duplicate")]
     assert _counted() == (1, 10)
 
 
@@ -146,7 +146,7 @@ def _around_midnight() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_an_event_with_times_on_both_sides_of_midnight_in_one_batch_counts_once(key: str) -> None:
-    assert [status for _, status in _told(_post(key, [*_around_midnight()] * 2))] == [
+    assert [status for _, status in _statuses(_post(key, [*_around_midnight()] * 2))] == [
         "accepted", "duplicate", "duplicate", "duplicate",
     ]  # fmt: skip
     assert _counted() == (1, 10)
@@ -288,7 +288,7 @@ def test_a_source_reports_for_the_tenants_that_it_is_allowed(
         _event("4"),
         _event("5", data={"tenant": "globex", "project": "none"}),
     ]
-    assert [status for _, status in _told(_post(key, events))] == [
+    assert [status for _, status in _statuses(_post(key, events))] == [
         "accepted", "accepted", "dead_letter", "refused", "dead_letter",
     ]  # fmt: skip
     assert set(UsageEventRow.objects.values_list("tenant", "project")) == {
@@ -312,21 +312,21 @@ def test_models_are_known_by_every_name_that_clients_use(key: str, tenant: Tenan
     meant = {"bot": (second, ""), "bot@prod": (first, "prod"), "bot@v1": (first, ""), first: (first, "")}
     meant["tiny-base"] = ("", "")
     for model, (engine_name, alias) in meant.items():
-        assert _told(_post(key, [_event(model, data={"model": model})])) == [(model, "accepted")]
+        assert _statuses(_post(key, [_event(model, data={"model": model})])) == [(model, "accepted")]
         row = UsageEventRow.objects.get(requested_model=model)
         assert (row.base_model, row.adapter, row.alias) == ("tiny-base", engine_name, alias), model
     for model in ("none", "bot@none", "bot@v3", "tiny-base@prod", f"t_globex.a_bot.v1.{'1' * 12}"):
         answer = _post(key, [_event(model, data={"model": model})])
-        assert _told(answer) == [(model, "dead_letter")]
+        assert _statuses(answer) == [(model, "dead_letter")]
         assert "means nothing to tenant acme" in answer.json()["events"][0]["reason"]
 
 
 def test_what_names_no_model_yet_counts_once_after_a_replay(key: str) -> None:
     for _ in range(2):
-        assert _told(_post(key, [_event(data={"model": "next-base"})])) == [("1", "dead_letter")]
+        assert _statuses(_post(key, [_event(data={"model": "next-base"})])) == [("1", "dead_letter")]
     assert DeadUsageEvent.objects.count() == 1
     assert dead_usage_replay() == (0, 1)
     BaseModel.objects.filter(name="tiny-base").update(name="next-base")
     assert dead_usage_replay() == (1, 0)
-    assert _told(_post(key, [_event(data={"model": "next-base"})])) == [("1", "duplicate")]
+    assert _statuses(_post(key, [_event(data={"model": "next-base"})])) == [("1", "duplicate")]
     assert _counted() == (1, 10)

@@ -28,7 +28,7 @@ NOON = LEAP + 12 * HOUR
 TABLES = (HostingSpan, HostingHour, HostingLook)
 
 
-def at(text: str) -> int:
+def timestamp(text: str) -> int:
     return int(dt.datetime.fromisoformat(text).timestamp())
 
 
@@ -49,13 +49,13 @@ def summed() -> dict[str, int]:
     ],
 )
 def test_hours_are_utcs_whatever_clocks_do(start: str, end: str, seconds: int) -> None:
-    found = list(hours_of(at(start), at(end)))
+    found = list(hours_of(timestamp(start), timestamp(end)))
     assert sum(part for _, _, part in found) == seconds
     assert all(0 < part <= HOUR for _, _, part in found)
     assert len({(day, hour) for day, hour, _ in found}) == len(found)
     for day, hour, part in found:
         begun = int(dt.datetime.combine(day, dt.time(hour), dt.UTC).timestamp())
-        assert begun <= at(end), (day, hour, part)
+        assert begun <= timestamp(end), (day, hour, part)
 
 
 ACTS = st.lists(
@@ -81,7 +81,7 @@ def counted_and_died(now: int) -> None:
 @given(acts=ACTS)
 @pytest.mark.costly("a property over many programs")
 def test_sums_are_the_lengths_of_spans_whatever_comes_goes_or_dies(acts: list[tuple[str, int, int]]) -> None:
-    """Against a model that keeps every second, with looks closer together than the longest gap."""
+    """Compare with a model that keeps every second; readings are closer together than the longest gap."""
     for table in TABLES:
         table.objects.all().delete()
     there: dict[int, int] = {}
@@ -95,9 +95,9 @@ def test_sums_are_the_lengths_of_spans_whatever_comes_goes_or_dies(acts: list[tu
             for number, quantity in there.items():
                 expected[f"a{number}"] = expected.get(f"a{number}", 0) + quantity * step
             now += step
-            spans_update(there=wanted(), now=now)
+            spans_update(there=hosted(), now=now)
 
-    def wanted() -> list[Hosted]:
+    def hosted() -> list[Hosted]:
         return [Hosted("adapter", f"s{n}", q, tenant="acme", adapter=f"a{n}") for n, q in there.items()]
 
     spans_update(there=[], now=now)
@@ -115,7 +115,7 @@ def test_sums_are_the_lengths_of_spans_whatever_comes_goes_or_dies(acts: list[tu
             case "die":
                 with pytest.raises(Death):
                     counted_and_died(now)
-        spans_update(there=wanted(), now=now)
+        spans_update(there=hosted(), now=now)
     there.clear()
     spans_update(there=[], now=now)
     spans_count(now=now)

@@ -52,7 +52,7 @@ def usage_event(
 
 
 def stream_id(number: int) -> str:
-    """Of an entry that comes now: no event happens after it came."""
+    """Return the stream id of an entry that arrives now; no event is later than its arrival."""
     return f"{time.time_ns() // 1_000_000}-{number}"
 
 
@@ -107,7 +107,7 @@ SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 def rollup_sums() -> tuple[int | None, ...]:
-    """Of all days; those of all hours are the same."""
+    """Return the sums over all days; those over all hours must be equal."""
     days, hours = (
         sums.objects.aggregate(**{name: Sum(name) for name in sums.SUMS}) for sums in (UsageRollup, UsageHour)
     )

@@ -1,4 +1,4 @@
-"""Days that are no longer kept: their events go, their sums stay, and what comes late for them is told."""
+"""Expired days: their events are dropped, their sums stay, and late events are reported."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_event_of_a_dropped_day_is_dead_and_counts_nothing() -> None:
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has partitions")
 def test_a_partition_is_made_and_a_held_up_drop_put_off_while_somebody_reads() -> None:
-    """As a dump does, which reads for as long as it takes."""
+    """A dump reads for as long as it takes."""
     old, new = keep_from(), keep_from() + dt.timedelta(days=40)
     assert _ingest(old) == 1
     settings = connection.settings_dict

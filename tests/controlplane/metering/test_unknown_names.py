@@ -1,4 +1,4 @@
-"""Gateways' events of a tenant or a base model that there is not: put aside with the reason, and replayed."""
+"""Usage events of an unknown tenant or base model become dead letters with a reason, and are replayed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_names_nobody_is_dead_alone_until_it_is_replayed(redis_url: str) ->
     call_command("replay_usage")
     assert DeadUsageEvent.objects.count() == 1
     assert rollup_sums() == (3, 30, 12, 9)
-    # A gateway that was told nothing sends all of it again.
+    # A gateway without an acknowledgement sends all of its events again.
     send(redis_url, usage_event("who", tenant="nobody").to_json(), usage_event("ok").to_json())
     drain(redis_url)
     assert rollup_sums() == (3, 30, 12, 9)

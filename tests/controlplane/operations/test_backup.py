@@ -1,4 +1,4 @@
-"""What was backed up comes back whole, on both databases, and what is not whole is told."""
+"""A backup restores the whole state on both databases, and an incomplete one is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's deletion: in force at once, taken back whole within the grace time, complete after it."""
+"""A tenant's deletion: effective at once, reversible within the grace time, complete after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.django_db
 
 
 def rows_of(slug: str) -> dict[str, int]:
-    """How many rows of each kind the tenant has."""
+    """Count the tenant's rows of each kind."""
     counts = {
         model._meta.label: len(list(tenant_rows(slug=slug, model=model, path=path)))
         for model, path in tenant_paths().items()

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def secrets(tenant: Tenant, other_tenant: Tenant, base_model: BaseModel) -> list[str]:
-    """What must not be exported, of two tenants that own things."""
+    """Secrets of two tenants that must not be in an export."""
     files = {name: BytesIO(data) for name, data in adapter_files().items()}
     version = adapter_register(tenant=tenant, name="pirate", base_model=base_model, files=files)
     version_validate(version_id=version.pk)

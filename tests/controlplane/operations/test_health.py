@@ -1,4 +1,4 @@
-"""Health by parts: each told with what to do, none waited for; queues, workers, dead letters."""
+"""Health by parts: each with advice, none blocks the others; queues, workers, dead letters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def finding(report: HealthReport, name: str) -> Finding:
     return next(part.finding for part in report.parts if part.name == name)
 
 
-def word(at: float, **other: Any) -> str:
+def gateway_status(at: float, **other: Any) -> str:
     values: dict[str, Any] = {
         "at": at, "id": "gw-1", "pid": 7, "started_at": at - 60, "ready": True, "reasons": (),
         "routes_version": 3, "routes_age": 0.1, "in_flight": 4, "held": 0, "backlog_bytes": 0,
@@ -68,7 +68,7 @@ def well(server: redis.Redis, redis_url: str) -> None:
     """Signs of every process that there should be."""
     task_signs.worker_said(redis_url, name="w@1", started_at=time.time(), queues=QUEUES)
     task_signs.beat_sent(redis_url, task="deployments.scale")
-    server.hset(GATEWAYS, "slot", word(time.time()))
+    server.hset(GATEWAYS, "slot", gateway_status(time.time()))
     server.xgroup_create(USAGE_STREAM, USAGE_GROUP, id="0", mkstream=True)
     server.xgroup_createconsumer(USAGE_STREAM, USAGE_GROUP, "me")
 
@@ -99,9 +99,11 @@ def test_where_everybody_speaks_all_is_well(server: redis.Redis, redis_url: str)
 def test_gateways_that_fall_silent_refuse_or_fill_their_disks(server: redis.Redis, redis_url: str) -> None:
     well(server, redis_url)
     now = time.time()
-    server.hset(GATEWAYS, "b", word(now - 100, id="gw-2"))
-    server.hset(GATEWAYS, "c", word(now, id="gw-3", ready=False, reasons=("The gateway was told to stop.",)))
-    server.hset(GATEWAYS, "d", word(now, id="gw-4", disk_free=1))
+    server.hset(GATEWAYS, "b", gateway_status(now - 100, id="gw-2"))
+    server.hset(
+        GATEWAYS, "c", gateway_status(now, id="gw-3", ready=False, reasons=("The gateway was told to stop.",))
+    )
+    server.hset(GATEWAYS, "d", gateway_status(now, id="gw-4", disk_free=1))
     server.hset(GATEWAYS, "e", b"of another release")
     report = health_look()
     found = finding(report, "gateways")

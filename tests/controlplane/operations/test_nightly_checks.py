@@ -1,4 +1,4 @@
-"""What the nightly checks found is told by health and REST, and a check that does not run is missed."""
+"""Health and REST report the nightly checks' findings, and a check that did not run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 DAY_S = 86_400
 
 
-def found() -> Finding:
+def nightly_finding() -> Finding:
     return next(part.finding for part in health_look().parts if part.name == "nightly_checks")
 
 
@@ -57,11 +57,11 @@ def ran(redis_url: str, check: str, *, ago_s: float, **more: Any) -> float:
 
 
 def test_without_usage_nothing_is_missed_and_old_usage_wants_a_check() -> None:
-    assert found().level is Level.UNKNOWN
+    assert nightly_finding().level is Level.UNKNOWN
     used(0)
-    assert found().level is Level.UNKNOWN
+    assert nightly_finding().level is Level.UNKNOWN
     used(5)
-    late = found()
+    late = nightly_finding()
     assert (late.level, late.text) == (Level.WARN, "A check has not run for 48 hours.")
     assert "metering.nightly" in late.todo
 
@@ -69,13 +69,13 @@ def test_without_usage_nothing_is_missed_and_old_usage_wants_a_check() -> None:
 def test_both_tasks_say_what_they_found(tenant: Tenant, redis_url: str) -> None:
     assert metering_nightly() == 0
     billing_nightly()
-    agreed = found()
+    agreed = nightly_finding()
     assert agreed.level is Level.OK
     assert len(agreed.details) == 2
     assert "usage against its events" in agreed.details[0]
     used(1)
     assert metering_nightly() == 1
-    drift = found()
+    drift = nightly_finding()
     assert drift.level is Level.WARN
     assert "1 sums differ" in drift.text
     assert "check_usage" in drift.todo
@@ -90,12 +90,12 @@ def test_what_differs_is_told_until_it_is_mended(tenant: Tenant, redis_url: str)
     # The night of three days ago; since then a night's days have gone past the one that differs.
     assert len(sums_check(start=ago[6], end=ago[4])) == 1
     assert metering_nightly() == 1
-    assert found().level is Level.WARN
+    assert nightly_finding().level is Level.WARN
     assert metering_nightly() == 1, "nor does a second one forget it"
     assert days_checked(today) == (ago[6], ago[1])
     UsageRollup.objects.all().delete()
     assert metering_nightly() == 0
-    assert found().level is Level.OK
+    assert nightly_finding().level is Level.OK
     assert days_checked(today) == (ago[3], ago[1])
 
 
@@ -126,7 +126,7 @@ def test_books_that_differ_or_cannot_be_compared_are_told(
     )  # fmt: skip
     monkeypatch.setattr(posting, "books_drift", compared)
     billing_nightly()
-    told = found()
+    told = nightly_finding()
     assert (told.level, told.text) == (Level.WARN, "2 sums differ from what they are made of.")
     assert "books of acme could not be compared" in told.details
     assert f"books of globex on {day}: 1 booked, 2 expected" in told.details
@@ -149,9 +149,9 @@ def test_a_check_that_has_not_run_for_two_days_is_a_warning(late: str, redis_url
     used(5)
     for check in (task_signs.USAGE_CHECK, task_signs.BOOKS_CHECK):
         ran(redis_url, check, ago_s=1.9 * DAY_S)
-    assert found().level is Level.OK
+    assert nightly_finding().level is Level.OK
     at = ran(redis_url, late, ago_s=2.1 * DAY_S)
-    missed = found()
+    missed = nightly_finding()
     assert missed.level is Level.WARN
     assert missed.since is not None
     assert missed.since.timestamp() == pytest.approx(at, abs=0.001)

@@ -29,7 +29,7 @@ COPY: Mapping[str, Any] = {"speculation": {"method": "ngram"}}
 
 @pytest.fixture(autouse=True)
 def optimization_dir(settings: Settings, graftwork: Path, tmp_path: Path) -> Path:
-    """A host's folder of its own."""
+    """A folder for the jobs of one host."""
     folder = tmp_path / "optimization"
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, optimization_dir=folder)
     return folder
@@ -59,13 +59,13 @@ Ask = Callable[..., OptimizationJob]
 def ask(db: None) -> Ask:
     """Asks for a job of COPY, or of another recipe."""
 
-    def asked(
+    def create_job(
         base: BaseModel, recipe: Mapping[str, Any] = COPY, prompts: PromptSet | None = None, variant: str = ""
     ) -> OptimizationJob:
         job, _ = job_create(base_model=base, recipe=recipe_read(recipe), prompts=prompts, variant=variant)
         return job
 
-    return asked
+    return create_job
 
 
 def prompt_lines(*texts: str) -> BytesIO:

@@ -87,7 +87,7 @@ def result(*, hour: float | None = 1.2) -> dict[str, Any]:
 
 
 def replayed() -> dict[str, Any]:
-    """The same arms at a trace's arrivals, four times as fast: int8's first token comes sooner."""
+    """The same arms replaying a trace four times as fast: int8's first token comes sooner."""
     told = result(hour=None)
     told["levels"] = [{**told["levels"][-1], "concurrency": None, "speed": 4.0}]
     for name, answer in (("original", 900.0), ("int8", 700.0), ("awq-int4", 800.0)):
@@ -103,8 +103,8 @@ def replayed() -> dict[str, Any]:
 
 
 def preset_file() -> dict[str, Any]:
-    """What `presets` writes for CPUs, of a run of the demo model: two of the three presets' recipes are those
-    that hold, the third has changed since."""
+    """A file of `presets` for CPUs, from a run of the demo model. The recipes of two of the three presets are
+    current; the third has changed since."""
     told = result()
     names = ("original", "lowest_cost", "lowest_latency", "balanced")
     told["arms"] = [{"name": name, "weights_bytes": size, "model": "smollm2-135m-instruct"}

@@ -1,4 +1,4 @@
-"""Jobs that are asked for in an account of the local SageMaker's, and looks at them."""
+"""Jobs in an account of the local SageMaker, and polls of their state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AWQ: dict[str, Any] = {
 }
 
 
-def asked(base: BaseModel, recipe: dict[str, Any] = AWQ, **options: Any) -> OptimizationJob:
+def create_job(base: BaseModel, recipe: dict[str, Any] = AWQ, **options: Any) -> OptimizationJob:
     job, _ = job_create(
         base_model=base,
         recipe=recipe_read(recipe),
@@ -28,15 +28,17 @@ def asked(base: BaseModel, recipe: dict[str, Any] = AWQ, **options: Any) -> Opti
     return job
 
 
-def look(job: OptimizationJob) -> OptimizationJob:
+def advance(job: OptimizationJob) -> OptimizationJob:
     remote_turn(pk=job.pk)
     job.refresh_from_db()
     return job
 
 
 def until(job: OptimizationJob, status: str) -> OptimizationJob:
-    """Looks until it is so: the local SageMaker copies in a thread of its own."""
-    eventually(lambda: look(job).status == status, message=lambda: f"{job.status} {job.phase} {job.reason}")
+    """Poll until the job has the status: the local SageMaker copies in a background thread."""
+    eventually(
+        lambda: advance(job).status == status, message=lambda: f"{job.status} {job.phase} {job.reason}"
+    )
     return job
 
 

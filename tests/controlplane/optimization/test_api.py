@@ -33,17 +33,19 @@ def upload(client: Client, data: bytes) -> Any:
     return client.post(f"{API}/prompt-sets", {"file": SimpleUploadedFile("mine.jsonl", data)})
 
 
-def asked(base: BaseModel, **more: Any) -> dict[str, Any]:
+def job_request(base: BaseModel, **more: Any) -> dict[str, Any]:
     return {"base_model": base.name, "recipe": {"quantization": "int8"}, **more}
 
 
 def test_the_same_job_asked_for_twice_is_the_one_there_is(staff: Client, tiny_base: BaseModel) -> None:
-    first = post(staff, "optimizations", asked(tiny_base))
+    first = post(staff, "optimizations", job_request(tiny_base))
     assert first.status_code == 201, first.json()
-    spelt_out = asked(tiny_base, recipe={"version": 1, "quantization": "int8", "speculation": {"tokens": 4}})
+    spelt_out = job_request(
+        tiny_base, recipe={"version": 1, "quantization": "int8", "speculation": {"tokens": 4}}
+    )
     again = post(staff, "optimizations", spelt_out)
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
-    other = post(staff, "optimizations", asked(tiny_base, recipe={"quantization": "awq_int4_g64"}))
+    other = post(staff, "optimizations", job_request(tiny_base, recipe={"quantization": "awq_int4_g64"}))
     assert other.status_code == 201
     assert OptimizationJob.objects.count() == 2
     job = first.json()
@@ -52,11 +54,11 @@ def test_the_same_job_asked_for_twice_is_the_one_there_is(staff: Client, tiny_ba
 
 
 def test_one_that_was_cancelled_is_asked_for_anew(staff: Client, tiny_base: BaseModel) -> None:
-    first = post(staff, "optimizations", asked(tiny_base)).json()["id"]
+    first = post(staff, "optimizations", job_request(tiny_base)).json()["id"]
     cancelled = post(staff, f"optimizations/{first}/cancel", {})
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     assert post(staff, f"optimizations/{first}/cancel", {}).status_code == 409
-    again = post(staff, "optimizations", asked(tiny_base))
+    again = post(staff, "optimizations", job_request(tiny_base))
     assert again.status_code == 201
     assert again.json()["id"] != first
     events = staff.get(f"{API}/optimizations/{first}/events").json()["results"]
@@ -66,7 +68,7 @@ def test_one_that_was_cancelled_is_asked_for_anew(staff: Client, tiny_base: Base
 
 def test_an_idempotency_key_answers_again(staff: Client, tiny_base: BaseModel) -> None:
     first, again = (
-        post(staff, "optimizations", asked(tiny_base), **{"Idempotency-Key": "k"}) for _ in range(2)
+        post(staff, "optimizations", job_request(tiny_base), **{"Idempotency-Key": "k"}) for _ in range(2)
     )
     assert (first.status_code, again.status_code, again["Idempotent-Replayed"]) == (201, 201, "true")
 
@@ -106,7 +108,7 @@ def base(tiny_base: BaseModel) -> BaseModel:
 
 
 def test_a_checkpoint_without_digests_is_not_worked_on(staff: Client, base_model: BaseModel) -> None:
-    answer = post(staff, "optimizations", asked(base_model))
+    answer = post(staff, "optimizations", job_request(base_model))
     assert (answer.status_code, "wait until they are done" in answer.content.decode().lower()) == (409, True)
 
 
@@ -174,10 +176,10 @@ def test_a_prompt_set_is_its_content(staff: Client, base: BaseModel) -> None:
     assert (first.json(), PromptSet.objects.count()) == (again.json(), 1)
     assert (first.json()["name"], first.json()["lines"]) == ("mine.jsonl", 1)
     sha256 = first.json()["sha256"]
-    made = post(staff, "optimizations", asked(base, prompts=sha256))
+    made = post(staff, "optimizations", job_request(base, prompts=sha256))
     assert made.json()["prompts"] == sha256
     # Texts are part of what a job is.
-    assert post(staff, "optimizations", asked(base)).status_code == 201
+    assert post(staff, "optimizations", job_request(base)).status_code == 201
     assert staff.delete(f"{API}/prompt-sets/{sha256}").status_code == 409
     for job in OptimizationJob.objects.all():
         post(staff, f"optimizations/{job.pk}/cancel", {})
@@ -186,7 +188,7 @@ def test_a_prompt_set_is_its_content(staff: Client, base: BaseModel) -> None:
 
 
 def test_an_etag_is_not_of_progress(staff: Client, base: BaseModel) -> None:
-    path = f"{API}/optimizations/{post(staff, 'optimizations', asked(base)).json()['id']}"
+    path = f"{API}/optimizations/{post(staff, 'optimizations', job_request(base)).json()['id']}"
     tag = staff.get(path)["ETag"]
     OptimizationJob.objects.update(percent=12.5, phase="checkpoint", log_tail="x")
     assert staff.get(path, headers={"If-None-Match": tag}).status_code == 304
@@ -235,7 +237,7 @@ def test_a_wrong_comparison_is_refused(
 def test_texts_that_no_database_keeps_are_refused(staff: Client, base: BaseModel) -> None:
     """On PostgreSQL they would be a 500."""
     drafted = {"method": "draft", "draft_model": "/models/a\0b"}
-    answer = post(staff, "optimizations", asked(base, recipe={"speculation": drafted}))
+    answer = post(staff, "optimizations", job_request(base, recipe={"speculation": drafted}))
     assert answer.status_code == 400
     assert "a NUL character at recipe.speculation.draft_model" in answer.json()["errors"][0]["detail"]
     schema = {"kind": "json_schema", "schema": {"title": "a\0b"}}

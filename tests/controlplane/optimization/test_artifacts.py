@@ -51,7 +51,7 @@ def stored(tmp_path: Path) -> list[str]:
 
 
 def no_beat() -> None:
-    """Nobody is told."""
+    """A heartbeat that does nothing."""
 
 
 def old() -> None:
@@ -77,7 +77,7 @@ def test_a_store_that_fails_half_way_registers_nothing_and_the_next_attempt_fini
         with pytest.raises(UnavailableError):
             job_keep(claim, folder, {}, beat=no_beat)
     assert (Variant.objects.count(), Artifact.objects.get().state) == (0, "storing")
-    # What it left is half a file under the same name.
+    # The failed attempt left half a file under the same name.
     (left,) = (tmp_path / "artifacts").rglob("model.safetensors")
     left.write_bytes(b"half")
     job_keep(claim, folder, {"digest": "ab" * 32}, beat=no_beat)

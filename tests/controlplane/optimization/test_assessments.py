@@ -1,4 +1,4 @@
-"""SageMaker's AI benchmarks and recommendations on the local SageMaker: asked for, seen, stopped, told."""
+"""SageMaker's AI benchmarks and recommendations on the local SageMaker: start, status, stop, results."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_a_work_whose_host_died_is_cancelled_without_another(tiny_base: BaseMode
 def test_an_attempt_that_takes_too_long_ends_a_comparison_and_not_a_job(
     tiny_base: BaseModel, ask: Ask, comparison: ComparisonRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comparison begins anew each time."""
+    """A comparison starts from the beginning each time."""
 
     def too_long(needs: admission.Needs) -> admission.Seat:
         raise SoftTimeLimitExceeded

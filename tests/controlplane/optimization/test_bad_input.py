@@ -1,4 +1,4 @@
-"""Input that cannot be worked with, through the whole product: a clear state, its message, and nothing kept.
+"""Unusable input, through the whole product: a clear state, its message, and no leftovers.
 
 Here is what the service refuses by the catalogue and what the real subprocess finds out; kills, full disks
 and folders of others are in `test_endings`, recipes and lines of prompt sets in `test_api`.
@@ -71,7 +71,7 @@ def test_too_little_calibration_fails_with_what_is_needed(
 
 
 def ended(job: OptimizationJob, code: str, says: str) -> None:
-    """With the real subprocess; what it had begun is nobody's result."""
+    """Run the job in the real subprocess; check that it fails and leaves no result."""
     work_run(kind="job", pk=job.pk)
     job.refresh_from_db()
     assert (job.status, job.error_code) == ("failed", code), job.log_tail

@@ -61,7 +61,7 @@ def ask(client: Client, base: BaseModel, **more: Any) -> Any:
 
 
 def ordered(folder: Path) -> dict[str, Any]:
-    """What the subprocess is told of the only comparison there is."""
+    """Return the order that the only comparison gives to its subprocess."""
     ComparisonOrder(ComparisonRun.objects.get()).prepare(folder, lambda: None)
     order: dict[str, Any] = json.loads((folder / "order.json").read_text())
     return order

@@ -1,4 +1,4 @@
-"""How works end otherwise than well: cancelled, killed, taken over, refused room, damaged, out of reach."""
+"""Unsuccessful ends of work: cancelled, killed, taken over, no room, damaged, unreachable."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_containers_limit_is_heeded_and_files_that_it_has_read_are_no_use(
     monkeypatch.setattr(admission, "_CGROUPS", ((tmp_path, most, now), (tmp_path / "other", most, now)))
     (tmp_path / most).write_text("1000\n")
     (tmp_path / now).write_text("900\n")
-    # Version 1 tells its own part beside the whole.
+    # cgroup version 1 reports its own part next to the total.
     stat = f"anon 200\nactive_file 1\n{prefix}active_file 300\n{prefix}inactive_file 400\n"
     (tmp_path / "memory.stat").write_text(stat)
     assert admission._memory() == (800, 1000)
@@ -241,7 +241,7 @@ def test_gpus_are_chosen_by_kind_memory_and_who_is_on_them(
 
 
 def test_a_lock_is_held_by_whom_it_was_handed_to(act: Act, tmp_path: Path) -> None:
-    """As by the process of a Celery worker that was killed."""
+    """The case of a Celery worker that was killed."""
     act("time.sleep(120)\n")  # until it is ended
     lock = FileLock(tmp_path / "lock")
     arguments = ["run", "order", "--output", str(tmp_path / "output")]

@@ -1,4 +1,4 @@
-"""Time of attempts in metering: to the second, once, however late the look comes."""
+"""Metered time of attempts: to the second and once, however late the poll is."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def staff(db: None) -> Client:
 
 @pytest.fixture
 def made(tiny_base: BaseModel, ask: Ask) -> OptimizationJob:
-    """A job that has become a variant which speculates and has compiled parts beside it."""
+    """A finished job whose variant speculates and has compiled parts in its folder."""
     job = ask(tiny_base, variant="fast")
     folder = tiny_base.source.rstrip("/")
     variant = variant_create(base_model=tiny_base, name="fast", dtype="bfloat16", source=folder)

@@ -1,4 +1,4 @@
-"""Presets are told by their stored run alone, by REST and on the page; without one nothing is claimed."""
+"""Presets show only their stored run, by REST and on the page; without one they show no figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = "/staff/optimizations"
 
 @pytest.fixture
 def stored(settings: Settings, tmp_path: Path) -> Path:
-    """A run of the demo model, of which the preset balanced has changed since."""
+    """A stored run of the demo model; the preset balanced has changed since."""
     path = tmp_path / "presets.json"
     path.write_text(json.dumps(preset_file()))
     settings.PRESET_RUN_FILE = path
@@ -86,7 +86,7 @@ def test_another_file_is_not_taken_for_a_run(stored: Path) -> None:
 
 
 def test_what_the_product_comes_with_is_of_the_presets_that_hold() -> None:
-    """A preset that is changed takes its figures along: the run has to be made anew, or removed."""
+    """A changed preset invalidates its figures: the run must be repeated or removed."""
     path = ROOT / "benchmarks" / "results" / "presets.json"
     if not path.exists():
         pytest.skip("no run of the presets is stored")

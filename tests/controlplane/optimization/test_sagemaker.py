@@ -29,7 +29,7 @@ from controlplane.optimization.services import job_remove, work_cancel
 from controlplane.platform.task_queues import ROUTES
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
-from tests.controlplane.optimization.sagemaker_jobs import AWQ, asked, keys, look, until
+from tests.controlplane.optimization.sagemaker_jobs import AWQ, advance, create_job, keys, until
 from tests.sagemaker_local.stand import BUCKET, IMAGE, REGION, ROLE, Stand
 
 pytestmark = [pytest.mark.django_db, pytest.mark.costly("jobs at the local SageMaker")]
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.costly("jobs at the local SageM
 def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
-    job = look(asked(tiny_base))
+    job = advance(create_job(tiny_base))
     assert (job.machine, job.status, job.phase) == ("aws", "running", "starting")
     name = job.remote["told"]["name"]
     made = stand.client("sagemaker").describe_optimization_job(OptimizationJobName=name)
@@ -49,7 +49,7 @@ def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
     sent = made["ModelSource"]["S3"]["S3Uri"].removeprefix(f"s3://{BUCKET}/")
     assert {key.removeprefix(sent) for key in keys(stand)} == {item.name for item in tiny_base.files.all()}
     stand.advance(11)
-    assert (look(job).phase, job.percent) == ("inprogress", 10.0)
+    assert (advance(job).phase, job.percent) == ("inprogress", 10.0)
     stand.advance(200)
     until(job, "done")
     assert job.variant is not None
@@ -77,7 +77,7 @@ def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
 def test_sagemakers_model_is_optimized_in_its_place(
     stand: Stand, target: Target, tiny_base: BaseModel, tmp_path: Path
 ) -> None:
-    """As JumpStart's is: by the name of the model that it made, or by its prefix and its licence."""
+    """As with JumpStart: by the name of the model that it made, or by its prefix and its licence."""
     stand.client("s3").put_object(Bucket=BUCKET, Key="jumpstart/model.safetensors", Body=b"weights")
     data = {
         "S3DataSource": {
@@ -89,8 +89,8 @@ def test_sagemakers_model_is_optimized_in_its_place(
     stand.client("sagemaker").create_model(
         ModelName="js", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": IMAGE, "ModelDataSource": data}
     )
-    by_name = look(asked(tiny_base, model="js"))
-    by_prefix = look(asked(tiny_base, weights=f"s3://{BUCKET}/jumpstart/", accept_eula=True))
+    by_name = advance(create_job(tiny_base, model="js"))
+    by_prefix = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/jumpstart/", accept_eula=True))
     source = by_prefix.remote["told"]["request"]["ModelSource"]
     assert source == {"S3": {"S3Uri": f"s3://{BUCKET}/jumpstart/", "ModelAccessConfig": {"AcceptEula": True}}}
     stand.advance(11)
@@ -107,13 +107,13 @@ def test_sagemakers_model_is_optimized_in_its_place(
 
 
 def test_what_fails_says_why_and_leaves_nothing(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/nowhere/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/nowhere/"))
     stand.advance(11)
     stand.advance(200)
     until(job, "failed")
     assert "nothing lies there" in job.reason
     assert (job.error_code, job.variant) == ("sagemaker", None)
-    again = asked(tiny_base, weights=f"s3://{BUCKET}/nowhere/")
+    again = create_job(tiny_base, weights=f"s3://{BUCKET}/nowhere/")
     assert again.pk != job.pk, "it may be asked for anew"
 
 
@@ -127,66 +127,66 @@ def test_one_that_is_refused_is_told_at_once(stand: Stand, target: Target, tiny_
             "status": 400,
         }],
     )  # fmt: skip
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     assert (job.status, job.error_code) == ("failed", "sagemaker")
     assert "CreateOptimizationJob" in job.reason
 
 
 def test_a_throttled_call_is_made_again(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     fault = {"kind": "unavailable", "operation": "DescribeOptimizationJob", "count": 1}
     stand.put("faults", [fault])
-    assert look(job).status == "running"
+    assert advance(job).status == "running"
     assert job.reason
-    assert (look(job).reason, job.lease_owner) == ("", "")
+    assert (advance(job).reason, job.lease_owner) == ("", "")
     OptimizationJob.objects.update(next_at=timezone.now() - timedelta(seconds=1))
     assert works_sweep() == 1, "the next look is due by itself"
 
 
 def test_a_cancel_stops_it_in_the_account(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     name = job.remote["told"]["name"]
     work_cancel(work=job)
-    assert look(job).status == "cancelling"
+    assert advance(job).status == "cancelling"
     until(job, "cancelled")
     seen = stand.client("sagemaker").describe_optimization_job(OptimizationJobName=name)
     assert seen["OptimizationJobStatus"] == "STOPPED"
-    unsent = asked(tiny_base, weights=f"s3://{BUCKET}/y/")
+    unsent = create_job(tiny_base, weights=f"s3://{BUCKET}/y/")
     assert work_cancel(work=unsent).status == "cancelled"
 
 
 def test_one_that_cannot_be_stopped_is_given_up(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     work_cancel(work=job)
     Target.objects.update(endpoint_url="http://127.0.0.1:9")
-    assert look(job).status == "cancelling"
+    assert advance(job).status == "cancelling"
     OptimizationJob.objects.update(cancel_asked_at=timezone.now() - GIVE_UP - timedelta(seconds=1))
-    assert look(job).status == "cancelled"
+    assert advance(job).status == "cancelled"
     assert "may run on in the account" in job.reason
 
 
 def test_who_died_between_the_row_and_the_call_is_followed_by_one_that_calls(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     sagemaker, name = stand.client("sagemaker"), job.remote["told"]["name"]
     work_cancel(work=job)
     until(job, "cancelled")
     sagemaker.delete_optimization_job(OptimizationJobName=name)
     told = {key: job.remote["told"][key] for key in ("name", "request")}
     OptimizationJob.objects.update(status="cancelling", remote={**job.remote, "told": told})
-    assert look(job).status == "cancelling", "who is late may be about to make it"
+    assert advance(job).status == "cancelling", "who is late may be about to make it"
     OptimizationJob.objects.update(cancel_asked_at=timezone.now() - LEASE - timedelta(seconds=1))
-    assert look(job).status == "cancelled", "what is to be stopped is not made first"
+    assert advance(job).status == "cancelled", "what is to be stopped is not made first"
     OptimizationJob.objects.update(status="running", cancel_asked_at=None)
-    look(job)
+    advance(job)
     assert (
         sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"] == "STARTING"
     )
     claim = Claim.take(kind="job", pk=job.pk)
     assert claim is not None
     before = job.progress_at
-    assert look(job).progress_at == before, "another process is at it"
+    assert advance(job).progress_at == before, "another process is at it"
 
 
 def test_each_technique_is_a_configuration_of_its_own() -> None:
@@ -260,7 +260,7 @@ def test_rest_tells_where_it_is_done(target: Target, tiny_base: BaseModel) -> No
 
 def test_a_base_that_has_gone_is_no_job(tiny_base: BaseModel) -> None:
     with pytest.raises(InvalidInputError, match="there is no target"):
-        asked(tiny_base)
+        create_job(tiny_base)
 
 
 def test_the_form_offers_an_account_and_its_page_tells_the_job(target: Target, tiny_base: BaseModel) -> None:

@@ -18,7 +18,7 @@ from controlplane.optimization.sagemaker.keeping import remote_attempt
 from controlplane.optimization.sagemaker.look import READ_WITHIN
 from controlplane.optimization.services import work_cancel
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
-from tests.controlplane.optimization.sagemaker_jobs import asked, keys, look, until
+from tests.controlplane.optimization.sagemaker_jobs import advance, create_job, keys, until
 from tests.sagemaker_local.stand import BUCKET, Stand
 from tests.waiting import eventually
 
@@ -32,12 +32,12 @@ DENIED: dict[str, Any] = {
 def test_one_that_was_removed_in_the_account_is_not_made_and_paid_for_again(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
-    job = look(asked(tiny_base))
+    job = advance(create_job(tiny_base))
     sagemaker, name = stand.client("sagemaker"), job.remote["told"]["name"]
     sagemaker.stop_optimization_job(OptimizationJobName=name)
     stopped(stand, name)
     sagemaker.delete_optimization_job(OptimizationJobName=name)
-    assert look(job).status == "failed"
+    assert advance(job).status == "failed"
     assert "was removed in the account" in job.reason
     assert copies(stand, target) == []
 
@@ -48,7 +48,7 @@ def stopped(stand: Stand, name: str, status: str = "STOPPED") -> None:
 
 
 def copies(stand: Stand, target: Target) -> list[str]:
-    """What was put into the target's store for jobs, and not by SageMaker."""
+    """Return the files that the control plane, not SageMaker, put into the target's store for jobs."""
     return [key for key in keys(stand) if f"{target.owner}/optimization-" in key]
 
 
@@ -56,15 +56,15 @@ def test_copies_go_after_a_refusal_and_after_a_cancel_before_sagemaker_has_it(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
     stand.put("faults", [DENIED | {"operation": "CreateOptimizationJob"}])
-    assert look(asked(tiny_base)).status == "failed"
+    assert advance(create_job(tiny_base)).status == "failed"
     assert copies(stand, target) == []
     stand.put("faults", [{"kind": "unavailable", "operation": "CreateOptimizationJob", "count": 1}])
-    job = look(asked(tiny_base))
+    job = advance(create_job(tiny_base))
     assert (job.status, bool(copies(stand, target))) == ("running", True)
     OptimizationJob.objects.update(remote={"options": job.remote["options"]})
     job.refresh_from_db()
     assert work_cancel(work=job).status == "cancelling", "a look is to remove the copies"
-    assert look(job).status == "cancelled"
+    assert advance(job).status == "cancelled"
     assert copies(stand, target) == []
 
 
@@ -74,7 +74,7 @@ def test_an_account_that_lets_nothing_be_removed_keeps_no_job_open(
     def denied(store: Store, keys: object) -> None:
         raise ProvisioningError("allow s3:DeleteObject")
 
-    job = look(asked(tiny_base))
+    job = advance(create_job(tiny_base))
     monkeypatch.setattr(Store, "remove", denied)
     work_cancel(work=job)
     until(job, "cancelled")
@@ -84,16 +84,16 @@ def test_an_account_that_lets_nothing_be_removed_keeps_no_job_open(
 def test_a_checkpoint_that_was_read_anew_since_is_not_optimized(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
-    job = asked(tiny_base)
+    job = create_job(tiny_base)
     BaseModel.objects.update(checkpoint_sha256="0" * 64)
-    assert look(job).status == "failed"
+    assert advance(job).status == "failed"
     assert (job.error_code, "is another" in job.reason) == ("source", True)
     assert copies(stand, target) == []
 
 
 def test_every_end_ends_the_attempt(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
-    """SageMaker may leave the end's time out, and one that is given up is never seen to end."""
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    """SageMaker may omit the end time, and the end of an abandoned job is never observed."""
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     began = timezone.now() - timedelta(hours=2)
     seen = {
         "OptimizationJobName": "n", "OptimizationJobStatus": "INPROGRESS", "OptimizationStartTime": began,
@@ -105,14 +105,14 @@ def test_every_end_ends_the_attempt(stand: Stand, target: Target, tiny_base: Bas
     assert Attempt.objects.get().ended_at == began + timedelta(hours=1)
     Attempt.objects.update(ended_at=None, seen_at=began + timedelta(minutes=5))
     OptimizationJob.objects.update(target=None)
-    assert look(job).status == "failed"
+    assert advance(job).status == "failed"
     assert Attempt.objects.get().ended_at == began + timedelta(minutes=5)
 
 
 def test_who_has_lost_the_lease_makes_nothing(
     stand: Stand, target: Target, tiny_base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = asked(tiny_base, weights=f"s3://{BUCKET}/x/")
+    job = create_job(tiny_base, weights=f"s3://{BUCKET}/x/")
     find = Account.find
 
     def late(account: Account, *args: Any, **more: Any) -> Any:
@@ -120,7 +120,7 @@ def test_who_has_lost_the_lease_makes_nothing(
         return find(account, *args, **more)
 
     monkeypatch.setattr(Account, "find", late)
-    name = look(job).remote["told"]["name"]
+    name = advance(job).remote["told"]["name"]
     listed = stand.client("sagemaker").list_optimization_jobs()["OptimizationJobSummaries"]
     assert name not in {item["OptimizationJobName"] for item in listed}
 
@@ -128,33 +128,33 @@ def test_who_has_lost_the_lease_makes_nothing(
 def test_what_sagemaker_never_takes_ends(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
     fault = {"kind": "unavailable", "operation": "CreateOptimizationJob", "count": 2}
     stand.put("faults", [fault])
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     assert job.status == "running"
     OptimizationJob.objects.update(created_at=timezone.now() - timedelta(hours=13))
-    assert look(job).status == "failed"
+    assert advance(job).status == "failed"
     assert "has not taken it within 12 h" in job.reason
-    lost = asked(tiny_base, weights=f"s3://{BUCKET}/y/")
+    lost = create_job(tiny_base, weights=f"s3://{BUCKET}/y/")
     OptimizationJob.objects.filter(pk=lost.pk).update(lost_attempts=3)
-    assert look(lost).status == "failed"
+    assert advance(lost).status == "failed"
     assert "vanished 3 times" in lost.reason
 
 
 def test_options_that_would_not_be_taken_today_are_followed_to_their_end(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
-    unasked = asked(tiny_base, weights=f"s3://{BUCKET}/y/")
-    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    unasked = create_job(tiny_base, weights=f"s3://{BUCKET}/y/")
+    job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     options = job.remote["options"] | {"environment": {"HF_TOKEN": "x"}}
     for row in (job, unasked):
         OptimizationJob.objects.filter(pk=row.pk).update(remote={**row.remote, "options": options})
-    assert look(job).status == "running"
-    assert look(unasked).status == "failed"
+    assert advance(job).status == "running"
+    assert advance(unasked).status == "failed"
     assert "HF_TOKEN" in unasked.reason
 
 
 def archived(stand: Stand, target: Target, base: BaseModel) -> tuple[OptimizationJob, str]:
     """A job that SageMaker has done, whose output a lifecycle rule has moved to S3 Glacier; its folder."""
-    job = look(asked(base))
+    job = advance(create_job(base))
     stand.advance(11)
     stand.advance(200)
     name = job.remote["told"]["name"]
@@ -177,18 +177,18 @@ def test_an_output_that_cannot_be_read_yet_waits_where_everybody_sees_it(
 ) -> None:
     job, folder = archived(stand, target, tiny_base)
     for _ in range(2):
-        assert (look(job).status, job.phase) == ("running", "unreadable")
+        assert (advance(job).status, job.phase) == ("running", "unreadable")
         assert "The file is archived (S3 Glacier)" in job.reason
         assert "restore it" in job.reason
     stand.put("faults", [DENIED | {"operation": "s3", "status": 403}])
-    assert (look(job).phase, "lacks the permission" in job.reason) == ("unreadable", True)
+    assert (advance(job).phase, "lacks the permission" in job.reason) == ("unreadable", True)
     stand.put("faults", [{"kind": "unavailable", "operation": "DescribeOptimizationJob"}])
-    assert (look(job).phase, "trouble of its own" in job.reason) == ("unreadable", True)
+    assert (advance(job).phase, "trouble of its own" in job.reason) == ("unreadable", True)
     assert job.next_at > timezone.now() + timedelta(seconds=30), "it is tried again by itself"
     event = job.events.get(event="unreadable")
     assert f"s3://{BUCKET}/{folder}" in event.detail
     moved(stand, folder, "STANDARD")
-    assert (look(job).status, job.phase) == ("done", "completed")
+    assert (advance(job).status, job.phase) == ("done", "completed")
     assert job.variant is not None
 
 
@@ -196,19 +196,19 @@ def test_an_output_that_stays_unreadable_for_a_day_has_failed_and_stays(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
     job, folder = archived(stand, target, tiny_base)
-    look(job)
+    advance(job)
     told = job.remote["told"]
     began = timezone.now() - READ_WITHIN
     for seconds, status in ((60, "running"), (-60, "failed")):
         told["unreadable_since"] = (began + timedelta(seconds=seconds)).isoformat()
         OptimizationJob.objects.update(remote={**job.remote, "told": told})
-        assert look(job).status == status
+        assert advance(job).status == status
     assert (job.error_code, job.variant) == ("unreadable", None)
     assert f"for 24 h, and stays under s3://{BUCKET}/{folder}: The file is archived" in job.reason
     assert [key for key in keys(stand) if key.startswith(folder)]
     assert copies(stand, target) == []
     cancelled, folder = archived(stand, target, tiny_base)
-    look(cancelled)
+    advance(cancelled)
     work_cancel(work=cancelled)
-    assert look(cancelled).status == "cancelled", "there is nothing to stop"
+    assert advance(cancelled).status == "cancelled", "there is nothing to stop"
     assert not [key for key in keys(stand) if key.startswith(folder)]

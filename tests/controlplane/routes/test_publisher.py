@@ -165,7 +165,7 @@ def test_a_restored_database_does_not_send_readers_back(reader: Reader, redis_ur
 def test_redis_and_database_restored_together_are_numbered_above_what_gateways_hold(
     reader: Reader, redis_url: str
 ) -> None:
-    """The one case that neither can tell: a gateway says which version it saw."""
+    """Neither Redis nor the database can tell this case: a gateway reports the version that it saw."""
     for number in range(4):
         route_set(path=f"tenants/t{number}", entry=TenantRoute("T", "00"))
     reader.wait(lambda table: len(table.tenants) == 4)
@@ -182,7 +182,7 @@ def test_redis_and_database_restored_together_are_numbered_above_what_gateways_h
         reader.wait(lambda table: set(table.tenants) == {"t0", "t1"})
         numbered = reader.table.version
         assert numbered > held
-        # What was seen is behind now: it is told once, not for ever.
+        # The publisher has caught up: it publishes the change once.
         publish_loop_once(redis_url)
         assert client.get(ROUTES_VERSION) == str(numbered).encode()
 
@@ -252,7 +252,7 @@ def _publish_and_close() -> None:
 
 
 def test_a_snapshot_stays_for_good_and_is_the_only_one(tenant: Tenant, redis_url: str) -> None:
-    """It is written under a name of its own that ends by itself, and renamed; an older one leaves nothing."""
+    """It is written under a temporary name with a TTL and then renamed; an older one leaves nothing."""
     with RoutePublisher(redis_url) as publisher, redis.Redis.from_url(redis_url) as client:
         publisher.publish_snapshot()
         publisher.publish_snapshot()

@@ -32,7 +32,7 @@ def test_it_is_what_a_reader_takes_for_the_table(tenant: Tenant) -> None:
 def test_it_is_read_in_pieces_and_is_of_one_state(
     paced: bool, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change in the middle of it is in the next one."""
+    """A change during a snapshot is in the next one."""
     if connection.vendor != "postgresql":
         pytest.skip("on SQLite a reader keeps no writer waiting, nor itself its state between statements")
     rows = (RouteEntryRow(path=f"tenants/t{number:05}", entry={"kind": "tenant"}) for number in range(3_000))
@@ -40,14 +40,14 @@ def test_it_is_read_in_pieces_and_is_of_one_state(
     monkeypatch.setattr("controlplane.routes.selectors._PIECE", 500)
     before, rests = route_version(), list[float]()
 
-    def rest(seconds: float) -> None:
+    def pause(seconds: float) -> None:
         if not rests:
             changing = threading.Thread(target=_change)
             changing.start()
             changing.join(20)
         rests.append(seconds)
 
-    monkeypatch.setattr("controlplane.routes.selectors.time.sleep", rest)
+    monkeypatch.setattr("controlplane.routes.selectors.time.sleep", pause)
     version, text = route_snapshot(paced=paced)
     assert version == before
     assert text.count("\n") > 3_000

@@ -45,7 +45,7 @@ def offered(settings: Settings) -> None:
 
 
 def ask(client: Client, email: str = EMAIL) -> str:
-    """Asks for a link and returns the path of the one that was sent."""
+    """Ask for a link and return the path of the link in the mail."""
     assert client.post("/sign-up", {"email": email}).status_code == 200
     send_due()
     (path,) = re.findall(r"https?://[^/]+(/sign-up/\S+)", str(mail.outbox[-1].body))

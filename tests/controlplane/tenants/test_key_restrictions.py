@@ -1,4 +1,4 @@
-"""What a key is held to, from REST to the route table, and by the REST API itself."""
+"""Restrictions of a key, from REST to the route table, and in the REST API itself."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def opens(text: str) -> tuple[bool, bool]:
-    """Whether the key opens the REST API, and whether a gateway that has the route table lets it in."""
+    """Return whether the REST API and a gateway with the route table accept the key."""
     try:
         authenticate(route_table(), text)
     except InvalidApiKey:

@@ -1,4 +1,4 @@
-"""A key tells when it was last used, at the gateway or here."""
+"""A key shows its last use, at the gateway or in the control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A suspended tenant: its calls are refused with a sentence, its pages say so, and nothing of it is lost."""
+"""A suspended tenant: its calls are refused with a message, its pages say so, and its data stays."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_of_two_who_suspend_at_once_one_does(tenant: Tenant) -> None:
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL locks rows")
 @pytest.mark.parametrize("kind", ["resume", "cancel"])
 def test_a_row_of_the_tenant_is_inserted_meanwhile(tenant: Tenant, kind: str) -> None:
-    """Who inserts it may hold what the other is to wait for: neither waits for the tenant's row."""
+    """The inserting transaction may hold a lock that the other needs: neither waits for the tenant's row."""
     failed: list[Exception] = []
 
     def insert() -> None:

@@ -1,4 +1,4 @@
-"""What a tenant is published with, and of one name there is one."""
+"""A new tenant's published route, and the uniqueness of its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_each_tenant_has_a_salt_of_its_own() -> None:
-    """Prefix caches are kept apart by it; hex, since engines have died of other bytes."""
+    """The salt separates prefix caches. It is hex, since other bytes have crashed engines."""
     salts = {tenant_create(slug=f"tenant-{number}", name="").cache_salt for number in range(8)}
     assert len(salts) == 8
     assert all(len(bytes.fromhex(salt)) == 16 for salt in salts)

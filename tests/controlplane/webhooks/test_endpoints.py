@@ -22,7 +22,7 @@ from controlplane.tenants.services import user_create
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
 from controlplane.webhooks.services import MOST_ENDPOINTS, endpoint_create
 from tests.controlplane.conftest import adapter_files
-from tests.controlplane.console.seen import seen, send
+from tests.controlplane.console.seen import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "https://hooks.example/acme"
@@ -102,7 +102,7 @@ def test_the_pages(owner: Client) -> None:
     assert owner.post(f"{path}deliveries/{delivery.pk}/resend").status_code == 302
     assert "whsec_" in owner.post(f"{path}rotate", {"overlap": "24"}).content.decode()
     changed = {"url": URL + "/2", "events": ["budget.alert"]}
-    early = seen(owner, path, "webhook-settings")
+    early = form_tag(owner, path, "webhook-settings")
     assert send(owner, path, changed, form="webhook-settings").status_code == 302
     endpoint.refresh_from_db()
     assert (endpoint.url, endpoint.events) == (URL + "/2", ["budget.alert"])

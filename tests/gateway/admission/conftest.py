@@ -50,7 +50,7 @@ class Gate:
         return await self.admission.admit(self.plan, prompt, completion)
 
     async def admitted(self, count: int, tokens: int = 1) -> int:
-        """How many of `count` requests come through."""
+        """Send `count` requests; return the number admitted."""
         came = 0
         for _ in range(count):
             with contextlib.suppress(GatewayError):
@@ -120,7 +120,7 @@ class Valkey:
         client.close()
 
     def stop(self, *, lose: bool = False) -> None:
-        """Ends the server, with its data if told so."""
+        """Stop the server; delete its data on request."""
         assert self.process is not None
         stop(self.process)
         if lose:

@@ -61,8 +61,8 @@ async def ask(config: dict[str, Any], limits: Admission, routes: RouteTable, sto
             await asyncio.sleep(max(0.0, turn - clock.now()))
 
 
-def told(ready: Path) -> float:
-    """Says that this process is ready; when it shall start."""
+def wait_for_start(ready: Path) -> float:
+    """Report that this process is ready; return the time at which it shall start."""
     ready.touch()
     return float(sys.stdin.readline())
 
@@ -73,7 +73,7 @@ async def main(config: dict[str, Any]) -> None:
     drawing = asyncio.create_task(broker.run())
     while broker.away:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
-    start = await asyncio.to_thread(told, Path(config["ready"]))
+    start = await asyncio.to_thread(wait_for_start, Path(config["ready"]))
     await asyncio.sleep(max(0.0, start + config.get("after", 0.0) - clock.now()))
     stop = start + config["seconds"]
     await asyncio.gather(*(ask(config, limits, routes, stop) for _ in range(config.get("tasks", 1))))

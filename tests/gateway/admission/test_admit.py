@@ -24,7 +24,7 @@ from tests.gateway.admission.conftest import Gate, Valkey, gate
 
 @contextlib.asynccontextmanager
 async def over(valkey: Valkey, *, queue: float = 2.0, **scopes: LimitsRoute) -> AsyncIterator[Gate]:
-    """A process with limits by scope; `__` stands for the colon."""
+    """Run a process with limits by scope; `__` stands for the colon."""
     async with gate(valkey.url, "slot", [], queue=queue) as running:
         limits = {name.replace("__", ":"): route for name, route in scopes.items()}
         running.routes = RouteTable(limits=limits)

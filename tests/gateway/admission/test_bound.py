@@ -62,7 +62,7 @@ class Fleet:
         return process
 
     def start(self) -> float:
-        """When all begin, by `clock`: all know Redis then, and an emptied server grants again."""
+        """Return the common start time, when all processes know Redis and an emptied server grants again."""
         deadline = clock.now() + 60
         while len(list(self.folder.glob("*.ready"))) < len(self.processes):
             assert clock.now() < deadline, (self.folder / "log").read_text()
@@ -160,12 +160,12 @@ def test_bursts_idleness_and_a_kill(fleet: Fleet) -> None:
     victim.kill()
     admitted = fleet.admitted()
     assert fullest(admitted, one) <= 300
-    # What the victim held is lost to its window only.
+    # Only the current window lacks the requests that the victim held.
     assert reached(admitted, 300, one, start + 5.0 + SECONDS) >= 0.95
 
 
 def test_stopped_processes(fleet: Fleet) -> None:
-    """Whoever slept neither spends what was granted before, nor takes Redis for away."""
+    """A process that slept neither spends an old grant nor treats Redis as down."""
     seconds = 6 * SECONDS
     for _ in range(PROCESSES):
         fleet.add(seconds, [REQUESTS], tasks=4)
@@ -183,7 +183,7 @@ def test_stopped_processes(fleet: Fleet) -> None:
 
 
 def stop_now_and_then(process: subprocess.Popen[bytes], rng: random.Random, until: float) -> None:
-    """For less than a lease's time, for longer, and for longer than Redis is waited for."""
+    """Pause the process for less than a lease, for longer, and for longer than the Redis timeout."""
     while clock.now() < until:
         time.sleep(rng.uniform(0.05, 0.6))
         process.send_signal(signal.SIGSTOP)
@@ -221,7 +221,7 @@ def test_places(fleet: Fleet) -> None:
 
 
 def test_places_held_ahead(fleet: Fleet) -> None:
-    """Processes that hold some while they use few, beside one that comes for all of them and is killed."""
+    """Some processes hold spare places and use few, while another asks for all of them and is killed."""
     limit = {"kind": "concurrency", "amount": 40}
     for _ in range(PROCESSES - 2):
         fleet.add(7.0, [limit], tasks=4, rate=100, hold=0.02)

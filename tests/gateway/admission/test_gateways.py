@@ -1,4 +1,4 @@
-"""Four real gateways on one Redis, asked in bursts and steadily: the limit is kept exactly, and made use of.
+"""Four real gateways on one Redis, under bursts and steady load: the limit is exact and fully used.
 
 What is above a limit is judged only from what is certain. A request was admitted between its sending and its
 answer, so those that began and ended within a window's length were admitted in it. A place is held for longer
@@ -61,7 +61,7 @@ class Crowd:
         self._session, self._hold = session, hold
 
     async def ask(self, gateway: int) -> bool:
-        """Whether it was admitted. What is not an answer or a refusal fails the test."""
+        """Return True if the request was admitted. A status other than 200 and 429 fails the test."""
         plan = json.dumps({"tokens": 4, "delay": self._hold / 4})
         body = {"model": "base", "max_tokens": 8, "messages": [{"role": "user", "content": plan}]}
         headers = {"authorization": f"Bearer {ACME}"}
@@ -77,13 +77,13 @@ class Crowd:
     async def bursts(self, seconds: float, most: int) -> None:
         """At each gateway, now and then, up to `most` at once; a gateway may be idle for a while."""
 
-        async def at(gateway: int) -> None:
+        async def load_gateway(gateway: int) -> None:
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 await asyncio.sleep(self.rng.choice((0.05, 0.3, 1.0)))
                 await asyncio.gather(*(self.ask(gateway) for _ in range(self.rng.randint(1, most))))
 
-        await asyncio.gather(*map(at, range(GATEWAYS)))
+        await asyncio.gather(*map(load_gateway, range(GATEWAYS)))
 
     async def steadily(self, seconds: float, rate: float) -> None:
         """`rate` a second at equal distances, from one gateway to the next."""
@@ -118,7 +118,7 @@ class Plant:
             eventually(functools.partial(self._serves, gateway.url))
 
     def crowd(self, work: Callable[[Crowd], Awaitable[object]], *, hold: float = 0.0) -> list[Answer]:
-        """What is answered to those that `work` sends."""
+        """Return the answers to the requests that `work` sends."""
 
         async def run() -> list[Answer]:
             timeout = aiohttp.ClientTimeout(total=120)
@@ -132,7 +132,7 @@ class Plant:
         return asyncio.run(run())
 
     def busy(self) -> dict[str, Any]:
-        """What the backend had under way at once, at most and in sum, since this was asked last."""
+        """Return the backend's maximum and sum of concurrent requests since the previous call."""
         said: dict[str, Any] = httpx.get(self.upstream + "/busy").json()
         return said
 
@@ -241,7 +241,7 @@ def test_places(plant: Plant) -> None:
         # All places are taken by then.
         await asyncio.sleep(1.0)
         plant.busy()
-        # While more is asked for than there are places: not as they fill, nor as the last go.
+        # Measure while demand exceeds the limit: neither while places fill nor while the last requests end.
         began = time.monotonic()
         await asyncio.sleep(STEADY / 2)
         steady, seconds = plant.busy(), time.monotonic() - began

@@ -42,7 +42,7 @@ def ask(gateway: GatewayProcess, key: str = ACME, *, model: str = "base", **plan
 
 @pytest.fixture
 def limited(gateway: GatewayProcess, control_plane: ControlPlane, upstream: str) -> Any:
-    """Puts limits in force, each test's under a scope of its own."""
+    """Publish limits, each test's under its own scope."""
 
     def publish(**scopes: LimitsRoute) -> GatewayProcess:
         named = {name.replace("__", ":").replace("_", "/"): route for name, route in scopes.items()}
@@ -53,7 +53,7 @@ def limited(gateway: GatewayProcess, control_plane: ControlPlane, upstream: str)
 
 
 def warm(gateway: GatewayProcess, key: str = ACME) -> None:
-    """Waits out the quarantine of the emptied server: whoever is asked for a place waits for its end."""
+    """Wait for the end of the emptied server's quarantine: requests for a place wait for it."""
     eventually(lambda: ask(gateway, key).status_code == 200)
 
 
@@ -109,7 +109,7 @@ def test_what_the_backend_refuses_counts(limited: Any) -> None:
 
 
 def test_tokens_are_reserved_and_settled(limited: Any) -> None:
-    # What other tests used of the tenant's still counts: the gateway reports it to the emptied server.
+    # Usage of other tests still counts for the tenant: the gateway reports it to the emptied server.
     gateway = limited(model__acme_base=LimitsRoute((Limit("tokens", 1000),)))
     # Reserved about 60 + 900, used 11 + 4: a second one finds room.
     for _ in range(3):
@@ -255,8 +255,8 @@ def test_two_gateways_and_a_kill(
             warm(gateway, UMBRELLA)
         accepted, began = 0, time.monotonic()
         with ThreadPoolExecutor(16) as pool:
-            # What one process drew and did not spend is anyone's after two seconds. The first requests of
-            # the minute are forgotten after it.
+            # A lease that one process drew and did not spend is free again after two seconds. After a minute
+            # its first requests have left the window.
             while accepted < 0.95 * 120 and time.monotonic() - began < 40:
                 answers = list(pool.map(lambda number: ask(gateways[number % 2]), range(100)))
                 assert {answer.status_code for answer in answers} <= {200, 429}

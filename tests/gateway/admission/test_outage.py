@@ -49,14 +49,14 @@ def count(client: redis.Redis, key: str, field: str) -> int:
 
 
 async def ask_for_ever(running: Gate) -> None:
-    """Raises what the first refused request is told."""
+    """Admit requests until one is refused; raise its error."""
     while True:
         (await running.admit(1)).settle()
         await asyncio.sleep(0.05)
 
 
 def base(valkey: Valkey, spent: int) -> None:
-    """What the control plane writes of the day's budget."""
+    """Write the day's budget as the control plane does."""
     name, _ = budget_period("day", dt.datetime.now(dt.UTC))
     with redis.Redis.from_url(valkey.url) as client:
         cut = int(time.time() * 1000) - 30_000
@@ -133,7 +133,7 @@ def test_places_keep_to_the_process_share(valkey: Valkey) -> None:
 
 
 def test_what_was_taken_without_redis_is_told_when_it_is_back(valkey: Valkey) -> None:
-    """Though nobody asks for a place then, gives one back or was refused one meanwhile."""
+    """Even if no request asks for a place, returns one or was refused in the meantime."""
 
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
@@ -162,7 +162,7 @@ def test_budgets_spend_what_is_held_and_then_refuse(valkey: Valkey) -> None:
             (await a.admit(1000)).settle()
             valkey.stop()
             await a.until(True)
-            # What the first request reserved and did not use is still held.
+            # The unused part of the first request's reservation is still held.
             (await a.admit(1000)).settle()
             with pytest.raises(LimitsUnavailable):
                 await a.admit(500_000)

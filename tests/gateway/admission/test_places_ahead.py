@@ -1,4 +1,4 @@
-"""Places held ahead: no request waits for Redis while most of a limit is free, and nobody goes without."""
+"""Spare places: no request waits for Redis while most of a limit is free, and no process starves."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LIMIT = 40
 PLACES = {"kind": "concurrency", "amount": LIMIT}
 
 
-def places(running: Gate) -> ConcurrencyAccount:
+def concurrency_account(running: Gate) -> ConcurrencyAccount:
     [account] = running.plan.places
     return account
 
 
 @pytest.mark.costly("hundreds of requests")
 def test_requests_one_after_another_never_wait(valkey: Valkey) -> None:
-    """Three heartbeats long, so over statements of what is held: these took a round trip each."""
+    """The loop runs for three heartbeats, so over reports of held places: each took a round trip once."""
 
     async def scenario() -> None:
         async with gate(valkey.url, "slot", [PLACES]) as running:
-            while places(running).held < LIMIT // 8:
+            while concurrency_account(running).held < LIMIT // 8:
                 (await running.admit()).settle()
                 await asyncio.sleep(0.01)
             end = clock.now() + 1.6
@@ -50,14 +50,14 @@ def test_they_go_back_when_nobody_asks(valkey: Valkey) -> None:
         async with AsyncExitStack() as stack:
             a, b = await two(stack, valkey, [PLACES], queue=0.0)
             held = await a.admit()
-            await until(lambda: places(a).held > 1)
-            await until(lambda: places(a).held == 1)
+            await until(lambda: concurrency_account(a).held > 1)
+            await until(lambda: concurrency_account(a).held == 1)
             held.settle()
             # While a call is under way, `held` does not say yet what it draws.
             await until_told(valkey, a, 0)
-            # With no queue each of these is refused at once where a place is missing.
+            # Without a queue each of these requests is refused at once if a place is missing.
             tickets = await asyncio.gather(*(b.admit() for _ in range(LIMIT)))
-            assert places(b).used == LIMIT
+            assert concurrency_account(b).used == LIMIT
             for ticket in tickets:
                 ticket.settle()
 
@@ -67,14 +67,14 @@ def test_they_go_back_when_nobody_asks(valkey: Valkey) -> None:
 def test_they_go_back_when_the_process_ends(valkey: Valkey) -> None:
     async def scenario() -> None:
         async with gate(valkey.url, "slot", [PLACES]) as running:
-            while places(running).held < LIMIT // 8:
+            while concurrency_account(running).held < LIMIT // 8:
                 (await running.admit()).settle()
                 await asyncio.sleep(0.01)
             running.drawing.cancel()
             await asyncio.wait({running.drawing})
             await running.broker.close()
             with redis.Redis.from_url(valkey.url) as client:
-                assert client.hgetall(places(running).key) == {}
+                assert client.hgetall(concurrency_account(running).key) == {}
 
     asyncio.run(scenario())
 
@@ -84,7 +84,7 @@ def test_they_go_back_when_others_need_them(valkey: Valkey) -> None:
         async with AsyncExitStack() as stack:
             a, b = await two(stack, valkey, [PLACES], queue=60.0)
             busy = asyncio.create_task(one_at_a_time(a))
-            await until(lambda: places(a).held > 1)
+            await until(lambda: concurrency_account(a).held > 1)
             tickets = await asyncio.gather(*(b.admit() for _ in range(LIMIT - 1)))
             assert not busy.done(), "a asks all the while, and keeps the one place that it uses"
             for ticket in tickets:
@@ -105,7 +105,7 @@ async def one_at_a_time(running: Gate) -> None:
 
 
 def account() -> tuple[ConcurrencyAccount, Broker]:
-    """One that Redis has granted ten places, of which none is in use."""
+    """Return an account with ten granted places, none in use."""
     broker = Broker(line("redis://127.0.0.1:1/0"), "slot")
     broker.away, broker.gateways, broker.dead_at = False, 1, math.inf
     fresh = ConcurrencyAccount(broker, "tenant:acme", Limit("concurrency", LIMIT))
@@ -113,8 +113,8 @@ def account() -> tuple[ConcurrencyAccount, Broker]:
     return fresh, broker
 
 
-def kept(account: ConcurrencyAccount) -> int:
-    """What the next statement keeps beside what is in use."""
+def spare_places(account: ConcurrencyAccount) -> int:
+    """Return the number of spare places that the next report keeps."""
     keep = account.operation()[3]
     assert isinstance(keep, int)
     return keep
@@ -140,20 +140,20 @@ def test_an_answer_read_after_a_sleep_serves_nobody() -> None:
 def test_only_what_redis_granted_is_kept() -> None:
     async def scenario() -> None:
         granted, _ = account()
-        assert kept(granted) == granted.held == 10
+        assert spare_places(granted) == granted.held == 10
         full, _ = account()
         full.answered([10, 0], 0.0)
-        assert kept(full) == full.held == 0, "most of the limit is not free"
+        assert spare_places(full) == full.held == 0, "most of the limit is not free"
         cut_off, broker = account()
         broker.away = True
         cut_off.alone()
         cut_off.held = 5  # of its share, which is not Redis'
-        assert kept(cut_off) == 0
+        assert spare_places(cut_off) == 0
         lost, _ = account()
         lost.forgotten()
-        assert kept(lost) == 0
+        assert spare_places(lost) == 0
         slept, broker = account()
         broker.dead_at = clock.now()
-        assert kept(slept) == 0
+        assert spare_places(slept) == 0
 
     asyncio.run(scenario())

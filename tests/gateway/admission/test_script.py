@@ -218,7 +218,7 @@ def test_what_a_dead_process_kept_is_cut_to_what_others_left(script: Script) -> 
     script.raw("b")
     script.client.zadd(GATEWAYS, {"a": now - GATEWAY_TTL_MS - 1000})
     assert script("b", "c", "c", 10, 0, 0, 9, 0)[0] == 9
-    # It lives after all: its requests go on, what it kept beside them is another's now.
+    # The gateway is alive after all: its requests go on, but another gateway took its spare places.
     assert script("a", "c", "c", 10, 1, 5, 2, 3) == [1, 0]
 
 

@@ -30,7 +30,7 @@ async def take_for_dead(valkey: Valkey, running: Gate) -> None:
 
 
 async def many(running: Gate, count: int) -> list[Ticket]:
-    """Those of `count` requests at once that got a place."""
+    """Send `count` requests at once; return the tickets of the admitted ones."""
     found = await asyncio.gather(*(running.admit() for _ in range(count)), return_exceptions=True)
     assert all(isinstance(each, Ticket | RateLimited) for each in found)
     return [each for each in found if isinstance(each, Ticket)]
@@ -77,7 +77,7 @@ def test_a_place_given_back_after_a_sleep_is_not_given_on(valkey: Valkey) -> Non
 
 
 def test_whoever_was_taken_for_dead_tells_what_it_uses(valkey: Valkey) -> None:
-    """Without being asked for a place: until then nobody counts those that it still uses."""
+    """It reports without a request for a place: until then the places that it still uses are not counted."""
 
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
@@ -92,7 +92,7 @@ def test_whoever_was_taken_for_dead_tells_what_it_uses(valkey: Valkey) -> None:
                 assert not client.hexists(a.plan.places[0].key, a.broker._name)
             await a.draw()
             await until_told(valkey, a, 5)
-            # What b was granted ahead meanwhile goes back with its next statement.
+            # The places that b was granted ahead go back with its next report.
             await until_told(valkey, b, 5)
             while b.plan.places[0].held > 5:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -102,7 +102,7 @@ def test_whoever_was_taken_for_dead_tells_what_it_uses(valkey: Valkey) -> None:
 
 
 def test_a_window_counts_from_when_the_last_limit_has_answered(valkey: Valkey) -> None:
-    """A budget without a baseline makes a request wait for seconds; its window is drawn anew then."""
+    """A budget without a baseline delays a request by seconds; the window is drawn again afterwards."""
 
     async def scenario() -> None:
         async with gate(valkey.url, "a", [REQUESTS, BUDGET]) as running:

@@ -72,7 +72,7 @@ def test_two_cancellations_at_once() -> None:
         bodies = Bodies(seconds=0.05)
         task = asyncio.create_task(bodies.read(SCOPE, receive_after(60)))
         await asyncio.sleep(0)
-        # What the deadline does, and someone else's in the same turn of the loop.
+        # The deadline cancels the task, and another caller does so in the same iteration of the loop.
         bodies._deadlines._timeouts._due[task] = 0.0
         bodies._deadlines._timeouts._check(asyncio.get_running_loop())
         task.cancel()

@@ -87,7 +87,7 @@ def _deep(levels: int) -> Any:
 
 @pytest.mark.parametrize("name", ["tools", "response_format", "messages"])
 def test_what_passes_can_be_sent_on(name: str) -> None:
-    """Between what can be read and what can be written lies no depth that fails later."""
+    """No nesting depth can be read but not written."""
 
     def passes(levels: int) -> bool:
         value = [{"role": "user", "content": _deep(levels)}] if name == "messages" else [_deep(levels)]

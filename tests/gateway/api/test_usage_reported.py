@@ -74,7 +74,7 @@ def test_counts_never_fall_and_what_is_not_billed_changes_nothing() -> None:
 def test_what_is_billed(
     gateway: GatewayProcess, control_plane: ControlPlane, form: str, usage: Any, billed: tuple[Any, int, bool]
 ) -> None:
-    """The same for a stream, for one that the gateway makes whole, and for a server without streams."""
+    """Billing is the same for a stream, an assembled stream, and a server without streams."""
     text = json.dumps({"tokens": 2, "usage": usage, "whole": form == "json"})
     body = {"model": "bot", "messages": [{"role": "user", "content": text}], "stream": form == "stream"}
     answer = post(gateway, body)

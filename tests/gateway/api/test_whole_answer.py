@@ -87,7 +87,7 @@ def chunk(index: int = 0, finish: str | None = None, **delta: Any) -> dict[str, 
 
 
 def test_reasoning_and_calls_of_other_servers() -> None:
-    """vLLM's reasoning, names told again, calls without an index, a server's own fields."""
+    """vLLM's reasoning, repeated names, calls without an index, a server's own fields."""
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": ""}}
     found = made_whole(
         encode(
@@ -145,7 +145,7 @@ def test_what_no_chat_says_is_refused(bad: Any) -> None:
     ids=["content that is a list", "indices of two types", "a message that is no object", "deep"],
 )
 def test_events_that_make_no_answer_are_refused(bad: list[Any]) -> None:
-    """A ValueError is told to the client as the backend's failure, any other error as the gateway's own."""
+    """A ValueError becomes the backend's failure, any other error the gateway's own."""
     whole = WholeAnswer()
     # Deeper than orjson writes, not deeper than it reads.
     whole.take(encode(*bad).replace(b'"DEEP"', b"[" * 300 + b"]" * 300))

@@ -90,7 +90,7 @@ def gateway_environ() -> dict[str, str]:
 
 
 def table(local: LocalSageMaker, ref: AdapterRef, version: int) -> RouteTable:
-    """Each test has copies of its own: the gateway remembers what the last test did to them."""
+    """A route table with new copies per test: the gateway remembers earlier failures of copies."""
 
     def copy(name: str, target: SageMakerTarget) -> CopyRoute:
         return CopyRoute(f"{name}.{version}", "sagemaker", local.url, sagemaker=target)

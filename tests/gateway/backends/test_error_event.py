@@ -85,7 +85,7 @@ def test_it_is_told_in_our_words_and_billed(
     ids=["LMI's line", "a server-sent event"],
 )
 def test_a_container_on_sagemaker(payload: bytes) -> None:
-    """What the translator makes of it is told as any other backend's."""
+    """The translator's output raises the same error as any other backend's."""
     events = EventStream(Usage(), UsageView.HIDDEN)
     assert events.feed(LineTranslator("r-1", "base", chat=True).feed(payload)) == b""
     assert events.failed

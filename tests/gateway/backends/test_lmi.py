@@ -45,7 +45,7 @@ def lines(texts: list[str], *, spaced: bool, end: bytes = b"\n") -> bytes:
     "details", [None, {"finish_reason": "length", "generated_tokens": 2, "input_length": 7}]
 )
 def test_a_container_that_does_not_stream(listed: bool, details: Any) -> None:
-    """Its whole answer comes as a stream's only line."""
+    """Its whole answer is the stream's only line."""
     value: Any = {"generated_text": "hé", "details": details}
     lines = LineTranslator("r-1", "bot", chat=True)
     out = lines.feed(orjson.dumps([value] if listed else value)) + lines.end()
@@ -140,7 +140,7 @@ def test_each_of_finish_usage_and_empty_line_may_be_the_last(last: str) -> None:
 
 @pytest.mark.parametrize("cuts", [[], [-1]])
 def test_an_empty_line_alone_ends_an_answer(cuts: list[int]) -> None:
-    """As where a handler says no finish_reason."""
+    """A handler may send no finish_reason."""
     data = orjson.dumps(chunk("a")) + b"\n"
     with pytest.raises(UpstreamFailed):
         translate(data, [])

@@ -98,7 +98,7 @@ def test_a_server_is_asked_for_as_much_usage_as_it_reports(knows: int) -> None:
             await backend.close()
             return asked
 
-    # What it refused once is not sent a second time.
+    # A parameter that the server refused once is not sent again.
     assert asyncio.run(work()) == [*levels[: 3 - knows], levels[2 - knows]]
 
 
@@ -118,7 +118,7 @@ def test_a_refusal_that_quotes_the_client_changes_nothing() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_server_that_does_not_stream_this_request_is_asked_without(stream: bool) -> None:
-    """As vLLM refuses log probabilities of prompts in a stream, and older llama.cpp tools."""
+    """vLLM refuses prompt log probabilities in a stream, and older llama.cpp refuses tools."""
     asked: list[bool] = []
 
     async def complete(http: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What each of SageMaker's refusals means to the client, and to the choice of another copy."""
+"""Each refusal of SageMaker: the client's error, and whether another copy is tried."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_services_own_refusals(
 
 
 def test_every_error_that_the_runtime_may_answer_has_its_meaning() -> None:
-    """As botocore's models name them; those without a status come within a stream."""
+    """Errors are named as in botocore's models; those without a status come within a stream."""
     model = botocore.session.Session().get_service_model("sagemaker-runtime")
     found = {}
     for operation in ("InvokeEndpoint", "InvokeEndpointWithResponseStream"):

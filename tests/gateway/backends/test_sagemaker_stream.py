@@ -45,7 +45,7 @@ RIGHT = b"".join(
 
 
 def follow(chunks: list[bytes]) -> tuple[bytes, GatewayError | None]:
-    """What the client is sent, and the error that ends it, if one does."""
+    """Return the bytes sent to the client, and the error that ends them, if any."""
 
     async def work() -> tuple[bytes, GatewayError | None]:
         lines = LineTranslator("r-1", "bot", chat=True)

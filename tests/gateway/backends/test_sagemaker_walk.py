@@ -20,7 +20,7 @@ LIVE = [name for name in BASES if name != "asleep"]
 
 
 def direct(walk: Walk, model: str = "tiny") -> Any:
-    """What the worker says when asked itself."""
+    """Ask the worker directly and return its answer."""
     body = {**ASK, **ASK["extra_body"], "model": model}
     del body["extra_body"]
     status, answer = walk.local.worker.call("/v1/chat/completions", body)
@@ -214,7 +214,7 @@ def test_the_containers_words_about_a_bad_request_reach_the_client(walk: Walk, s
 
 @pytest.mark.parametrize("model", ["asleep", "stray", "unknown"])
 def test_what_is_not_there_yet_is_a_503(walk: Walk, model: str) -> None:
-    """No capacity; an adapter without its component; an adapter that the container does not know."""
+    """No capacity; an adapter without its component; an adapter unknown to the container."""
     answer = walk.post(model=model)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "upstream_busy")
     assert "retry-after" in answer.headers

@@ -44,7 +44,7 @@ class Loop:
 
 
 class Timed:
-    """When each began to wait, and how long after that it rang."""
+    """Records when each timer started, and the delay after which it fired."""
 
     def __init__(self) -> None:
         self.loop = Loop()

@@ -196,7 +196,7 @@ def test_a_malformed_key_is_refused(gateway: GatewayProcess, key: str) -> None:
 
 @pytest.mark.costly("starts a gateway and a Valkey of its own")
 def test_without_redis_it_is_refused_and_others_are_served(tmp_path: Path, upstream: str) -> None:
-    """Whether it was answered before cannot be told: billed twice would be worse."""
+    """Without Redis an earlier answer cannot be found, and billing a request twice would be worse."""
     port = free_port()
     with (tmp_path / "valkey.log").open("wb") as log:
         server = subprocess.Popen(server_command(port=port, folder=tmp_path), stdout=log, stderr=log)

@@ -1,4 +1,4 @@
-"""What Redis learns of an answer: nothing, and it cannot pass one off as another."""
+"""Redis can neither read a sealed answer nor pass one off as another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_opens_under_its_own_name_and_secret_only() -> None:
 
 
 def test_each_purpose_has_a_secret_of_its_own() -> None:
-    """What opens answers prints no bodies, and neither is the token that workers and gateways share."""
+    """The keys for answers and for fingerprints differ from each other and from the fleet's token."""
     keys = {_derive("secret", purpose) for purpose in (b"answers", b"prints")}
     keys |= {hashlib.sha256(b"secret").digest(), b"secret".ljust(32, b"\0")}
     assert len(keys) == 4

@@ -220,7 +220,7 @@ def test_a_request_that_comes_all_the_same_is_refused(tmp_path: Path, redis_url:
 
 
 def test_what_is_recorded_as_whole_is_not_cut() -> None:
-    """It would be billed, and its client told to send it again."""
+    """Otherwise it would be billed, and its client told to retry."""
 
     async def work() -> list[str]:
         drain, ends = Drain(0.05), []

@@ -1,4 +1,4 @@
-"""/healthz and /readyz tell the truth."""
+"""/healthz and /readyz report the real state."""
 
 from __future__ import annotations
 

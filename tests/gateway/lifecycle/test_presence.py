@@ -1,4 +1,4 @@
-"""What a gateway says of itself in Redis: there while it serves, gone when it was stopped."""
+"""A gateway's presence record in Redis: written while it serves, removed at a stop."""
 
 from __future__ import annotations
 

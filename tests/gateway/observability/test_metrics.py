@@ -1,4 +1,4 @@
-"""What `GET /metrics` of real gateway processes tells."""
+"""`GET /metrics` of real gateway processes."""
 
 from __future__ import annotations
 

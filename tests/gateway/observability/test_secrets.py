@@ -33,10 +33,10 @@ def table(upstream: str) -> RouteTable:
 
 
 @pytest.fixture
-def told(
+def verbose_gateway(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str, collector: Collector
 ) -> Iterator[GatewayProcess]:
-    """A gateway that tells all that it can; at the end nothing of the secrets may have been told."""
+    """A gateway with all telemetry on; at the end no output may contain a secret."""
     control_plane.publish(table(upstream))
     own_gateway.environ |= {
         "GRAFTWORK_GATEWAY_METRICS_TOKEN": TOKEN,
@@ -58,46 +58,50 @@ def told(
             assert secret not in text, f"{secret} in {place}"
 
 
-def test_through_success_and_errors(told: GatewayProcess) -> None:
-    told.start()
+def test_through_success_and_errors(verbose_gateway: GatewayProcess) -> None:
+    verbose_gateway.start()
     for stream in (False, True):
-        assert post(told, {**BODY, "stream": stream}, key=KEY).status_code == 200
+        assert post(verbose_gateway, {**BODY, "stream": stream}, key=KEY).status_code == 200
         for fail in (400, 500, 503, "event", "cut"):
-            post(told, {**BODY, "stream": stream, "messages": ask(fail=fail, note=PROMPT)}, key=KEY)
-    post(told, {**BODY, "model": PROMPT}, key=KEY)
-    post(told, {**BODY, PROMPT: 1}, key=KEY)
-    post(told, BODY, key=KEY + "x")
-    post(told, BODY, key=KEY, **{"idempotency-key": PROMPT, "x-graftwork-sticky": PROMPT})
-    post(told, BODY, key=KEY, **{"idempotency-key": PROMPT})
+            post(
+                verbose_gateway, {**BODY, "stream": stream, "messages": ask(fail=fail, note=PROMPT)}, key=KEY
+            )
+    post(verbose_gateway, {**BODY, "model": PROMPT}, key=KEY)
+    post(verbose_gateway, {**BODY, PROMPT: 1}, key=KEY)
+    post(verbose_gateway, BODY, key=KEY + "x")
+    post(verbose_gateway, BODY, key=KEY, **{"idempotency-key": PROMPT, "x-graftwork-sticky": PROMPT})
+    post(verbose_gateway, BODY, key=KEY, **{"idempotency-key": PROMPT})
     headers = {"authorization": f"Bearer {KEY}"}
-    httpx.get(f"{told.url}/v1/models/{PROMPT}", headers=headers)
-    httpx.get(f"{told.url}/{PROMPT}?key={KEY}", headers=headers)
-    httpx.post(told.url + "/v1/chat/completions", content=b"{" + PROMPT.encode(), headers=headers)
+    httpx.get(f"{verbose_gateway.url}/v1/models/{PROMPT}", headers=headers)
+    httpx.get(f"{verbose_gateway.url}/{PROMPT}?key={KEY}", headers=headers)
+    httpx.post(verbose_gateway.url + "/v1/chat/completions", content=b"{" + PROMPT.encode(), headers=headers)
     with httpx.stream(
-        "POST", told.url + "/v1/chat/completions", headers=headers,
+        "POST", verbose_gateway.url + "/v1/chat/completions", headers=headers,
         json={**BODY, "stream": True, "messages": ask(tokens=500, delay=0.05, note=PROMPT)},
     ) as answer:  # fmt: skip
         chunks = answer.iter_bytes()
         next(chunks)
-    eventually(lambda: '"status":499' in told.log.read_text())
+    eventually(lambda: '"status":499' in verbose_gateway.log.read_text())
 
 
 @pytest.mark.parametrize("moment", ["before", "within", "later"])
-def test_through_a_crash(told: GatewayProcess, moment: str) -> None:
-    told.environ |= {"CRASH_AT": moment, "CRASH_TEXT": PROMPT + SECRET}
-    told.command = [sys.executable, "-m", "tests.gateway.observability.crashing"]
-    told.start()
+def test_through_a_crash(verbose_gateway: GatewayProcess, moment: str) -> None:
+    verbose_gateway.environ |= {"CRASH_AT": moment, "CRASH_TEXT": PROMPT + SECRET}
+    verbose_gateway.command = [sys.executable, "-m", "tests.gateway.observability.crashing"]
+    verbose_gateway.start()
     crashed = {**BODY, "stream": True, "messages": ask(tokens=4, delay=0.01, note=PROMPT)}
     if moment != "later":
-        answer = post(told, crashed, key=KEY)
+        answer = post(verbose_gateway, crashed, key=KEY)
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
         assert answer.headers["x-request-id"] in answer.text
     else:
         with pytest.raises(httpx.HTTPError):
-            post(told, crashed, key=KEY)
-    lines = [json.loads(line) for line in told.log.read_text().splitlines() if line.startswith("{")]
+            post(verbose_gateway, crashed, key=KEY)
+    lines = [
+        json.loads(line) for line in verbose_gateway.log.read_text().splitlines() if line.startswith("{")
+    ]
     [failure] = [line for line in lines if "stack" in line]
     assert failure["error"] == "KeyError"
     assert any("crashing.py" in frame for frame in failure["stack"]), "where it arose is told"
     assert str(ROOT) in failure["stack"][0]
-    assert scrape(told).sum("errors_total", code="internal_error") == 1
+    assert scrape(verbose_gateway).sum("errors_total", code="internal_error") == 1

@@ -39,7 +39,7 @@ class ServerThread:
 
 
 class StandIn:
-    """The canned backend, which besides does what `behave` last said.
+    """The canned backend with faults set by `behave`.
 
     behave(status=503, retry_after="2", code="unavailable") refuses with that;
     behave(fault="reset") breaks the connection without an answer;

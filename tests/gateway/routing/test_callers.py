@@ -1,4 +1,4 @@
-"""What a key opens: its scope, its two secrets, and where it may be used from."""
+"""Access of a key: its scope, its two secrets, and its allowed networks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(**scope: tuple[str, ...]) -> RouteTable:
     return keyed(KeyRoute("acme", digest("secret1"), scope=KeyScope(**scope)))
 
 
-def enter(
+def authorize(
     table: RouteTable, path: str = CHAT, peer: str = "192.0.2.1", proxies: str = "", **headers: str
 ) -> Caller:
     sent = [(b"authorization", f"Bearer {ACME}".encode())]
@@ -49,14 +49,14 @@ def enter(
 
 
 def test_a_key_without_a_scope_opens_all() -> None:
-    assert enter(TABLE) == Caller("k1", "acme", "p1")
+    assert authorize(TABLE) == Caller("k1", "acme", "p1")
 
 
 def test_a_suspended_tenants_right_key_is_told_so_and_a_wrong_one_nothing() -> None:
     tenants = {**TABLE.tenants, "acme": replace(TABLE.tenants["acme"], suspended=True)}
     table = replace(TABLE, tenants=tenants)
     with pytest.raises(TenantSuspended, match="acme of this API key is suspended by its operator") as caught:
-        enter(table)
+        authorize(table)
     status, body = render(caught.value)[:2]
     assert status == 403
     assert b'"tenant_suspended"' in body
@@ -67,14 +67,14 @@ def test_a_suspended_tenants_right_key_is_told_so_and_a_wrong_one_nothing() -> N
 def test_endpoints() -> None:
     table = held(endpoints=("chat/completions", "models"))
     for path in (CHAT, "/v1/models", "/v1/models/bot"):
-        assert enter(table, path).tenant == "acme"
+        assert authorize(table, path).tenant == "acme"
     for path in ("/v1/completions", "/v1/embeddings", "/v1/responses"):
         with pytest.raises(
             EndpointNotAllowed, match=f"may not call {path}.*/v1/chat/completions, /v1/models"
         ):
-            enter(table, path)
+            authorize(table, path)
     with pytest.raises(EndpointNotAllowed) as caught:
-        enter(held(endpoints=("chat/completions",)), "/v1/models")
+        authorize(held(endpoints=("chat/completions",)), "/v1/models")
     assert render(caught.value)[0] == 403
 
 
@@ -96,20 +96,20 @@ def test_endpoints() -> None:
 def test_networks(peer: str, headers: dict[str, str], right: bool) -> None:
     table = held(networks=("192.0.2.0/24", "2001:db8::/32"))
     if right:
-        assert enter(table, CHAT, peer, "10.0.0.0/8", **headers).tenant == "acme"
+        assert authorize(table, CHAT, peer, "10.0.0.0/8", **headers).tenant == "acme"
         return
     with pytest.raises(AddressNotAllowed) as caught:
-        enter(table, CHAT, peer, "10.0.0.0/8", **headers)
+        authorize(table, CHAT, peer, "10.0.0.0/8", **headers)
     assert (caught.value.status, caught.value.code) == (403, "ip_not_authorized")
 
 
 def test_a_wrong_secret_learns_nothing_of_the_keys_scope() -> None:
     table = replace(held(networks=("192.0.2.0/24",)), keys={})
     with pytest.raises(InvalidApiKey):
-        enter(table, "/v1/embeddings", "203.0.113.1")
+        authorize(table, "/v1/embeddings", "203.0.113.1")
     wrong = keyed(KeyRoute("acme", digest("other"), scope=KeyScope(networks=("192.0.2.0/24",))))
     with pytest.raises(InvalidApiKey):
-        enter(wrong, CHAT, "203.0.113.1")
+        authorize(wrong, CHAT, "203.0.113.1")
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_a_wrong_secret_learns_nothing_of_the_keys_scope() -> None:
     ],
 )
 def test_models(allowed: set[str], right: set[str], listed: list[str]) -> None:
-    caller = enter(held(models=tuple(allowed)))
+    caller = authorize(held(models=tuple(allowed)))
     for model in ("base", "bot", "bot@prod", "bot@v1", "bot@v2", "hive", "nothing"):
         if model in right:
             assert resolve(TABLE, caller.tenant, model, allowed=caller.models).base == "base"
             continue
         with pytest.raises(ModelNotFound) as caught:
             resolve(TABLE, caller.tenant, model, allowed=caller.models)
-        # As of a model that there is not, and nothing beyond the key's own names.
+        # The message is that of an unknown model and lists only the key's own names.
         assert caught.value.message == (
             f"The model {model!r} does not exist or you do not have access to it. "
             f"This key may call: {', '.join(listed) or 'no model yet'}."

@@ -1,4 +1,4 @@
-"""What copies tell of their load: vLLM's metrics read right, and asked over real sockets."""
+"""Load reports of copies: vLLM's metrics parsed correctly, and polled over real sockets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_are_not_vllms_metrics(text: str) -> None:
 
 
 class Feed:
-    """A route feed whose table is here."""
+    """A route feed with a fixed table."""
 
     def __init__(self, table: RouteTable) -> None:
         self._tables = [table]
@@ -67,7 +67,7 @@ class Feed:
 async def polled(
     kind: str, answer: Callable[[web.Request], Awaitable[web.StreamResponse]], *, seconds: float = 0.3
 ) -> tuple[Copy, list[web.BaseRequest]]:
-    """What is known of a copy that answers so, after some rounds, and what it was asked."""
+    """Poll a copy that answers with `answer`; return its state and the requests that it received."""
     asked: list[web.BaseRequest] = []
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:

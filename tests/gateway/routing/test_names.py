@@ -1,4 +1,4 @@
-"""Who calls and what a model name means."""
+"""Resolution of API keys to callers and of model names to routes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_unknown_and_another_tenants_read_alike() -> None:
 
 
 def test_names_of_two_tenants_never_meet() -> None:
-    """One's `bot` is not the other's, no adapter stands before a base, and engine names are no names."""
+    """Tenants do not share `bot`, no adapter hides a base model, and engine names are not callable."""
     hive = TABLE.adapters["umbrella"]["hive"]
     adapters = {**TABLE.adapters, "umbrella": {"hive": hive, "bot": hive, "base": hive}}
     table = replace(TABLE, adapters=adapters)

@@ -1,4 +1,4 @@
-"""What of a prompt decides where it goes."""
+"""The part of a prompt that decides its routing."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def following(url: str, *, stale: float = 300, kind: type[Redis] = Redis) 
 
 
 class CountingRedis(Redis):
-    """Counts what the feed asks, so that a test knows when the feed has looked."""
+    """Counts the feed's requests, so that a test knows when the feed has polled."""
 
     gets = ranges = 0
 
@@ -81,7 +81,7 @@ def test_deltas_and_a_gap(redis_url: str, control_plane: ControlPlane) -> None:
 
 
 def test_a_table_never_goes_back(redis_url: str, control_plane: ControlPlane) -> None:
-    """A restored Redis is refused for ever; the publisher is told the version that stands."""
+    """A restored, older Redis is refused for good; the publisher learns the version in force."""
 
     async def work() -> None:
         async with following(redis_url, stale=3) as feed:

@@ -1,4 +1,4 @@
-"""Arms of a split: the right shares, always the same arm, and nobody moved who need not be."""
+"""Arms of a split: right shares, sticky assignment, and a minimum of moved callers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_arm_depends_on_the_subject_alone(shares: list[int], subject: str) ->
 @given(percents(), st.integers(0, 4), st.integers(1, 99))
 @pytest.mark.costly("a property over many requests")
 def test_an_arm_that_grows_keeps_all_whom_it_had(shares: list[int], grown: int, more: int) -> None:
-    """Its gain is taken from the others in proportion; whom it gains nothing from stays where it was."""
+    """Its gain comes from the others in proportion; all other callers stay."""
     assume(grown < len(shares) > 1)
     before = arms(shares)
     after = [

@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 
 def asleep(fallbacks: tuple[str, ...] = ()) -> RouteTable:
-    """Its one base has no copy; `bot` falls back to `fallbacks`."""
+    """A table whose only base model has no copy; `bot` falls back to `fallbacks`."""
     table = route_table()
     bot = replace(table.adapters["acme"]["bot"], fallbacks={"": fallbacks})
     return replace(
@@ -38,7 +38,7 @@ def clients() -> Iterator[ThreadPoolExecutor]:
 
 
 def wait_held(control_plane: ControlPlane) -> bytes:
-    """Wait until the gateway holds a request for `base`; return what it tells the control plane."""
+    """Wait until the gateway holds a request for `base`; return the demand that it reports."""
     told = eventually(lambda: cast(dict[bytes, bytes], control_plane.client.hgetall(demand_key("base"))))
     [word] = told.values()
     return word
@@ -65,7 +65,7 @@ def test_who_has_waited_is_looked_up_again(
     path: str,
     status: int,
 ) -> None:
-    """A key that was revoked meanwhile lets nobody in; nobody waits for a base that is gone."""
+    """A held request is refused as soon as its key is revoked or its base model is removed."""
     version = control_plane.replace(pooled_gateway, asleep())
     asked = clients.submit(post, pooled_gateway, {"model": "base", "messages": ask(tokens=1)})
     wait_held(control_plane)

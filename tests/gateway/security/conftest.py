@@ -32,7 +32,7 @@ def connect(gateway: GatewayProcess) -> socket.socket:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """What comes until the other side closes, which it must within the socket's timeout."""
+    """Read until the other side closes, which must happen within the socket's timeout."""
     parts = []
     try:
         while part := connection.recv(1 << 16):
@@ -43,14 +43,14 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def exchange(gateway: GatewayProcess, data: bytes) -> bytes:
-    """What the gateway says to `data` before it closes the connection."""
+    """Send `data`; return the gateway's bytes up to its close of the connection."""
     with connect(gateway) as connection:
         connection.sendall(data)
         return read_all(connection)
 
 
 def serves(gateway: GatewayProcess) -> bool:
-    """Whether another client is served right now."""
+    """Return True if the gateway serves another client right now."""
     answer = httpx.get(gateway.url + "/v1/models", headers={"authorization": f"Bearer {ACME}"}, timeout=20)
     return answer.status_code == 200
 
@@ -102,7 +102,7 @@ def strict(_strict_gateway: GatewayProcess, control_plane: ControlPlane, upstrea
 
 @pytest.fixture(scope="module")
 def steady(_strict_gateway: GatewayProcess, lasting_redis: str, upstream: str) -> GatewayProcess:
-    """The same, for tests that change no route and read no usage: published once for all of a file."""
+    """A gateway for tests that change no route and read no usage: routes are published once per file."""
     with redis.Redis.from_url(lasting_redis) as client:
         client.flushdb()
         _publish(_strict_gateway, ControlPlane(client), upstream)

@@ -1,4 +1,4 @@
-"""Keys over HTTP: what they are held to, both secrets of a rotation, and what the log tells of secrets."""
+"""Keys over HTTP: restrictions, both secrets of a rotation, and no secret in the log."""
 
 from __future__ import annotations
 

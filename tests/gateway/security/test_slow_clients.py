@@ -57,13 +57,13 @@ def test_idle_and_slow_connections_are_closed(strict: GatewayProcess) -> None:
             connection.sendall(state)
     for connection in connections:
         with connection:
-            read_all(connection)  # ends: each of them is closed by the gateway
+            read_all(connection)  # returns only when the gateway closes the connection
 
 
 def test_many_connections_keep_nobody_out(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
-    """More than the server's own default number, while none of them has to go yet."""
+    """1500 connections exceed the server's own default, and none is at its deadline yet."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     control_plane.publish(route_table(upstream))
@@ -82,7 +82,7 @@ def test_many_connections_keep_nobody_out(
 
 
 def serving_process(gateway: GatewayProcess) -> int:
-    """Pid of the process that serves, a child of the one that was started."""
+    """Return the pid of the serving process, a child of the started one."""
     assert gateway.process is not None
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -24,7 +24,7 @@ CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
 
 
 def statuses(answer: bytes) -> list[int]:
-    """Of the answers on a connection, in order."""
+    """Return the statuses of a connection's answers, in order."""
     return [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
 
 
@@ -86,7 +86,7 @@ def test_a_length_beside_chunks_is_refused(steady: GatewayProcess, headers: byte
 
 
 def test_lines_end_as_the_standard_has_it(steady: GatewayProcess) -> None:
-    """A head of bare LF has no end for us: what stands behind it, too, is part of one malformed request."""
+    """A head of bare LF never ends for us: all bytes after it belong to one malformed request."""
     answer = exchange(steady, b"GET /healthz HTTP/1.1\nhost: x\n\n" + SMUGGLED)
     assert statuses(answer) == [400]
 
@@ -111,7 +111,7 @@ def test_malformed_chunks_end_the_connection(steady: GatewayProcess, chunks: byt
 
 
 def test_chunked_is_the_only_encoding(steady: GatewayProcess) -> None:
-    """Some servers take the last of several; what stands in front of one may take the first."""
+    """With several encodings some servers use the last; a proxy in front may use the first."""
     headers = b"connection: close\r\ntransfer-encoding: identity\r\ntransfer-encoding: chunked\r\n\r\n"
     answer = exchange(steady, CHAT + headers + CHUNKED)
     assert statuses(answer) == [400]

@@ -1,4 +1,4 @@
-"""What a kill can cost: records before a stream is seen, streams held while records are late."""
+"""Loss at a kill: a record is on disk before its stream is visible, and streams wait for late records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts of tenants that opted in: kept as they were sent and answered, sealed, and of nobody else."""
+"""The prompt log of tenants that opted in: sent and answered text, sealed; no other tenant's."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_long_prompts_and_answers_are_cut_and_say_so() -> None:
 
 
 def test_memory_is_bounded_while_redis_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What there is no room for is dropped and told; a key that is none keeps nothing else back."""
+    """Records over the limit are dropped and counted; an invalid key does not block other records."""
     monkeypatch.setattr(prompt_log, "_QUEUE_BYTES", 100)
 
     async def work() -> PromptLog:
@@ -165,7 +165,7 @@ def test_redis_keeps_its_memory_for_usage(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """While nobody takes prompts from the stream it grows to its bound, and not on."""
+    """While no consumer reads the prompt stream, it grows only to its bound."""
     monkeypatch.setattr(prompt_log, "_STREAM_BYTES", 50_000)
     monkeypatch.setattr(prompt_log, "_BATCH", 1)
 

@@ -45,7 +45,7 @@ async def drain(log: Wal, url: str) -> None:
 
 
 def ingest(url: str, count: int) -> None:
-    """What an ingester does once the oldest entries are in the database."""
+    """Delete the oldest entries, as the ingester does after it wrote them to the database."""
     with redis.Redis.from_url(url) as client:
         ids = [entry_id for entry_id, _ in client.xrange(USAGE_STREAM, count=count)]
         client.xdel(USAGE_STREAM, *ids)

@@ -1,4 +1,4 @@
-"""Slices of a thread that others wait for, as the kernel tells of them."""
+"""The kernel's time slice of a thread that others wait for."""
 
 from __future__ import annotations
 

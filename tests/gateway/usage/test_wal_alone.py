@@ -1,4 +1,4 @@
-"""Records that the event loop writes itself, where it keeps nobody waiting."""
+"""Records that the event loop writes itself, where this delays no request."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_a_full_file_system_loses_nothing_that_was_taken(small_disk: Path) -> No
             taken += 1
             await commit(log)
         assert "no room" in log.admits()
-        # What is under way when work is refused: half a segment has been kept for it.
+        # Half a segment is reserved for requests that run when new work is refused.
         for _ in range(50):
             log.append(CLOSED, payload(taken, filler="x" * 1000))
             taken += 1

@@ -22,7 +22,7 @@ class Case:
     row_adapter: list[int]
 
     @classmethod
-    def of(
+    def random(
         cls,
         ranks: Sequence[int],
         widths: Sequence[int],
@@ -58,7 +58,7 @@ class Case:
         )
 
     def magnitude(self) -> float:
-        """What sums of the same terms are without luck in cancellation: the root of their squares' sum."""
+        """Size of a sum of the same terms without lucky cancellation: the root of the sum of squares."""
         squares = [[p and LoraPair(p.a.double() ** 2, p.b.double() ** 2) for p in row] for row in self.pairs]
         return float(
             reference.apply_lora(
@@ -79,7 +79,7 @@ class Case:
 
 
 def poison(plan: Plan) -> Plan:
-    """What a kernel reads before it wrote it shall be seen."""
+    """Fill the intermediate results with NaN, so that a read before the write shows."""
     for part in plan.parts:
         part.shrunk.fill_(float("nan"))
     return plan

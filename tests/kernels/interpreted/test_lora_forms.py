@@ -16,7 +16,7 @@ from tests.kernels.interpreted.lora_case import Case, poison
 
 @pytest.mark.parametrize("tile", [FEW, SINGLE, Tile(rows=1, ranks=8, inner=32, outer=16, depth=8)], ids=str)
 def test_graph_plan_is_right_with_more_adapters_than_at_capture(tile: Tile) -> None:
-    case = Case.of([4, 8, 20, 2], [40, 24], 96, [3, 1, 0, -1, 2, 1])
+    case = Case.random([4, 8, 20, 2], [40, 24], 96, [3, 1, 0, -1, 2, 1])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, tile, Capacity(rows=16, items=900, shrunk=4000))
     tensors = [plan.part.items, plan.part.row_index, plan.part.counts, plan.part.flags, plan.part.shrunk]
@@ -33,7 +33,7 @@ def test_graph_plan_is_right_with_more_adapters_than_at_capture(tile: Tile) -> N
 
 
 def test_graph_plan_refuses_what_does_not_fit_and_keeps_the_former_batch() -> None:
-    case = Case.of([4, 8], [16], 32, [0, -1])
+    case = Case.random([4, 8], [16], 32, [0, -1])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, FEW, Capacity(rows=2, items=2, shrunk=8))
     plan.load([0, -1], rows)
@@ -45,7 +45,7 @@ def test_graph_plan_refuses_what_does_not_fit_and_keeps_the_former_batch() -> No
 
 
 def test_graph_plan_refuses_fewer_rows_than_are_loaded() -> None:
-    case = Case.of([4], [16], 32, [0, 0])
+    case = Case.random([4], [16], 32, [0, 0])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, FEW, Capacity(rows=4, items=20, shrunk=100))
     plan.load([0, 0, 0], rows)
@@ -55,7 +55,7 @@ def test_graph_plan_refuses_fewer_rows_than_are_loaded() -> None:
 
 def test_graph_plan_refuses_more_rows_than_the_capture_had() -> None:
     """The captured launch writes as many rows as its output had then, whatever the list says."""
-    case = Case.of([4], [16], 32, [0, -1])
+    case = Case.random([4], [16], 32, [0, -1])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, FEW, Capacity(rows=4, items=20, shrunk=100))
     plan.load([0, -1, -1], rows)
@@ -68,7 +68,7 @@ def test_graph_plan_refuses_more_rows_than_the_capture_had() -> None:
 
 @pytest.mark.parametrize("captured", [True, False])
 def test_graph_plan_refuses_a_table_less_aligned_than_the_captures(captured: bool) -> None:
-    case = Case.of([4], [16], 32, [0, -1])
+    case = Case.random([4], [16], 32, [0, -1])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, FEW, Capacity(rows=2, items=20, shrunk=100))
     gpu.run_graph(case.out.clone(), case.x, replace(rows, aligned=captured), plan)
@@ -83,7 +83,7 @@ def test_graph_plan_refuses_a_table_less_aligned_than_the_captures(captured: boo
 @pytest.mark.parametrize("rows_of", [[0, 1, 2, 3], [3, 3, 3, 3], [-1, 2, -1, 0]])
 @pytest.mark.parametrize("tile", [SINGLE, Tile(rows=1, ranks=8, inner=32, outer=16, depth=8)], ids=str)
 def test_capacity_holds_any_batch(tile: Tile, rows_of: list[int]) -> None:
-    case = Case.of([4, 8, 20, 2], [40, 24], 96, rows_of)
+    case = Case.random([4, 8, 20, 2], [40, 24], 96, rows_of)
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, tile, Capacity.of(rows.columns, rows.inner, tile, rows=4, ranks=2 * 20))
     plan.load(rows_of, rows)
@@ -94,7 +94,7 @@ def test_capacity_holds_any_batch(tile: Tile, rows_of: list[int]) -> None:
 
 @pytest.mark.parametrize(("page_size", "b_stacked"), [(96, False), (480, True)])
 def test_weights_in_pages_of_a_pool(page_size: int, b_stacked: bool) -> None:
-    case = Case.of([5, 0, 3], [24, 40], 32, [2, 0, -1, 1, 2])
+    case = Case.random([5, 0, 3], [24, 40], 32, [2, 0, -1, 1, 2])
     pool = torch.full((40, page_size), float("nan"))
     free = torch.randperm(40).tolist()
 
@@ -124,7 +124,7 @@ def test_weights_in_pages_of_a_pool(page_size: int, b_stacked: bool) -> None:
 def test_only_a_launch_that_is_not_captured_spares_the_table_of_b() -> None:
     """A captured one replays on what the table holds by then, which need not follow one another."""
     # The third adapter's rows are what a launch that takes the table as stacked reads after the second's.
-    case = Case.of([3, 4, 5], [24], 40, [3, -1])
+    case = Case.random([3, 4, 5], [24], 40, [3, -1])
     table = RankRows.stacked(case.weights)
     assert table.b_stacked
     rows = table.mixed([[(1, 1.0), (0, 1.0)]])
@@ -146,7 +146,7 @@ def test_only_a_launch_that_is_not_captured_spares_the_table_of_b() -> None:
 
 
 def test_several_weighted_adapters_on_one_row() -> None:
-    case = Case.of([5, 9, 2], [24], 40, [3, -1, 0])
+    case = Case.random([5, 9, 2], [24], 40, [3, -1, 0])
     rows = RankRows.stacked(case.weights).mixed([[(0, 0.5), (2, -2.0)]])
     out = case.out.clone()
     gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
@@ -159,7 +159,7 @@ def test_several_weighted_adapters_on_one_row() -> None:
 
 
 def test_dora_gain_leaves_bias_and_other_rows_alone() -> None:
-    case = Case.of([4, 6], [20, 30], 36, [1, -1, 0])
+    case = Case.random([4, 6], [20, 30], 36, [1, -1, 0])
     rows = RankRows.stacked(case.weights)
     bias = torch.randn(50)
     gain = torch.stack([torch.rand(50) + 0.5, torch.ones(50)])
@@ -172,7 +172,7 @@ def test_dora_gain_leaves_bias_and_other_rows_alone() -> None:
 
 
 def test_dora_by_the_public_signature() -> None:
-    case = Case.of([4, 6], [20, 30], 36, [1, -1, 0])
+    case = Case.random([4, 6], [20, 30], 36, [1, -1, 0])
     gain, bias = torch.rand(2, 50) + 0.5, torch.randn(50)
     out = case.out.clone()
     gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter), gain=gain, bias=bias)
@@ -224,7 +224,7 @@ def test_embedding_and_linear_plans_of_one_batch_are_kept_apart() -> None:
 
 
 def test_lm_head_as_wide_as_a_vocabulary() -> None:
-    case = Case.of([3, 2], [128256], 8, [1, -1])
+    case = Case.random([3, 2], [128256], 8, [1, -1])
     out = case.out.clone()
     gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter))
     case.check(out)
@@ -240,6 +240,6 @@ def test_lm_head_as_wide_as_a_vocabulary() -> None:
     ],
 )
 def test_bad_tokens_are_named(tokens: torch.Tensor, message: str) -> None:
-    weights = Case.of([4], [16], 32, [0]).weights
+    weights = Case.random([4], [16], 32, [0]).weights
     with pytest.raises(ValueError, match=message):
         gpu.embed_lora(torch.zeros(2, 16), tokens, weights, Segments.of([0, 0]))

@@ -56,7 +56,7 @@ def test_matches_the_specification(
     deterministic: bool,
     fused: bool,
 ) -> None:
-    case = Case.of(ranks, widths, inner, row_adapter, dtype)
+    case = Case.random(ranks, widths, inner, row_adapter, dtype)
     rows = RankRows.stacked(case.weights)
     plan = poison(Plan.of(row_adapter, rows, deterministic=deterministic))
     out = case.out.clone()
@@ -73,7 +73,7 @@ def test_many_blocks_in_every_direction(
     row_adapter: list[int], dtype: torch.dtype, deterministic: bool, fused: bool
 ) -> None:
     """Split products, several chunks of ranks, rows and columns, several steps of the expand."""
-    case = Case.of([5, 0, 11, 2, 19], [37, 8, 3], 90, row_adapter, dtype)
+    case = Case.random([5, 0, 11, 2, 19], [37, 8, 3], 90, row_adapter, dtype)
     rows = RankRows.stacked(case.weights)
     plan = Plan.of(row_adapter, rows, deterministic=deterministic, choose=small)
     assert all(part.splits > 1 for part in plan.parts)
@@ -92,7 +92,7 @@ def test_many_blocks_in_every_direction(
 def test_any_segment_layout(ranks: list[int], data: st.DataObject, inner: int, widths: list[int]) -> None:
     owner = st.integers(-1, len(ranks) - 1)
     row_adapter = data.draw(st.lists(owner, min_size=1, max_size=20))
-    case = Case.of(ranks, widths, inner, row_adapter)
+    case = Case.random(ranks, widths, inner, row_adapter)
     out = case.out.clone()
     gpu.apply_lora(out, case.x, case.weights, Segments.of(row_adapter))
     case.check(out)
@@ -100,7 +100,7 @@ def test_any_segment_layout(ranks: list[int], data: st.DataObject, inner: int, w
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # NumPy, which multiplies in the interpreter
 def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
-    case = Case.of([4, 4], [16], 32, [0, 1, 0, 1])
+    case = Case.random([4, 4], [16], 32, [0, 1, 0, 1])
     case.x[0] = float("inf")
     rows = RankRows.stacked(case.weights)
     out = case.out.clone()
@@ -111,7 +111,7 @@ def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
 
 @pytest.mark.parametrize(("deterministic", "fused"), MODES)
 def test_ranks_from_1_to_512_in_one_batch(deterministic: bool, fused: bool) -> None:
-    case = Case.of([1, 512, 64, 3], [20, 9], 42, [1, -1, 0, 2, 3, 2])
+    case = Case.random([1, 512, 64, 3], [20, 9], 42, [1, -1, 0, 2, 3, 2])
     rows = RankRows.stacked(case.weights)
     out = case.out.clone()
     gpu.run(
@@ -121,7 +121,7 @@ def test_ranks_from_1_to_512_in_one_batch(deterministic: bool, fused: bool) -> N
 
 
 def test_thousands_of_rows_of_one_adapter() -> None:
-    case = Case.of([2, 3], [5], 6, [0] * 2100 + [-1] + [1] * 40)
+    case = Case.random([2, 3], [5], 6, [0] * 2100 + [-1] + [1] * 40)
     rows = RankRows.stacked(case.weights)
     out = case.out.clone()
     gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
@@ -131,7 +131,7 @@ def test_thousands_of_rows_of_one_adapter() -> None:
 @pytest.mark.parametrize("row_adapter", [[], [-1], [-1] * 40])
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_batch_without_adapters_launches_nothing(row_adapter: list[int], fused: bool) -> None:
-    case = Case.of([4, 8], [16], 32, row_adapter)
+    case = Case.random([4, 8], [16], 32, row_adapter)
     case.out.fill_(float("nan"))
     rows = RankRows.stacked(case.weights)
     plan = Plan.of(row_adapter, rows)
@@ -143,7 +143,7 @@ def test_a_batch_without_adapters_launches_nothing(row_adapter: list[int], fused
 
 
 def test_an_adapter_without_ranks_touches_no_bit() -> None:
-    case = Case.of([0, 8], [16], 32, [0, 1, 0, 0])
+    case = Case.random([0, 8], [16], 32, [0, 1, 0, 0])
     case.out[0] = float("nan")
     out = case.out.clone()
     gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter))
@@ -154,7 +154,7 @@ def test_an_adapter_without_ranks_touches_no_bit() -> None:
 @pytest.mark.parametrize("row_adapter", [[1, 0, 2], [0, 0, 1, 1, 2], [0] * 20 + [1] * 30], ids=str)
 def test_rows_that_lie_apart_and_columns_of_others(row_adapter: list[int]) -> None:
     """x and out are parts of larger tensors, at strides and starts that are no multiple of 16 bytes."""
-    case = Case.of([4, 8, 3], [24, 9], 33, row_adapter)
+    case = Case.random([4, 8, 3], [24, 9], 33, row_adapter)
     count = len(row_adapter)
     around_x = torch.full((2 * count, 33 + 5), float("nan"))
     around_out = torch.full((3 * count, 33 + 7), float("nan"))
@@ -171,7 +171,7 @@ def test_rows_that_lie_apart_and_columns_of_others(row_adapter: list[int]) -> No
 
 
 def test_columns_past_the_slices_stay_as_they_are() -> None:
-    case = Case.of([4], [24], 32, [0, -1])
+    case = Case.random([4], [24], 32, [0, -1])
     out = torch.full((2, 31), float("nan"))
     out[:, :24] = case.out
     rows = RankRows.stacked(case.weights)
@@ -183,7 +183,7 @@ def test_columns_past_the_slices_stay_as_they_are() -> None:
 @pytest.mark.parametrize("name", ["x", "out"])
 def test_offsets_of_rows_need_more_than_31_bits(name: str) -> None:
     """The third row begins 2^31 elements after the first; the memory between is never touched."""
-    case = Case.of([4], [16], 32, [0, -1, 0], torch.float16)
+    case = Case.random([4], [16], 32, [0, -1, 0], torch.float16)
     apart = torch.empty(2**31 + 64, dtype=torch.float16).as_strided((3, 32), (2**30, 1))
     rows, plan = RankRows.stacked(case.weights), Plan.of([0, -1, 0], RankRows.stacked(case.weights))
     if name == "x":
@@ -198,8 +198,8 @@ def test_offsets_of_rows_need_more_than_31_bits(name: str) -> None:
 
 
 def test_work_follows_the_ranks_in_the_batch_not_the_largest_one() -> None:
-    rows = RankRows.stacked(Case.of([8, 512], [16], 64, [0]).weights)
-    alone = RankRows.stacked(Case.of([8], [16], 64, [0]).weights)
+    rows = RankRows.stacked(Case.random([8, 512], [16], 64, [0]).weights)
+    alone = RankRows.stacked(Case.random([8], [16], 64, [0]).weights)
     (low,), (same,), (high,) = (Plan.of([a], t).parts for a, t in ((0, rows), (0, alone), (1, rows)))
     assert (low.shrinks, low.expands, low.shrunk.numel()) == (same.shrinks, same.expands, same.shrunk.numel())
     assert low.shrinks == 1
@@ -218,7 +218,7 @@ def test_places_past_31_bits_are_refused(rows: int, rank: int) -> None:
 
 
 def test_deterministic_mode_gives_the_same_bits_at_the_same_number_of_splits() -> None:
-    case = Case.of([16, 8], [32], 2048, [0])
+    case = Case.random([16, 8], [32], 2048, [0])
     rows = RankRows.stacked(case.weights)
     alone = case.out.clone()
     gpu.run(alone, case.x, rows, Plan.of([0], rows))
@@ -236,30 +236,30 @@ def test_deterministic_mode_gives_the_same_bits_at_the_same_number_of_splits() -
     ],
 )
 def test_bad_shapes_are_named(out: tuple[int, int], x: tuple[int, int], message: str) -> None:
-    rows = RankRows.stacked(Case.of([4], [16], 32, [0]).weights)
+    rows = RankRows.stacked(Case.random([4], [16], 32, [0]).weights)
     with pytest.raises(ValueError, match=message):
         gpu.run(torch.zeros(out), torch.zeros(x), rows, Plan.of([0, 0], rows))
 
 
 def test_a_plan_of_another_batch_or_layer_is_refused() -> None:
-    case = Case.of([4, 8], [16], 32, [0, -1, 1])
+    case = Case.random([4, 8], [16], 32, [0, -1, 1])
     rows = RankRows.stacked(case.weights)
     with pytest.raises(ValueError, match=r"plan is of a batch of 2 rows; out has shape \[3, 16\]"):
         gpu.run(case.out, case.x, rows, Plan.of([0, 1], rows))
     for other in (
-        Case.of([8, 4], [16], 32, [0]),
-        Case.of([4, 8], [8, 8], 32, [0]),
-        Case.of([4], [16], 32, [0]),
+        Case.random([8, 4], [16], 32, [0]),
+        Case.random([4, 8], [8, 8], 32, [0]),
+        Case.random([4], [16], 32, [0]),
     ):
         stale = Plan.of([0, -1, 0], RankRows.stacked(other.weights))
         with pytest.raises(ValueError, match="expected a plan of this table"):
             gpu.run(case.out, case.x, rows, stale)
-    same_layer = RankRows.stacked(Case.of([4, 8], [16], 32, [0]).weights)
+    same_layer = RankRows.stacked(Case.random([4, 8], [16], 32, [0]).weights)
     gpu.run(case.out, case.x, rows, Plan.of([0, -1, 1], same_layer))
 
 
 def test_bad_values_are_named() -> None:
-    case = Case.of([4], [16], 32, [0])
+    case = Case.random([4], [16], 32, [0])
     rows = RankRows.stacked(case.weights)
     with pytest.raises(
         ValueError, match=r"x of shape \[1, 32\] is torch.float16 on cpu; expected torch.float32"

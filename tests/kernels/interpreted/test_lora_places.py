@@ -1,4 +1,4 @@
-"""Rows that lie anywhere in a pool, as the worker's tables name them."""
+"""LoRA rows at arbitrary places of a pool, as the worker's tables name them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kernels.interpreted.lora_case import Case, poison
 @pytest.mark.parametrize("step", [8, 1], ids=["aligned", "odd"])
 @pytest.mark.parametrize("row_adapter", [[2, 0, -1, 1], [0] * 5 + [2] * 9 + [-1, 1]], ids=["single", "few"])
 def test_rows_anywhere_in_a_pool(row_adapter: list[int], step: int) -> None:
-    case = Case.of([4, 17, 3], [64, 32], 48, row_adapter)
+    case = Case.random([4, 17, 3], [64, 32], 48, row_adapter)
     draw, size = random.Random(step), 64 + step
     homes = list(range(400))
     draw.shuffle(homes)

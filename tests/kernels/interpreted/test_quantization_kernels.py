@@ -65,7 +65,7 @@ def test_matches_the_specification(
 
 
 def test_products_in_xs_own_dtype() -> None:
-    """What the GPU takes; in float16 the interpreter computes it rightly."""
+    """The GPU computes in this dtype; in float16 the interpreter computes it correctly too."""
     weight = draw(48, 128, 64, zeros=True, dtype=torch.float16)
     x = torch.randn(5, 128).half()
     exact = reference.linear(x.double(), weight)

@@ -66,7 +66,7 @@ def order(
 
 
 def children(root: Path) -> set[str]:
-    """Workers whose scratch folder lies under `root`."""
+    """Return the workers whose scratch folder is under `root`."""
     found = set()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -13,7 +13,7 @@ POSITIONS, VOCABULARY = 40, 4096
 
 
 def reading(logits: torch.Tensor, tokens: torch.Tensor) -> Reading:
-    """As the API tells it: the likeliest, and the token that stands there."""
+    """A reading as the API reports it: the top log-probabilities, and the actual token's."""
     logprobs = torch.log_softmax(logits, -1)
     own = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
     top = logprobs.topk(TOP)
@@ -49,7 +49,7 @@ def test_the_same_is_no_distance() -> None:
 
 
 def test_arms_that_agree_on_no_token_are_as_far_apart_as_is_known() -> None:
-    """The other arm's likeliest 20 are all above 1%: what it does not tell has at most that."""
+    """The other arm's top 20 are all above 1%: an unreported token has at most that."""
     ours = Reading([-0.1], [{100: math.log(0.9)}])
     theirs = Reading([-0.1], [{token: math.log(0.04) for token in range(19)} | {19: math.log(0.01)}])
     least = 0.9 * math.log(0.9 / 0.01) + 0.1 * math.log(0.1 / 0.99)

@@ -68,14 +68,14 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 256
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Asked)
+        super().__init__(("127.0.0.1", 0), _StreamHandler)
         self.asked: list[float] = []
         self.wanted = 1
         self.complete = threading.Event()
         self.gave_up = False
 
 
-class _Asked(BaseHTTPRequestHandler):
+class _StreamHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, _Server)
@@ -106,14 +106,14 @@ def server() -> Iterator[_Server]:
 
 @pytest.fixture
 def arm(server: _Server, tmp_path: Path) -> ArmProcess:
-    """One whose server is here."""
+    """An arm whose server is this process's."""
     arm = ArmProcess(Arm("here", tmp_path, (), {}, None), tmp_path)
     arm.port = server.server_port
     return arm
 
 
 def test_requests_are_sent_when_they_are_due(arm: ArmProcess, server: _Server) -> None:
-    """None waits for another to end, and each counts from when it was due."""
+    """No request waits for another to end, and each is timed from when it was due."""
     due = [0.0, 0.1, 0.2, 0.5]
     server.wanted = len(due)
     answers, seconds = exchange(arm, [Ask("/v1/completions", {}, at) for at in due], streams=0)

@@ -55,7 +55,7 @@ def test_a_hundred_runs_of_the_same_show_no_difference_in_95() -> None:
 
 @pytest.mark.slow
 def test_judged_one_by_one_the_same_runs_show_too_many() -> None:
-    """What the family's correction is for: without it the requirement fails on the same noise."""
+    """Without the family-wise correction the requirement fails on the same noise."""
     shown = 0
     for seed in range(100):
         ratios = simulated(seed)

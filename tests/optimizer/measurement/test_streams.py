@@ -1,4 +1,4 @@
-"""What a stream of tokens looked like: by tokens, not by messages."""
+"""Figures of a token stream count tokens, not messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounding with compensation beside rounding alone, on inputs that hang together and on those that do not."""
+"""Rounding with and without compensation, on correlated and on uncorrelated inputs."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_what_comes_out_is_served(scheme: Scheme, plain: Path, texts: list[str],
 
 
 def test_the_head_is_stored_as_it_was(plain: Path, tmp_path: Path) -> None:
-    """What others read is the same whether the worker rounds it or not; what the worker computes is not."""
+    """Other readers get the same files whether the worker rounds the head or not; the worker does not."""
     quantize(plain, tmp_path / "stored", Scheme.INT8, (), silent)
     quantize(plain, tmp_path / "rounded", Scheme.INT8, (), silent, int8_head=True)
     for path in (tmp_path / "stored").iterdir():

@@ -1,4 +1,4 @@
-"""Whatever PEFT's LoraConfig writes: greedy fp32 output equals PEFT's, alone and beside base rows."""
+"""Any LoraConfig of PEFT: greedy fp32 output equals PEFT's, alone and in a batch with base rows."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def write_adapter(base: Path, folder: Path, options: dict[str, Any], seed: int = 1) -> Path:
-    """As training would leave it: B, magnitudes, biases and whole modules away from their start."""
+    """Write an adapter as after training: B, magnitudes, biases and whole modules differ from their start."""
     torch.manual_seed(seed)
     model: Any = references.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
     values: dict[str, Any] = {"r": 4, "lora_alpha": 8, "init_lora_weights": False, "task_type": "CAUSAL_LM"}

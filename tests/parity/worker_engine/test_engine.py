@@ -28,7 +28,7 @@ def check(
     cache: Path,
     count: int = COUNT,
 ) -> None:
-    """Each of `prompts` (by adapter name, None for the base) alone, then all in one batch."""
+    """Run each of `prompts` (by adapter name, None for the base) alone, then all in one batch."""
     reference = Reference.load(model, adapters)
     expected = {name: reference.greedy(prompt, count, name) for name, prompt in prompts.items()}
     loaded = {name: load_adapter(model, folder, cache) for name, folder in adapters.items()}

@@ -1,4 +1,4 @@
-"""Several weighted adapters per request equal PEFT's add_weighted_adapter("cat"), beside all others."""
+"""Several weighted adapters per request equal PEFT's add_weighted_adapter("cat"), in mixed batches."""
 
 from __future__ import annotations
 

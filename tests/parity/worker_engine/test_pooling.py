@@ -1,4 +1,4 @@
-"""Embeddings equal transformers' hidden states, pooled: base and adapters, in chunks, beside generations."""
+"""Embeddings equal transformers' pooled hidden states: base and adapters, in chunks, with generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log probabilities of prompts equal transformers': base and adapters, in chunks, beside generations."""
+"""Prompt log probabilities equal transformers': base and adapters, in chunks, with generations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.parity.worker_engine.readers import PeftForward, readers_adapters
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import load_adapter
 from tests.worker_engine.readers.prompts import LENGTHS, draw
-from tests.worker_engine.readers.test_prompt_logprobs import TOP, check, told
+from tests.worker_engine.readers.test_prompt_logprobs import TOP, check, prompt_logprobs_of
 from worker_engine.protocol import FinishReason
 from worker_engine.readers.prompt_logprobs import BLOCK_ROWS
 
@@ -47,7 +47,7 @@ def test_as_in_transformers_and_peft(
             engine.add_request(request(f"plain {name} {length}", prompt, 6), uses)
     found = drain(engine)
     for key, (logits, prompt) in expected.items():
-        check(told(found[key]), logits, prompt)
+        check(prompt_logprobs_of(found[key]), logits, prompt)
         name, size, most = key.split()
         plain = tokens(found[f"plain {name} {size}"])
         assert tokens(found[key]) == plain[: int(most)], key

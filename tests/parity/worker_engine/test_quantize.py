@@ -1,4 +1,4 @@
-"""What `quantize` writes, read by the others that it is written for.
+"""Checkpoints that `quantize` writes, read by transformers and vLLM.
 
 transformers reads it by the package compressed-tensors, which is no dependency of ours: without it the first
 test is skipped. For the second GRAFTWORK_TEST_VLLM names the Python of an environment with vLLM (on a machine
@@ -45,8 +45,8 @@ def test_transformers_finds_the_same_logits(scheme: Scheme, tmp_path: Path) -> N
     plain = written(tmp_path / "plain")
     texts = [chr(97 + place) * 40 + "abcdefghij klmnop " * 40 for place in range(8)]
     quantize(plain, tmp_path / "out", scheme, texts, silent)
-    # Of 8 bits as they are. Packed zeros transformers 5.23 cannot read so (it expects them unpacked), and
-    # FP8's inputs it rounds, as we do on GPUs alone: they are made whole, in bf16.
+    # int8 is read as stored. transformers 5.23 expects zeros unpacked, and rounds FP8's inputs as we do on
+    # GPUs alone: both are dequantized to bf16.
     made_whole = references.CompressedTensorsConfig(dequantize=True)
     how = {} if scheme is Scheme.INT8 else {"quantization_config": made_whole}
     model: Any = references.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, **how)
@@ -72,19 +72,19 @@ def test_transformers_reads_past_the_section_that_is_our_workers(tmp_path: Path)
 
 @pytest.mark.slow
 def test_vllm_finds_the_same_log_probabilities(tmp_path: Path) -> None:
-    """Of 4 bits, which is what vLLM multiplies packed on a CPU as well."""
+    """4 bits, since vLLM multiplies these packed on a CPU too."""
     python = os.environ.get("GRAFTWORK_TEST_VLLM")
     if not python or not MODEL.is_dir():
         pytest.skip("no vLLM: set GRAFTWORK_TEST_VLLM, as this file's head says")
     lines = (ROOT / "benchmarks" / "texts" / "calibration.txt").read_text(encoding="utf-8").split("\n\n")
     for name, int8_head in (("stored", False), ("int8", True)):
         quantize(MODEL, tmp_path / name, Scheme.AWQ_INT4_G64, lines, silent, int8_head=int8_head)
-    told = asked(python, tmp_path / "stored")
+    told = vllm_logprobs(python, tmp_path / "stored")
     assert told == pytest.approx(expected(tmp_path / "stored"), abs=0.15)
-    assert asked(python, tmp_path / "int8") == told, "the section that is our worker's is read past"
+    assert vllm_logprobs(python, tmp_path / "int8") == told, "the section that is our worker's is read past"
 
 
-def asked(python: str, folder: Path) -> list[float]:
+def vllm_logprobs(python: str, folder: Path) -> list[float]:
     """vLLM's log probabilities of TEXT's tokens."""
     run = [python, "-c", ASK, str(folder), TEXT]
     variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_TARGET_DEVICE": "cpu"} | os.environ
@@ -95,7 +95,7 @@ def asked(python: str, folder: Path) -> list[float]:
 
 
 def expected(folder: Path) -> list[float]:
-    """Ours, in fp32."""
+    """Our log probabilities, in fp32."""
     ids = ChatTokenizer(folder).encode(TEXT, add_special_tokens=False)
     model, kv = load(folder)
     chances = torch.cat(logits(model, kv, [ids], 64)).log_softmax(1)

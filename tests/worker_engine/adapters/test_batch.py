@@ -18,7 +18,7 @@ from worker_engine.models import load_config
 
 
 def draw_adapter(config: ModelConfig, draw: random.Random, number: int) -> Adapter:
-    """Of any ranks, by layer and module; some modules left alone."""
+    """Draw an adapter with ranks that vary by layer and module; some modules are left out."""
     layers = []
     for _ in range(config.num_layers):
         pairs = {}

@@ -1,4 +1,4 @@
-"""The device's tier over pages of the pool, on the CPU: each row lies where its table says it does."""
+"""The device tier over pages of the pool, on the CPU: each row is where its table says."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page_elements(config: ModelConfig) -> int:
 def rows_in(
     memory: torch.Tensor, weights: LoraWeights | None, piece: int, index: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A and B of one slice and adapter, read out of the pool at the places that the kernels are told."""
+    """Return A and B of one slice and adapter, read from the pool at the kernels' addresses."""
     if weights is None:
         return torch.empty(0), torch.empty(0)
     rows = weights.kept["rows"]
@@ -248,7 +248,7 @@ def test_the_buffer_holds_every_weight_once(config: ModelConfig) -> None:
 def test_what_waits_is_brought_to_the_device_meanwhile(
     tiny_model: Path, adapters: dict[str, Adapter], paged_engine: EngineFactory
 ) -> None:
-    """From arrival on, though the batch is full; and the copy is waited for by nobody until it runs."""
+    """The copy begins on arrival, even with a full batch, and only the sequence's own step waits for it."""
     engine = paged_engine(tiny_model, max_num_seqs=1)
     engine.add_request(request("first", PROMPT, 8), adapters["all"])
     engine.step()
@@ -272,7 +272,7 @@ def test_what_waits_is_brought_to_the_device_meanwhile(
 def test_those_that_wait_do_not_push_each_other_out(
     tiny_model: Path, adapters: dict[str, Adapter], paged_engine: EngineFactory
 ) -> None:
-    """Where pages are short, nothing is copied in vain step after step."""
+    """With few pages, nothing is copied in vain step after step."""
     engine = paged_engine(tiny_model, max_num_seqs=1, memory_gib=0.0007)
     tier = tier_of(engine)
     owners = [replace(adapters["rslora"], sha256=f"{number:064x}") for number in range(5)]
@@ -301,7 +301,7 @@ def filled_pool(config: ModelConfig, stream: LateCopies) -> tuple[DeviceTier, Me
 
 
 def test_pages_of_one_that_left_before_it_arrived_are_not_overwritten_by_it(config: ModelConfig) -> None:
-    """Of a sequence that did not run, pushed out by KV pages: these keep what the next step writes."""
+    """KV pages evict the adapter of a waiting sequence during its copy: they keep the next step's writes."""
     stream = LateCopies()
     tier, pool, held = filled_pool(config, stream)
     adapter = draw_adapter(config, random.Random(3), 1)

@@ -1,4 +1,4 @@
-"""Adapters that are kept in S3: fetched, held to their digest, and taken from the cache afterwards."""
+"""Adapters stored in S3: fetched, checked against their digest, and cached."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def local(tiny_adapters: dict[str, Path]) -> AdapterRef:
 
 
 @pytest.fixture
-def kept(s3: Any, local: AdapterRef, tiny_adapters: dict[str, Path]) -> AdapterRef:
+def stored_adapter(s3: Any, local: AdapterRef, tiny_adapters: dict[str, Path]) -> AdapterRef:
     """An adapter under the address that the control plane gives it."""
     folder = f"some/prefix/adapters/{local.sha256}"
     for name in ADAPTER_FILES:
@@ -74,9 +74,9 @@ def loader(model: Path, cache: Path, endpoint: str) -> AdapterLoader:
 
 
 def test_an_adapter_in_s3_is_the_one_in_the_folder(
-    kept: AdapterRef, local: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
+    stored_adapter: AdapterRef, local: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
 ) -> None:
-    fetched = loader(tiny_model, tmp_path / "one", s3_endpoint).load(kept)
+    fetched = loader(tiny_model, tmp_path / "one", s3_endpoint).load(stored_adapter)
     expected = loader(tiny_model, tmp_path / "two", s3_endpoint).load(local)
     assert (fetched.sha256, fetched.nbytes) == (expected.sha256, expected.nbytes)
     for ours, theirs in zip(fetched.layers, expected.layers, strict=True):
@@ -87,56 +87,56 @@ def test_an_adapter_in_s3_is_the_one_in_the_folder(
 
 
 def test_the_cache_answers_when_s3_is_away_and_a_rotten_copy_is_not_used(
-    kept: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
+    stored_adapter: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
 ) -> None:
-    first = loader(tiny_model, tmp_path, s3_endpoint).load(kept)
+    first = loader(tiny_model, tmp_path, s3_endpoint).load(stored_adapter)
     away = loader(tiny_model, tmp_path, f"http://127.0.0.1:{free_port()}")
-    assert away.load(kept).nbytes == first.nbytes
+    assert away.load(stored_adapter).nbytes == first.nbytes
     (weights,) = tmp_path.rglob("adapter_model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(AdapterUnavailable, match=f"cannot fetch s3://{BUCKET}/some/prefix"):
-        away.load(kept)
-    assert loader(tiny_model, tmp_path, s3_endpoint).load(kept).nbytes == first.nbytes
+        away.load(stored_adapter)
+    assert loader(tiny_model, tmp_path, s3_endpoint).load(stored_adapter).nbytes == first.nbytes
 
 
 def test_other_content_under_the_address_is_refused_and_not_kept(
-    s3: Any, kept: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
+    s3: Any, stored_adapter: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
 ) -> None:
-    key = f"some/prefix/adapters/{kept.sha256}/{ADAPTER_FILES[1]}"
+    key = f"some/prefix/adapters/{stored_adapter.sha256}/{ADAPTER_FILES[1]}"
     data = bytearray(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
     data[-1] ^= 1
     s3.put_object(Bucket=BUCKET, Key=key, Body=bytes(data))
-    with pytest.raises(AdapterRefused, match=f"expected {kept.sha256}"):
-        loader(tiny_model, tmp_path, s3_endpoint).load(kept)
+    with pytest.raises(AdapterRefused, match=f"expected {stored_adapter.sha256}"):
+        loader(tiny_model, tmp_path, s3_endpoint).load(stored_adapter)
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
 @pytest.mark.parametrize("uri", [f"s3://{BUCKET}/nowhere/", "s3://absent-bucket/x/"])
 def test_what_is_not_there_is_named_and_may_be_tried_again(
-    kept: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path, uri: str
+    stored_adapter: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path, uri: str
 ) -> None:
     with pytest.raises(AdapterUnavailable, match=uri):
-        loader(tiny_model, tmp_path, s3_endpoint).load(dataclasses.replace(kept, uri=uri))
+        loader(tiny_model, tmp_path, s3_endpoint).load(dataclasses.replace(stored_adapter, uri=uri))
 
 
 def test_a_file_beyond_the_limit_is_refused(
-    s3: Any, kept: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
+    s3: Any, stored_adapter: AdapterRef, tiny_model: Path, s3_endpoint: str, tmp_path: Path
 ) -> None:
-    key = f"some/prefix/adapters/{kept.sha256}/{ADAPTER_FILES[1]}"
+    key = f"some/prefix/adapters/{stored_adapter.sha256}/{ADAPTER_FILES[1]}"
     s3.put_object(Bucket=BUCKET, Key=key, Body=bytes((1 << 20) + 1))
     with pytest.raises(AdapterRefused, match="larger than"):
-        loader(tiny_model, tmp_path, s3_endpoint).load(kept)
+        loader(tiny_model, tmp_path, s3_endpoint).load(stored_adapter)
 
 
 def test_an_adapter_in_s3_is_registered_by_name(
-    tiny_model: Path, tmp_path: Path, s3_endpoint: str, kept: AdapterRef
+    tiny_model: Path, tmp_path: Path, s3_endpoint: str, stored_adapter: AdapterRef
 ) -> None:
     """The digest comes of the files themselves; the name's adapter is then the reference's."""
     fetching = loader(tiny_model, tmp_path, s3_endpoint)
     pool = AdapterPool(fetching, max_bytes=1 << 30)
     registry = AdapterRegistry(fetching, pool, root=None, base="base")
-    found = asyncio.run(registry.register("a", kept.uri))
-    assert (found.ref.sha256, found.src, pool.num_resident) == (kept.sha256, kept.uri, 1)
+    found = asyncio.run(registry.register("a", stored_adapter.uri))
+    assert (found.ref.sha256, found.src, pool.num_resident) == (stored_adapter.sha256, stored_adapter.uri, 1)
     with pytest.raises(AdapterUnavailable):
         asyncio.run(registry.register("b", f"s3://{BUCKET}/nowhere/"))
     assert len(registry) == 1

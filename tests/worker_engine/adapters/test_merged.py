@@ -36,7 +36,7 @@ def base_weights(engine: Engine) -> list[torch.Tensor]:
     ]
 
 
-def chosen(state: Merged) -> Adapter | None:
+def merged_adapter(state: Merged) -> Adapter | None:
     return state.adapter
 
 
@@ -97,14 +97,14 @@ def test_only_a_hot_adapter_is_merged_and_a_cold_one_given_up(
     for _ in range(20):
         assert not state.step([hot, other])
         assert not state.step([None])
-    assert chosen(state) is None
+    assert merged_adapter(state) is None
     served = [state.step([hot, hot]) for _ in range(14)]
     assert served == [False] * 10 + [True] * 4  # 9 of 10 steps, then a layer a step, 3 of them
     assert not state.step([hot, None])
-    assert chosen(state) is hot
+    assert merged_adapter(state) is hot
     for _ in range(10):
         assert not state.step([other])
-    assert chosen(state) is not hot
+    assert merged_adapter(state) is not hot
 
 
 def test_bf16_merged_outputs_stand_as_near_to_fp32_as_unmerged_ones(

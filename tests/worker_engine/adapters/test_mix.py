@@ -22,7 +22,7 @@ WEIGHTS = (0.7, -0.4, 1.5)
 
 @pytest.fixture
 def folders(tiny_model: Path, tmp_path: Path) -> list[Path]:
-    """Of different ranks and scalings; PEFT mixes adapters of the same rsLoRA alone."""
+    """Adapters of different ranks and scalings; PEFT mixes only adapters of the same rsLoRA setting."""
     options: list[dict[str, Any]] = [
         {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]},
         {"r": 7, "lora_alpha": 3, "target_modules": ["q_proj", "o_proj", "down_proj"]},

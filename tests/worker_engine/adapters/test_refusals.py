@@ -1,4 +1,4 @@
-"""What is damaged, foreign or not served is refused by name, and everyone else is served as before."""
+"""Damaged, foreign or unsupported adapters are refused by name, and other requests are unaffected."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_it_is_served_as_without(
 def test_an_embedding_that_is_not_the_bases_is_refused(
     loader: AdapterLoader, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
-    """PEFT saves the base's embedding beside LoRA on it: another one would have to serve everybody."""
+    """PEFT saves the base's embedding with LoRA on it: a different one would apply to every request."""
     folder = shutil.copytree(tiny_adapters["plain"], tmp_path / "a")
     name = "base_model.model.model.embed_tokens.base_layer.weight"
     tensors(**{name: loader._base.get("model.embed_tokens.weight")})(folder)

@@ -1,4 +1,4 @@
-"""Weights kept as the CPU's loops read them: mapped by every copy, and never those of other files."""
+"""Weights packed for the CPU's kernels: every copy maps them, and never those of other files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def blocks(decoder: Decoder) -> Sequence[torch.Tensor]:
 
 
 def mapped_from(decoder: Decoder, cache: Path) -> bool:
-    """Whether every weight lies in a mapping of a file of `cache`, by the kernel's word."""
+    """Return True if `/proc/self/maps` has every weight in a mapping of a file in `cache`."""
     spans = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         fields = line.split()
@@ -120,7 +120,7 @@ def test_blocks_of_another_shape_are_not_taken(model: Path, cache: Path) -> None
 
 
 def test_a_checkpoint_is_checked_as_ever(model: Path, cache: Path) -> None:
-    """What is mapped is read from elsewhere; that the checkpoint fits its config is seen all the same."""
+    """Weights come from the cache; the checkpoint is still checked against its config."""
     load(model, cache)
     path = model / "model.safetensors"
     tensors = load_file(path)
@@ -156,7 +156,7 @@ def test_only_what_the_native_loops_read_is_kept(model: Path, cache: Path) -> No
 def test_weights_packed_elsewhere_are_taken_by_their_content(
     model: Path, cache: Path, tmp_path: Path
 ) -> None:
-    """Another host: the checkpoint lies elsewhere and its times are others."""
+    """On another host the checkpoint has another path and other times."""
     carried = pack_weights(model, cache)
     assert {path.name for path in cache.iterdir()} == {carried.name}
     elsewhere = shutil.copytree(model, tmp_path / "elsewhere", copy_function=shutil.copyfile)
@@ -167,7 +167,7 @@ def test_weights_packed_elsewhere_are_taken_by_their_content(
 
 
 def test_weights_packed_elsewhere_are_of_no_other_checkpoint(model: Path, cache: Path) -> None:
-    """Of the same names, shapes and sizes, one number apart."""
+    """Equal names, shapes and sizes; one number differs."""
     carried = pack_weights(model, cache)
     path = model / "model.safetensors"
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""What sentence-transformers writes beside a checkpoint is read, and what is not served is named."""
+"""The pooling config of sentence-transformers is read, and an unsupported setting is named."""
 
 from __future__ import annotations
 

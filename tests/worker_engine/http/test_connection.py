@@ -1,4 +1,4 @@
-"""HTTP that is none, bodies that lie, clients that do not read, a thousand at a time: on real sockets."""
+"""Invalid HTTP, wrong body lengths, clients that do not read, a thousand at a time: on real sockets."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def resident(worker: Worker) -> int:
 
 
 def test_a_length_that_is_too_small_ends_the_connection_not_the_worker(worker: Worker) -> None:
-    """What comes in one packet with bytes that are no request is refused with them."""
+    """A request that arrives in one packet with invalid bytes is refused with them."""
     for body in (GOOD, GOOD[:10]):
         status, _, told = exchange(worker.port, HEAD + length(body) + body + b"what is left")
         assert (status, json.loads(told)["error"]["type"]) == (400, "invalid_request_error")

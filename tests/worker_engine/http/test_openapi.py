@@ -1,4 +1,4 @@
-"""`/openapi.json` tells every route; what is made up from it never meets a 5xx."""
+"""`/openapi.json` documents every route; requests generated from it never get a 5xx."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_route_and_parameter_is_told(worker: Worker, document: dict[str, A
 
 
 def test_nothing_is_served_without_the_fleets_token(worker: Worker) -> None:
-    """Whoever reaches a worker's port can neither compute, nor load an adapter, nor end it."""
+    """A client without the token can neither compute, nor load an adapter, nor stop the worker."""
     open_to_all = set()
     for route in ROUTES:
         url = f"http://127.0.0.1:{worker.port}" + route.template.replace("{", "").replace("}", "")
@@ -72,7 +72,7 @@ def test_nothing_is_served_without_the_fleets_token(worker: Worker) -> None:
 
 @pytest.mark.slow
 def test_what_is_made_up_from_it_meets_no_server_error(worker: Worker, document: dict[str, Any]) -> None:
-    """Every operation but the one that ends the service, with bodies that fit and that do not.
+    """Every operation but the one that ends the service, with valid and invalid bodies.
 
     Rounds of each in turn, so that none is left out; the worker answers afterwards.
     """

@@ -1,4 +1,4 @@
-"""As tests/kernels/interpreted: these run in a process of their own, with Triton's interpreter."""
+"""As in tests/kernels/interpreted, these tests run in a separate process, with Triton's interpreter."""
 
 from __future__ import annotations
 

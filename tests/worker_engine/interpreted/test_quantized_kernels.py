@@ -40,7 +40,7 @@ def kernels() -> Iterator[None]:
 def test_tokens_are_those_of_the_weights_made_whole(
     plain: Path, tmp_path: Path, form: str, make_engine: EngineFactory
 ) -> None:
-    """Alone and with adapters, DoRA's among them, whose gain is of the weights made whole."""
+    """Alone and with adapters, DoRA's too, whose magnitudes come from the dequantized weights."""
     folder, whole = tmp_path / "quantized", tmp_path / "whole"
     write_quantized(plain, folder, whole, form)
     modules = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
@@ -117,7 +117,7 @@ def test_weights_stay_packed_and_what_has_no_kernel_is_whole(plain: Path, tmp_pa
 
 
 def test_replayed_steps(plain: Path, tmp_path: Path) -> None:
-    """What captured CUDA graphs launch."""
+    """Kernels of captured CUDA graphs give the same results as eager ones."""
     folder = tmp_path / "quantized"
     write_quantized(plain, folder, tmp_path / "whole", "int4-32-zeros")
     eager = Run(build_engine(folder, replays=False, max_num_seqs=3))

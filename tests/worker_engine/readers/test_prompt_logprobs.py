@@ -16,8 +16,8 @@ from worker_engine.readers.prompt_logprobs import BLOCK_ROWS, PromptLogprobs
 TOP = 3
 
 
-def told(deltas: list[TokenDelta]) -> tuple[TokenLogprobs, ...]:
-    """Of the first delta, since the others have none."""
+def prompt_logprobs_of(deltas: list[TokenDelta]) -> tuple[TokenLogprobs, ...]:
+    """Return the first delta's prompt log probabilities; the others have none."""
     assert all(delta.prompt_logprobs is None for delta in deltas[1:])
     assert deltas[0].prompt_logprobs is not None
     return deltas[0].prompt_logprobs
@@ -41,7 +41,7 @@ def test_known_pages_are_computed_again(tiny_model: Path, make_engine: EngineFac
     for _ in range(2):
         engine.add_request(request("it", prompt, 2, prompt_logprobs=TOP), None)
         deltas = drain(engine)["it"]
-        check(told(deltas), logits, prompt)
+        check(prompt_logprobs_of(deltas), logits, prompt)
         assert deltas[-1].cached_tokens == 0
 
 
@@ -58,7 +58,7 @@ def test_a_request_preempted_while_it_generates_tells_once(
     assert sequence.num_computed == 72
     assert engine.num_prompt_tokens == 70 + 8
     deltas += drain(engine)["it"]
-    check(told(deltas), Forward.load(tiny_model, None)(prompt)[1], prompt)
+    check(prompt_logprobs_of(deltas), Forward.load(tiny_model, None)(prompt)[1], prompt)
     assert len(tokens(deltas)) == 9
 
 

@@ -135,7 +135,7 @@ def test_a_folder_that_is_gone_is_a_404_in_every_way_in(
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "tiny", "x" * 300, "a b", "é", ".hidden", "plain"])
 def test_names_are_refused(container: Container, name: str) -> None:
-    """The base model's, those that are taken, and what would be no segment of a path."""
+    """Refuse the base model's name, registered names, and names that are no path segment."""
     status, _, answer = container.call("POST", "/adapters", {"name": name, "src": "all"})
     assert (status, "name" in answer["message"] or "registered" in answer["message"]) == (400, True)
 

@@ -1,4 +1,4 @@
-"""`serve`: a container that SageMaker starts is told everything by its environment."""
+"""`serve`: SageMaker configures a container by environment variables alone."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MakeSpeculating = Callable[..., Engine]
 
 
 class Prophet(Proposer):
-    """Knows what each request will say, and tells `share` of the tokens right; it may err in any place."""
+    """A proposer that knows each request's tokens and drafts `share` of them right; errors are anywhere."""
 
     free: ClassVar[bool] = True
 
@@ -81,7 +81,7 @@ def make_speculating(make_engine: EngineFactory) -> MakeSpeculating:
 
 
 def accepted(engine: Engine) -> tuple[int, int]:
-    """Guesses verified, and kept."""
+    """Return the numbers of verified and of accepted draft tokens."""
     assert engine.speculator is not None
     counts = engine.speculator.counts.by_adapter().values()
     return sum(proposed for proposed, _ in counts), sum(kept for _, kept in counts)

@@ -1,4 +1,4 @@
-"""What is drawn where guesses are verified is distributed as the model says, whatever the guess."""
+"""Tokens sampled while drafts are verified follow the model's distribution, for any draft."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ONE_BY_ONE: list[dict[str, Any]] = [
 
 
 def distribution(logits: torch.Tensor, params: SamplingParams) -> np.ndarray[Any, Any]:
-    """Of one row of float32 logits, after temperature and truncation."""
+    """Return the distribution of one row of float32 logits, after temperature and truncation."""
     draws = Draws.of([params], [0.5], logits.shape[1], logits.device)
     weights = to_weights(logits.clone(), draws.temperature)
     if truncates(params):
@@ -120,7 +120,7 @@ def next_logits(model: Path, make_engine: EngineFactory, prompt: Items[int]) -> 
 
 @pytest.mark.parametrize("guess", [0, 1, 2, 3])
 def test_one_place_is_rejection_sampling(guess: int) -> None:
-    """A right guess is kept with its probability; what replaces a wrong one is the rest, scaled."""
+    """A draft token is accepted with its probability; its replacement is drawn from the rescaled rest."""
     weights = np.array([0.5, 0.3, 0.15, 0.05])
     row = SamplingRow(SamplingParams(9), ())
     draw = np.random.default_rng(guess)
@@ -136,7 +136,7 @@ def test_one_place_is_rejection_sampling(guess: int) -> None:
 
 
 def test_the_test_sees_a_wrong_distribution() -> None:
-    """Guesses kept whenever the model thinks them possible at all, the mistake that is easily made."""
+    """The common mistake: accept every draft token that the model thinks possible at all."""
     weights = np.array([0.5, 0.3, 0.15, 0.05])
     draw = np.random.default_rng(1)
     wrong = Counter(

@@ -1,4 +1,4 @@
-"""Whatever is guessed, clients are told and billed what they are without speculation, delta by delta."""
+"""Whatever the drafts, clients get and pay for the same as without speculation, delta by delta."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_clients_see_the_same(
     assert kept == proposed if share == 1 else 0.9 * share**3 * proposed <= kept < proposed
     if pages < 100:
         assert engine.scheduler.num_preemptions
-    # What was cached meanwhile is what the tokens say, also where wrong guesses stood in a page before.
+    # Pages cached in this run hold the final tokens, also where rejected drafts were written first.
     again = serve(engine, work, seed)
     for name, deltas in expected.items():
         assert tokens(again[name]) == tokens(deltas)
@@ -109,7 +109,7 @@ def test_n_grams_change_nothing(
     make_engine: EngineFactory,
     make_speculating: MakeSpeculating,
 ) -> None:
-    """The real proposer, on answers of three letters, which repeat themselves; beside chunks of prompts."""
+    """The real proposer, on repetitive answers of three letters, in batches with prompt chunks."""
     draw = random.Random(seed)
     work = []
     for asked, adapter in workload(seed, 24, adapters):
@@ -133,7 +133,7 @@ def test_n_grams_change_nothing(
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 8, 9, 30])
 def test_never_a_token_too_many(max_tokens: int, tiny_model: Path, make_engine: EngineFactory) -> None:
-    """Also where every guess is right and the context is full to its last token."""
+    """Also if every draft is right and the context is full to its last token."""
     plain = make_engine(tiny_model)
     plain.add_request(request("a", range(20), 40), None)
     whole = tokens(drain(plain)["a"])
@@ -237,7 +237,7 @@ def test_guesses_stay_within_the_grammar(tiny_model: Path, make_engine: EngineFa
 
 
 def test_guesses_take_rows_and_pages_that_are_free(tiny_model: Path, make_engine: EngineFactory) -> None:
-    """A pool that holds two requests and no page more: nobody is preempted for a guess."""
+    """A pool for exactly two requests: no sequence is preempted for a draft."""
     plain = make_engine(tiny_model)
     work: Items[tuple[str, range]] = [("a", range(28)), ("b", range(40, 68))]
     for name, prompt in work:

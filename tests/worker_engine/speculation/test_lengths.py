@@ -48,7 +48,7 @@ def test_length_follows_acceptance() -> None:
 
 
 def test_length_follows_the_cost_of_rows() -> None:
-    """Where a row costs nearly nothing even bad guesses pay, where it costs a step none does."""
+    """If a row costs nearly nothing even bad drafts pay; if it costs a step none does."""
     free = Lengths(measured(0.008, 0.00001), Prophet({}, 1.0))
     dear = Lengths(measured(0.0, 0.008), Prophet({}, 1.0))
     assert one(free, 0.3) >= 3
@@ -56,7 +56,7 @@ def test_length_follows_the_cost_of_rows() -> None:
 
 
 def test_a_large_batch_verifies_less() -> None:
-    """Of eight sequences those with better guesses get the rows; each guess must earn what its row costs."""
+    """Of eight sequences those with better drafts get the rows; each draft must earn its row's cost."""
     lengths = Lengths(measured(0.006, 0.001), Prophet({}, 1.0))
     rates = [0.95, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05]
     chosen = lengths.choose([Offer(rate, 8) for rate in rates], decoding=8, rows=8, room=120)
@@ -119,7 +119,7 @@ def test_what_does_not_pay_is_tried_again_now_and_then() -> None:
 
 
 def test_a_step_without_guesses_is_measured_again() -> None:
-    """Else what it costs would be known from long ago only."""
+    """Otherwise the cost of a step without drafts would be outdated."""
     costs = measured(0.008, 0.0001)
     lengths = Lengths(costs, Prophet({}, 1.0))
     chosen = []

@@ -1,4 +1,4 @@
-"""What a service with speculation tells: metrics by adapter, health, and one delta a token."""
+"""A service with speculation: metrics by adapter, health, and one delta per token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["serve"]
 FEW = ((97, 40.0), (98, 40.0))
 
 
-def told(service: Service) -> dict[str, float]:
+def speculation_metrics(service: Service) -> dict[str, float]:
     lines = re.findall(r"^graftwork_worker_(speculation\S*) (\S+)$", metrics.render(service), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
@@ -35,7 +35,7 @@ def test_acceptance_is_told_by_adapter(serve: Serve, tiny_adapters: dict[str, Pa
             deltas = [delta async for delta in service.generate(asked)]
             assert [len(delta.token_ids) for delta in deltas] == [1] * 200
             assert [delta.completion_tokens for delta in deltas] == list(range(1, 201))
-        seen = told(service)
+        seen = speculation_metrics(service)
         for name in ("_base", ref.name):
             proposed = seen[f'speculation_proposed_tokens_total{{adapter="{name}"}}']
             kept = seen[f'speculation_accepted_tokens_total{{adapter="{name}"}}']
@@ -50,7 +50,7 @@ def test_acceptance_is_told_by_adapter(serve: Serve, tiny_adapters: dict[str, Pa
 def test_without_speculation_nothing_is_told(serve: Serve) -> None:
     async def scenario(service: Service) -> None:
         assert health.report(service)["speculation"] == "off"
-        assert not told(service)
+        assert not speculation_metrics(service)
         assert service.engine.speculator is None
 
     serve(scenario)

@@ -141,7 +141,7 @@ def test_special_tokens_are_shown_when_asked(sentencepiece_like: ChatTokenizer) 
 def test_stops_may_be_shown_and_wait_for_min_tokens(tmp_path_factory: pytest.TempPathFactory) -> None:
     tokenizer = _byte_tokenizer(tmp_path_factory)
 
-    def shown(**options: Any) -> str:
+    def visible_text(**options: Any) -> str:
         detokenizer = Detokenizer(tokenizer, ("ab", "b"), **options)
         text = ""
         for token in tokenizer.encode("xabyab!", add_special_tokens=False):
@@ -150,8 +150,8 @@ def test_stops_may_be_shown_and_wait_for_min_tokens(tmp_path_factory: pytest.Tem
                 return text
         return text + detokenizer.flush()
 
-    assert shown() == "x"
-    assert shown(include_stop=True) == "xab"
-    assert shown(min_tokens=3) == "xaby"
-    assert shown(min_tokens=3, include_stop=True) == "xabyab"
-    assert shown(min_tokens=7) == "xabyab!"
+    assert visible_text() == "x"
+    assert visible_text(include_stop=True) == "xab"
+    assert visible_text(min_tokens=3) == "xaby"
+    assert visible_text(min_tokens=3, include_stop=True) == "xabyab"
+    assert visible_text(min_tokens=7) == "xabyab!"

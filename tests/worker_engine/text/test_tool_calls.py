@@ -170,7 +170,7 @@ NOW = Function("now", {"type": "object", "properties": {}, "additionalProperties
 
 
 def accepts(form: CallForm, functions: list[Function], text: str, *, parallel: bool, **special: int) -> bool:
-    """Whether the grammar of these calls accepts exactly `text`, over bytes as tokens."""
+    """Return True if the grammar of these calls accepts exactly `text`, with bytes as tokens."""
     tokenizer = llguidance.LLTokenizer(byte_tokenizer().to_str(), n_vocab=256, eos_token=[255])
     grammar = lark(form, functions, parallel=parallel, special_token_id=special.get)
     matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)

@@ -1,6 +1,6 @@
-"""How a model family writes tool calls: the contract, and what all families share.
+"""Formats of tool calls by model family: the interface, and what all families share.
 
-A form is texts around JSON objects. Parsing is by `parser.CallParser`, enforcing by a Lark grammar.
+A format consists of texts around JSON objects. `parser.CallParser` parses it, a Lark grammar enforces it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, Final
 from worker_engine.text.character_classes import schema_with_ascii_classes
 
 WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,8}"
-"""Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
+"""Bounded, because an uncertain model may otherwise write spaces until max_tokens."""
 MAX_PARALLEL_CALLS: Final = 16
-"""Calls of one answer that a grammar allows: a small model may otherwise repeat itself to max_tokens."""
+"""Most calls in one answer that a grammar allows: a small model may otherwise repeat itself until max_tokens.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,10 @@ def lark(
     parallel: bool,
     special_token_id: Callable[[str], int | None],
 ) -> str:
-    """The grammar of an answer that is calls of `functions` and nothing else.
+    """Return the grammar of an answer that consists only of calls of `functions`.
 
     Args:
-        special_token_id: the id of a special token, which no spelling of its name can match, or None.
+        special_token_id: returns the id of a special token, which its spelling cannot match, or None.
     """
     more = f"{{0,{MAX_PARALLEL_CALLS - 1}}}"
     begin, end = (_terminal(text, special_token_id) for text in ("" if form.bare else form.begin, form.end))
@@ -110,7 +111,7 @@ def _text(text: str) -> str:
 
 
 def _call_schema(form: CallForm, functions: Sequence[Function]) -> Mapping[str, Any]:
-    """Each function's schema keeps its own root: its references are moved with it."""
+    """Return the schema of a call; each function's schema is moved with its references."""
     calls = [
         {
             "type": "object",
@@ -131,7 +132,7 @@ def _call_schema(form: CallForm, functions: Sequence[Function]) -> Mapping[str, 
 
 
 def _guidance(functions: Sequence[Function]) -> Mapping[str, Any]:
-    """How schemas are read: where a function is not strict, what the grammar does not know is let be."""
+    """Return how schemas are read: for non-strict functions, unknown keywords are ignored."""
     best_effort = not all(item.strict for item in functions)
     return {"whitespace_pattern": WHITESPACE, "lenient": best_effort, "coerce_one_of": best_effort}
 

@@ -1,4 +1,4 @@
-"""Text as it streams, parted into what is said and what is called."""
+"""Splits streamed text into content and tool calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from worker_engine.text.tool_calls.object_scanner import ObjectScanner
 
 _NAME: Final = re.compile(r"\s*([\w.-]{1,64})(?:\[CALL_ID\]\w{1,64})?\s*")
 _LONGEST_NAME: Final = 160
-"""Characters with the spaces and the id that may stand beside a name."""
+"""Most characters of a name, with the spaces and the id that may surround it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A piece of call number `index`; `name` comes once, first."""
+    """A piece of call number `index`; `name` is set in the first piece only."""
 
     index: int
     name: str | None
@@ -25,17 +25,17 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What new text meant."""
+    """Content and calls found in new text."""
 
     content: str = ""
     calls: tuple[CallDelta, ...] = ()
 
 
 class CallParser:
-    """Parses one answer. What looks like a call and is none comes out as content, unchanged.
+    """Parses one answer. Text that resembles a call but is none becomes content, unchanged.
 
     Args:
-        forced: a grammar holds the answer to calls, so that no text in it is content.
+        forced: a grammar restricts the answer to calls, so that no text in it is content.
     """
 
     def __init__(self, form: CallForm, *, forced: bool = False) -> None:
@@ -44,24 +44,24 @@ class CallParser:
         self._buffer = ""
         self._state = self._read_start if form.bare else self._read_content
         self._raw = ""
-        """Read since the last call or content: what to show should no call come of it."""
+        """Text read since the last call or content, which becomes content if no call follows."""
         self._object = ObjectScanner(form.arguments)
         self._name: str | None = None
         self._between = " \n\r\t" if form.naming else " \n\r\t,;[]"
-        """What may stand between two objects and says nothing."""
+        """Separators between objects, which carry no content."""
         self._sent: int | None = None
         self._content: list[str] = []
         self._calls: list[CallDelta] = []
 
     def feed(self, text: str) -> Parsed:
-        """Takes new text; holds back what may turn out to begin a call."""
+        """Take new text; hold back what may begin a call."""
         self._buffer += text
         while self._buffer and self._state():
             pass
         return self._take()
 
     def finish(self, *, truncated: bool = False) -> Parsed:
-        """Return what was held back when no text follows.
+        """Return the text held back, when no text follows.
 
         Args:
             truncated: `max_tokens` ended the answer, so the beginning of a call is dropped.
@@ -73,7 +73,7 @@ class CallParser:
         return self._take()
 
     def _may_be_call(self, reading: bool) -> bool:
-        """Return True unless what is held back is an object without a mark and with keys of its own."""
+        """Return False only for an object without a call marker and without a call's keys."""
         return not reading or bool(self._raw.strip()) or self._object.has_keys_of_a_call
 
     def _take(self) -> Parsed:
@@ -81,10 +81,10 @@ class CallParser:
         self._content, self._calls = [], []
         return parsed
 
-    # Each state reads what it can of the buffer; False means that it needs more.
+    # Each state consumes what it can of the buffer; False means that it needs more.
 
     def _read_start(self) -> bool:
-        """The answer's very beginning, where an object alone is a call."""
+        """At the start of the answer, a bare object is a call."""
         text = self._buffer.lstrip()
         if not text:
             return False
@@ -93,10 +93,10 @@ class CallParser:
 
     def _read_content(self) -> bool:
         begin = self._form.begin
-        at = self._buffer.find(begin)
-        if at >= 0:
-            self._say(self._buffer[:at])
-            self._raw, self._buffer = begin, self._buffer[at + len(begin) :]
+        start = self._buffer.find(begin)
+        if start >= 0:
+            self._say(self._buffer[:start])
+            self._raw, self._buffer = begin, self._buffer[start + len(begin) :]
             self._state = self._read_name if self._form.naming else self._read_between
             return True
         shown = len(self._buffer) - overlap(self._buffer, begin)
@@ -105,7 +105,7 @@ class CallParser:
         return False
 
     def _read_name(self) -> bool:
-        """Between `begin` and the object of arguments."""
+        """Read the name between `begin` and the object of arguments."""
         naming = self._form.naming
         name, found, rest = self._buffer.partition(naming)
         match = _NAME.fullmatch(name)
@@ -120,7 +120,7 @@ class CallParser:
         return True
 
     def _read_between(self) -> bool:
-        """Before and behind an object: separators, then another object, the end, or content again."""
+        """Around objects: skip separators, then read another object, the end marker, or content."""
         rest = self._buffer.lstrip(self._between)
         self._raw += self._buffer[: len(self._buffer) - len(rest)]
         self._buffer = rest
@@ -150,7 +150,7 @@ class CallParser:
         if call is not None:
             self._send(*call)
         elif scanner.name and scanner.arguments:
-            # No JSON: as it would have been told had it come in pieces.
+            # Invalid JSON: send it as it would have been sent in pieces.
             self._send(scanner.name, scanner.arguments)
         if self._sent is None:
             self._say(self._raw + scanner.raw)
@@ -161,7 +161,7 @@ class CallParser:
         return True
 
     def _say(self, text: str) -> None:
-        # White space between and behind calls is the form's, not the model's.
+        # White space between and after calls belongs to the format, not to the content.
         if text and (not self.num_calls or text.strip(self._between)):
             self._content.append(text)
 
@@ -174,6 +174,6 @@ class CallParser:
 
 
 def overlap(text: str, mark: str) -> int:
-    """Length of the longest end of `text` that begins `mark` and is not all of it."""
+    """Return the length of the longest suffix of `text` that is a proper prefix of `mark`."""
     longest = min(len(text), len(mark) - 1)
     return next((n for n in range(longest, 0, -1) if mark.startswith(text[-n:])), 0)

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point. Says what to install when the extra is missing."""
+    """Runs the command line, or says which extra to install."""
     try:
         from graftwork.cli.app import run
     except ModuleNotFoundError as error:

@@ -102,8 +102,8 @@ def push(
                 make_default=make_default,
             )  # fmt: skip
         else:
-            told = {"dataset": dataset, "run_url": run_url, "make_default": make_default}
-            version = _upload(found, folder, name, base, told)
+            options = {"dataset": dataset, "run_url": run_url, "make_default": make_default}
+            version = _upload(found, folder, name, base, options)
         note(f"registered {name}@v{version.number}")
         if wait:
             version = _watch(found, version)
@@ -152,7 +152,7 @@ def delete(
 
 
 def _base_of(found: Client, name: str, folder: str) -> str:
-    """The base model of the adapter that there is, else of the server's that the folder names."""
+    """Returns the existing adapter's base model, else the server's model that the folder names."""
     try:
         return found.adapters.get(name).base_model
     except NotFoundError:
@@ -172,7 +172,7 @@ def _tell_default(adapter: Adapter, number: int) -> None:
         note(f"to make v{number} the default: graftwork adapters default {adapter.name} {number}")
 
 
-def _upload(found: Client, folder: str, name: str, base: str, told: dict[str, Any]) -> Version:
+def _upload(found: Client, folder: str, name: str, base: str, options: dict[str, Any]) -> Version:
     def tell(check: AdapterCheck) -> None:
         if check.default_version is not None:
             then = "until the new version is ready" if check.becomes_default else "also once it is ready"
@@ -185,20 +185,20 @@ def _upload(found: Client, folder: str, name: str, base: str, told: dict[str, An
             folder,
             name=name,
             base_model=base,
-            **told,
+            **options,
             on_check=tell,
             progress=lambda sent, total: bar.update(task, completed=sent, total=total),
         )
 
 
 def _watch(found: Client, version: Version) -> Version:
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     ends = ("done", "warned", "skipped", "failed")
 
     def tell(now: Version) -> None:
         for step in now.steps:
-            if step.status in ends and (step.name, step.status) not in told:
-                told.add((step.name, step.status))
+            if step.status in ends and (step.name, step.status) not in reported:
+                reported.add((step.name, step.status))
                 note(f"  {step.status}: {step.title}" + (f" ({step.detail})" if step.detail else ""))
 
     return found.adapters.wait(version.adapter, version.number, on_change=tell)

@@ -43,7 +43,7 @@ def set_(
         etag = None
         if if_version is not None:
             path = f"/adapters/{adapter}/aliases/{name}"
-            # The tag first: a move between the two reads is then refused, not overwritten.
+            # Read the tag first: a move between the two reads is then refused, not overwritten.
             etag = found.etag(path)
             if (now := found.aliases.get(adapter, name)).version != if_version:
                 said = f"{adapter}@{name} is at version {now.version}, not {if_version}"

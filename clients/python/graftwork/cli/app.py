@@ -41,7 +41,7 @@ def options(
 
 
 def run() -> None:
-    """Runs the command line; see `exits` for what its status says."""
+    """Runs the command line; see `exits` for its exit statuses."""
     try:
         app(prog_name="graftwork")
     except GraftworkError as error:
@@ -50,6 +50,6 @@ def run() -> None:
         output.err.print(f"[bold red]error:[/] {error}")
         sys.exit(UNAVAILABLE)
     except BrokenPipeError:
-        # The reader has gone, as `head` does; Python would complain once more when it closes stdout.
+        # The reader closed the pipe, as `head` does; without this Python complains when it closes stdout.
         sys.stderr.close()
         sys.exit(0)

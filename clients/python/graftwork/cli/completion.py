@@ -9,7 +9,7 @@ from graftwork.errors import GraftworkError
 
 
 def adapter_names(incomplete: str) -> list[str]:
-    """Adapters that begin with what is typed; none when the server does not answer."""
+    """Lists adapters with the typed prefix; none if the server does not answer."""
     try:
         with client() as found:
             rows = found.adapters.list(search=incomplete or None, page_size=50)

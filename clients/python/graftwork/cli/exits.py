@@ -1,4 +1,4 @@
-"""What the process's exit status says."""
+"""Exit statuses of the command line."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from graftwork.errors import (
 )
 
 FAILED: Final = 1
-"""Refused: by validation, or what was sent is not acceptable."""
+"""Validation refused the adapter, or the server refused the request."""
 USAGE: Final = 2
 """The command line itself is wrong, or nothing is configured."""
 FORBIDDEN: Final = 3
-"""No key, a wrong one, or one that may not do this."""
+"""The key is missing, wrong, or lacks the permission."""
 ABSENT: Final = 4
-"""There is no such thing."""
+"""The object does not exist."""
 CONFLICT: Final = 5
-"""It contradicts what is there, or someone changed it meanwhile."""
+"""The request conflicts with the current state, or someone else changed it."""
 UNAVAILABLE: Final = 6
 """No answer, too many calls, or the server failed: try again."""
 
 
 def status_of(error: GraftworkError) -> int:
-    """The exit status that tells of `error`."""
+    """Returns the exit status for `error`."""
     match error:
         case ConfigurationError():
             return USAGE
@@ -47,7 +47,7 @@ def status_of(error: GraftworkError) -> int:
 
 
 def advice(error: GraftworkError) -> str | None:
-    """What to do about `error` at the command line, beyond what its text says."""
+    """Returns a command that helps after `error`, if there is one."""
     if isinstance(error, AuthenticationError):
         return "graftwork login"
     if isinstance(error, ApiError) and error.code == "missing_scope":

@@ -1,4 +1,4 @@
-"""What commands print: tables and lines for people, JSON for programs."""
+"""Output of commands: tables and lines for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 class _Mode:
-    """How this process prints."""
+    """The output mode of this process."""
 
     json = False
 
@@ -34,16 +34,16 @@ def _choose(value: bool) -> bool:
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON, errors too.", callback=_choose, is_eager=True)
 ]
-"""The option that every command takes."""
+"""The `--json` option, which every command takes."""
 
 
 def speaks_json() -> bool:
-    """Whether programs read this."""
+    """Returns True if output is JSON."""
     return _Mode.json
 
 
 def show(value: Any, *lines: str) -> None:
-    """`value` as JSON, or `lines`."""
+    """Prints `value` as JSON, or `lines` as text."""
     if _Mode.json:
         sys.stdout.write(json.dumps(to_json(value), indent=2) + "\n")
         return
@@ -54,7 +54,7 @@ def show(value: Any, *lines: str) -> None:
 def show_rows(
     values: Sequence[Any], heads: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str
 ) -> None:
-    """`values` as a JSON list, or a table; `none` where there are none."""
+    """Prints `values` as a JSON list, or `rows` as a table; the text `none` if there are no rows."""
     if _Mode.json:
         show(values)
         return
@@ -65,7 +65,7 @@ def show_rows(
 
 
 def _cell(value: Any) -> str:
-    """A cell's text; a time to the minute in UTC (Z), so that rows fit a terminal. JSON has it whole."""
+    """Formats a cell; a time is cut to minutes in UTC (Z), so that rows fit a terminal. JSON has it whole."""
     match value:
         case None:
             return ""
@@ -76,19 +76,19 @@ def _cell(value: Any) -> str:
 
 
 def note(text: str) -> None:
-    """A line about what happens, beside what is printed; silent for programs."""
+    """Prints a progress note on stderr; silent in JSON mode."""
     if not _Mode.json:
         err.print(text)
 
 
 def fail(error: GraftworkError) -> int:
-    """Prints `error` and what to do about it; the exit status."""
+    """Prints `error` with a hint, and returns the exit status."""
     status, hint = status_of(error), advice(error)
     if _Mode.json:
-        told: dict[str, Any] = {"type": type(error).__name__, "detail": str(error), "hint": hint}
+        body: dict[str, Any] = {"type": type(error).__name__, "detail": str(error), "hint": hint}
         if isinstance(error, ApiError):
-            told |= {"status": error.status, "problems": to_json(error.problems)}
-        sys.stderr.write(json.dumps({"error": told}) + "\n")
+            body |= {"status": error.status, "problems": to_json(error.problems)}
+        sys.stderr.write(json.dumps({"error": body}) + "\n")
         return status
     err.print(f"[bold red]error:[/] {_plain(str(error))}")
     if hint:
@@ -97,5 +97,5 @@ def fail(error: GraftworkError) -> int:
 
 
 def _plain(text: str) -> str:
-    """Text with no markup of rich's in it."""
+    """Escapes rich's markup in a text."""
     return text.replace("[", r"\[")

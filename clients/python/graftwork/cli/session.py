@@ -1,4 +1,4 @@
-"""Who is logged in: the environment, else a file that its owner alone reads."""
+"""The login session: from the environment, else from a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ GATEWAY_VARIABLE: Final = "GRAFTWORK_CLI_GATEWAY_URL"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where to call and as whom."""
+    """The addresses and the API key of a login."""
 
     url: str = ""
     api_key: str = ""
     gateway_url: str = ""
 
     def save(self) -> Path:
-        """Writes it so that nobody else can read it, not even while it is written.
+        """Writes the session file so that at no moment others can read it.
 
         Raises:
-            ConfigurationError: it cannot be written there; nothing is left behind.
+            ConfigurationError: the file cannot be written; no partial file is left.
         """
         path = config_path()
         fresh = path.with_name(f".{path.name or 'session'}.{os.getpid()}")
@@ -48,7 +48,7 @@ class Session:
 
 
 def config_path() -> Path:
-    """GRAFTWORK_CLI_CONFIG, else `graftwork/session.json` in the user's configuration folder."""
+    """Returns GRAFTWORK_CLI_CONFIG, else `graftwork/session.json` in the user's configuration folder."""
     if named := os.environ.get(CONFIG_VARIABLE):
         return Path(named)
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -56,28 +56,28 @@ def config_path() -> Path:
 
 
 def session() -> Session:
-    """The session in force; the environment goes before the file.
+    """Returns the current session; the environment takes precedence over the file.
 
     Raises:
         ConfigurationError: the file is no session, or others may read it.
     """
-    kept = _kept()
+    stored = _stored()
     return Session(
-        os.environ.get(URL_VARIABLE) or kept.url,
-        os.environ.get(KEY_VARIABLE) or kept.api_key,
-        os.environ.get(GATEWAY_VARIABLE) or kept.gateway_url,
+        os.environ.get(URL_VARIABLE) or stored.url,
+        os.environ.get(KEY_VARIABLE) or stored.api_key,
+        os.environ.get(GATEWAY_VARIABLE) or stored.gateway_url,
     )
 
 
 def client() -> Client:
-    """A client of the session. Raises ConfigurationError when nobody is logged in."""
+    """Creates a client from the session. Raises ConfigurationError if nobody is logged in."""
     found = session()
     unfinished = config_path().with_name("uploads.json")
     return Client(found.url, found.api_key, gateway_url=found.gateway_url or None, unfinished=unfinished)
 
 
 def forget() -> bool:
-    """Removes the stored session; whether there was one. Raises ConfigurationError."""
+    """Deletes the stored session; True if there was one. Raises ConfigurationError."""
     path = config_path()
     try:
         path.unlink()
@@ -88,7 +88,7 @@ def forget() -> bool:
     return True
 
 
-def _kept() -> Session:
+def _stored() -> Session:
     path = config_path()
     try:
         if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:

@@ -1,4 +1,4 @@
-"""`manage.py billing_protect`: makes the triggers of the books and of finalized invoices anew."""
+"""`manage.py billing_protect`: recreates the triggers of the ledger and of finalized invoices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.billing.ledger.append_only import install
 
 
 class Command(BaseCommand):
-    """Changes nothing where they stand."""
+    """Creates the missing triggers; existing ones stay."""
 
     help = "Make the triggers that keep the books append-only and finalized invoices as they are."
 

@@ -1,4 +1,4 @@
-"""Answers in the shape of OpenAI's usage API (`page` of `bucket`s of results). They read sums alone."""
+"""Responses in the shape of OpenAI's usage API (`page` of `bucket`s of results), from sums only."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _DAY: Final = 86_400
 _EPOCH: Final = dt.date(1970, 1, 1)
 _SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "requests")
 _PRICED: Final = ("adapter", "base_model", "backend")
-"""What a call's price hangs on, with its day and tenant."""
+"""Columns that a call's price depends on, besides its day and tenant."""
 
 Group = tuple[str, ...]
 Found = dict[int, dict[Group, Any]]
-"""By the bucket's start, then by the values of `group_by`."""
+"""Results by bucket start in Unix seconds, then by the values of `group_by`."""
 
 
 def completions_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dict[str, Any]:
-    """Tokens and requests by bucket. `project`: the only one that may be read; None for all."""
+    """Return tokens and requests by bucket. `project`: the only one that may be read; None for all."""
     found: Found = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
     for row in _summed(tenant, project, query):
         model = adapter_name(row["adapter"]) or row["base_model"]
@@ -38,22 +38,22 @@ def completions_page(*, tenant: Tenant, project: str | None, query: UsageQuery) 
             continue
         values = {"project_id": row["project"], "api_key_id": row["key_id"], "model": model}
         sums = found[_start(row, query)][tuple(values[name] for name in query.group_by)]
-        for place, name in enumerate(_SUMS):
-            sums[place] += row[f"sum_{name}"]
+        for index, name in enumerate(_SUMS):
+            sums[index] += row[f"sum_{name}"]
     return _page(query, found, _completions_result)
 
 
 def costs_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dict[str, Any]:
-    """Amounts by day, at that day's prices. What has no price has a quantity and no amount."""
+    """Return costs by day, at that day's prices. Unpriced usage has a quantity and no amount."""
     prices = PriceList.load()
     currency = prices.currency().lower()
     found: Found = defaultdict(lambda: defaultdict(_Cost))
-    wanted = query.filters.get("line_items")
+    names = query.filters.get("line_items")
     named = {"project_id": "project", "api_key_id": "key_id"}
     columns = [*_PRICED, *(column for name, column in named.items() if name in query.group_by)]
     for rollup in use_summed(_filtered(rollup_list, tenant, project, query), by=columns):
         for item in line_items(rollup, prices):
-            if wanted is not None and item.name not in wanted:
+            if names is not None and item.name not in names:
                 continue
             values = {"project_id": rollup.project, "api_key_id": rollup.key_id, "line_item": item.name}
             bucket = (rollup.day - _EPOCH).days * _DAY
@@ -85,11 +85,11 @@ def _filtered(rows: Any, tenant: Tenant, project: str | None, query: UsageQuery)
 
 
 def _summed(tenant: Tenant, project: str | None, query: UsageQuery) -> Iterable[dict[str, Any]]:
-    """Sums by bucket and by all that is grouped or filtered by, added up by the database."""
+    """Sums by bucket and by every grouped or filtered column, added up by the database."""
     hourly = query.width == _HOUR
     rows = _filtered(hour_list if hourly else rollup_list, tenant, project, query)
     if hourly:
-        # Days are whole: less of the first and last one.
+        # Rows are selected by whole days: drop hours outside the range from the first and last day.
         first, last = query.first, query.first + query.count * query.width - _HOUR
         rows = rows.exclude(_before(first)).exclude(_after(last))
     columns = ["day", "project", "key_id", "adapter", "base_model", *(["hour"] if hourly else [])]
@@ -152,7 +152,7 @@ def _cost_result(group: dict[str, str], cost: _Cost, currency: str) -> dict[str,
     by_item = "line_item" in group
     return {
         "object": "organization.costs.result",
-        # A sum with a part that has no price would look like a price.
+        # A sum that leaves out unpriced usage would look like the full cost.
         "amount": None if cost.unpriced else {"value": cost.nano / 1e9, "currency": currency},
         "quantity": cost.quantity if by_item else None,
         "quantity_unit": _unit(group["line_item"]) if by_item else None,

@@ -1,4 +1,4 @@
-"""What OpenAI's usage API is asked: a range cut into buckets, a page of them, groups and filters."""
+"""Parses queries of OpenAI's usage API: a range cut into buckets, a page, groups and filters."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _LONGEST: Final = 200
 _PAGE: Final = re.compile(r"page_([0-9]{1,12})")
 
 Parameters = Mapping[str, list[str]]
-"""Values by name, as they stand in the query; lists as `name=a&name=b`, `name[]=a` or `name=a,b`."""
+"""Values by name, as in the query string; lists as `name=a&name=b`, `name[]=a` or `name=a,b`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What one of the two reports takes.
+    """Parameters that one of the two reports accepts.
 
     Attributes:
-        limits: bucket width -> (buckets a page unless told, the most).
-        groups: what it may be grouped by.
-        unknown: groups and filters of OpenAI's that nothing here has -> why.
+        limits: bucket width -> (buckets per page by default, at most).
+        groups: names accepted in `group_by`.
+        unknown: groups and filters of OpenAI's that are not supported here -> why.
         filters: names of list filters.
     """
 
@@ -59,13 +59,12 @@ COSTS: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """A page of buckets.
+    """A parsed query for one page of buckets.
 
     Attributes:
         width: seconds of a bucket.
         first, end: Unix times of the page's first bucket and of the range's end (whole buckets).
         count: buckets of this page.
-        next_page: where the next page begins; None for the last one.
     """
 
     width: int
@@ -77,7 +76,7 @@ class UsageQuery:
 
     @classmethod
     def parse(cls, parameters: Parameters, kind: Kind, *, now: dt.datetime) -> Self:
-        """Raises InvalidInputError naming the parameter."""
+        """Parse and check query parameters. Raises InvalidInputError naming the parameter."""
         found = {name.removesuffix("[]"): values for name, values in parameters.items()}
         known = {"start_time", "end_time", "bucket_width", "group_by", "limit", "page", *kind.filters}
         for name in sorted(set(found) - known):
@@ -85,9 +84,9 @@ class UsageQuery:
             raise InvalidInputError(f"{name[:64]} cannot be answered: {why}", field=name[:64])
         width = _width(found, kind)
         seconds = _SECONDS[width]
-        # A bucket is whole: the first one holds the start, the last one the end's last second.
+        # Buckets are whole: the first one contains the start, the last one the end's last second.
         start = _time(found, "start_time", None) // seconds * seconds
-        end = -(-min(_time(found, "end_time", now), _at(now) + 1) // seconds) * seconds
+        end = -(-min(_time(found, "end_time", now), _unix_seconds(now) + 1) // seconds) * seconds
         usual, most = kind.limits[width]
         limit = _number(found, "limit", usual, least=1, most=most)
         first = _first(found, start, seconds)
@@ -97,13 +96,13 @@ class UsageQuery:
 
     @property
     def next_page(self) -> str | None:
-        """Cursor of the next page; None when this is the last."""
+        """Return the cursor of the next page; None when this is the last."""
         after = self.first + self.count * self.width
         return f"page_{after}" if self.count and after < self.end else None
 
     @property
     def days(self) -> tuple[dt.date, dt.date]:
-        """First and last UTC day of the page's buckets."""
+        """Return the first and last UTC day of the page's buckets."""
         last = self.first + max(self.count, 1) * self.width - 1
         return _utc(self.first).date(), _utc(last).date()
 
@@ -146,7 +145,7 @@ def _first(found: Parameters, start: int, seconds: int) -> int:
 def _time(found: Parameters, name: str, default: dt.datetime | None) -> int:
     if name not in found and default is None:
         raise InvalidInputError(f"{name} is needed: Unix seconds", field=name)
-    return _number(found, name, 0 if default is None else _at(default) + 1, least=0, most=_MAX_TIME)
+    return _number(found, name, 0 if default is None else _unix_seconds(default) + 1, least=0, most=_MAX_TIME)
 
 
 def _number(found: Parameters, name: str, default: int, *, least: int, most: int) -> int:
@@ -165,8 +164,8 @@ def _one(found: Parameters, name: str) -> str | None:
 
 def _list(found: Parameters, name: str) -> list[str]:
     # A line item's name has a comma in it.
-    given = found.get(name, ())
-    parts = given if name == "line_items" else (part for value in given for part in value.split(","))
+    raw = found.get(name, ())
+    parts = raw if name == "line_items" else (part for value in raw for part in value.split(","))
     values = [part.strip() for part in parts]
     values = [value for value in values if value]
     if len(values) > _MOST_VALUES or any(len(value) > _LONGEST for value in values):
@@ -176,7 +175,7 @@ def _list(found: Parameters, name: str) -> list[str]:
     return values
 
 
-def _at(moment: dt.datetime) -> int:
+def _unix_seconds(moment: dt.datetime) -> int:
     return int(moment.timestamp())
 
 

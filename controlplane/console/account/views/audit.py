@@ -20,7 +20,7 @@ from controlplane.tenants.roles import Permission
 @require_GET
 @tenant_page(Permission.AUDIT_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """What was done, newest first; `?before=<number>` goes on from there."""
+    """List the audit records, newest first; `?before=<number>` continues the list."""
     context = audit_context(request, audit_list(tenant=tenant.pk))
     context["chain"] = chain_get(tenant=tenant.pk)
     return render(request, "console/audit.html", context, status=422 if context["error"] else 200)

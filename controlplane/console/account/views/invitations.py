@@ -1,4 +1,4 @@
-"""What an invitation's link opens: joining the tenant, with the account that there is or a new one."""
+"""The page of an invitation's link: joining the tenant with an existing or a new account."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BACKEND = "django.contrib.auth.backends.ModelBackend"
 @never_cache
 @require_http_methods(["GET", "POST"])
 def accept(request: HttpRequest, token: str) -> HttpResponse:
-    """Shows who invites to what; only the button accepts, since mail filters open links too."""
+    """Show the invitation; only the button accepts it, since mail filters open links too."""
     try:
         invitation = invitation_by_token(token=token)
     except NotFoundError as error:

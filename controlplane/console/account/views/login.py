@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Login(LoginView):  # type: ignore[misc]
-    """allauth's, which counts attempts in Redis and asks for the second factor where there is one."""
+    """allauth's log-in, which limits attempts in Redis and requires the second factor if there is one."""
 
     template_name = "account/login.html"
 
@@ -32,13 +32,13 @@ class Login(LoginView):  # type: ignore[misc]
         try:
             return super().dispatch(request, *args, **kwargs)
         except RedisError as error:
-            # Uncounted attempts would be unbounded ones.
+            # Without counting, attempts would be unlimited.
             logger.warning("nobody can log in: attempts cannot be counted: %s", error)
             return render(request, "account/unavailable.html", status=503)
 
 
 class Logout(LogoutView):
-    """Django's, which also has the browser forget the pages: whoever comes next cannot go back to them."""
+    """Django's log-out, which also clears the browser's cache, so that cached pages cannot be viewed."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = super().dispatch(request, *args, **kwargs)
@@ -49,9 +49,9 @@ class Logout(LogoutView):
 @never_cache
 @require_POST
 def sso(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """On to the identity provider, by a page of ours in between.
+    """Redirect to the identity provider, by an intermediate page of ours.
 
-    The policy lets a form's answer lead to this server only; a page may go on to another.
+    The content security policy lets a form's answer redirect only to this server; a page may link elsewhere.
     """
     try:
         response: HttpResponse = openid_connect.login(request, provider_id)
@@ -64,5 +64,5 @@ def sso(request: HttpRequest, provider_id: str) -> HttpResponse:
 
 
 def nothing(request: HttpRequest, **_arguments: str) -> HttpResponse:
-    """Stands where allauth would let people sign up, or change the address that they are invited by."""
+    """Answer 404 where allauth would let people sign up or change their address."""
     raise Http404("there is no such page here")

@@ -34,13 +34,13 @@ from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import GRANTS, Permission, Role
 
 INVITATIONS: Final = 50
-"""That are shown, the newest."""
+"""Most invitations on the page, the newest."""
 
 
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.MEMBERS_READ, Permission.MEMBERS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Members and open invitations; the form invites."""
+    """List members and open invitations; the form invites."""
     values, errors = {"email": "", "role": Role.ENGINEER.value}, dict[str, str]()
     if request.method == "POST":
         assert isinstance(request.user, User)
@@ -74,7 +74,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _link(invitation: Invitation) -> str:
-    """The e-mail's link where pages show it; "" elsewhere, and of an invitation that has expired."""
+    """Return the e-mail's link if pages may show it, else ""; also "" for an expired invitation."""
     path = reverse("console:invitation", args=(invitation_token(invitation),))
     return link_shown(path) if invitation.is_open else ""
 
@@ -82,7 +82,7 @@ def _link(invitation: Invitation) -> str:
 @require_POST
 @tenant_page(Permission.MEMBERS_WRITE)
 def set_role(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
-    """Gives a member another role."""
+    """Change a member's role."""
     member = member_get(tenant=tenant, user_id=user_id)
     try:
         member = member_set_role(
@@ -99,7 +99,7 @@ def set_role(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse
 @require_POST
 @tenant_page(Permission.MEMBERS_WRITE)
 def remove(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
-    """Takes a member out and ends their sessions."""
+    """Remove a member and end their sessions."""
     email = member_get(tenant=tenant, user_id=user_id).user.email
     try:
         member_remove(tenant=tenant, user_id=user_id, by=page_access(request))
@@ -113,7 +113,7 @@ def remove(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.MEMBERS_WRITE)
 def resend(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
-    """Sends a new link; the one before is void."""
+    """Send a new link, which replaces the earlier one."""
     invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
     try:
         invitation_resend(invitation=invitation, by=page_access(request))
@@ -127,7 +127,7 @@ def resend(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResp
 @require_POST
 @tenant_page(Permission.MEMBERS_WRITE)
 def revoke(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
-    """Withdraws an invitation."""
+    """Withdraw an invitation."""
     invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
     try:
         invitation_revoke(invitation=invitation, by=page_access(request))

@@ -1,4 +1,4 @@
-"""Signing up: an address, the link that was sent to it, then a tenant with its owner. 404 while it is off."""
+"""Sign-up: an address, the e-mailed link, then a tenant with its owner. 404 while it is off."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from controlplane.tenants.models import User
 
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 _TYPED: Final = "sign-up"
-"""Session key of what was typed into a form whose link was void by then."""
+"""Session key of form values whose link had become void."""
 _MOST: Final = {"name": 200, "id": 64}
-"""Longest texts of its fields, besides the password."""
+"""Longest texts of the form's fields, except the password."""
 PER_ADDRESS: Final = 10
-"""Forms a minute that one client's address may send."""
+"""Most forms a minute from one client address."""
 PER_EMAIL: Final = 2
-"""Links a minute that one e-mail address is sent."""
+"""Most links a minute to one e-mail address."""
 EVERYBODY: Final = 60
-"""Links a minute altogether: mail that is sent to addresses that strangers type in."""
+"""Most links a minute in total, since strangers can have mail sent to any address."""
 
 
 def _offered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
@@ -60,7 +60,7 @@ def _offered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 @require_http_methods(["GET", "POST"])
 @_offered
 def begin(request: HttpRequest) -> HttpResponse:
-    """Asks for an address; the answer is the same whether it has an account or not."""
+    """Ask for an address; the answer does not reveal whether it has an account."""
     email = request.POST.get("email", "").strip().lower()[:254]
     errors: dict[str, str] = {}
     status = 422
@@ -82,7 +82,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @_offered
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
-    """What the link opens. Only the button makes something, since mail filters open links too."""
+    """Show the page of the link. Only the button creates something, since mail filters open links too."""
     try:
         sign_up = sign_up_by_token(token=token)
     except NotFoundError as error:
@@ -116,8 +116,10 @@ def _complete(request: HttpRequest, sign_up: SignUp) -> HttpResponse:
 
 
 def _keep(request: HttpRequest) -> bool:
-    """Whether what was typed waits in the session for the form of another link: who was asked for it again
-    while the form was open lost the link, not the typing. A password is not kept."""
+    """Keep the form's values, except the password, in the session for another link's form.
+
+    A new link voids the one whose form is open. Returns True if values were kept.
+    """
     typed = {field: request.POST.get(field, "")[:most] for field, most in _MOST.items()}
     if not any(typed.values()) or _waits(request, "void", EVERYBODY):
         return False
@@ -126,6 +128,6 @@ def _keep(request: HttpRequest) -> bool:
 
 
 def _waits(request: HttpRequest, scope: str, per_minute: int) -> bool:
-    """Whether this client, or what `scope` names, has done so too often."""
+    """Return True if this client's address, or `scope`, has reached its limit."""
     client = take(f"sign-up:address:{request_client(request)}", per_minute=PER_ADDRESS)
     return bool(client or take(f"sign-up:{scope}", per_minute=per_minute))

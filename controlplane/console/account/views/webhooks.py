@@ -1,4 +1,4 @@
-"""Webhooks: endpoints, their secrets shown once, and what became of each delivery."""
+"""Webhooks: endpoints, their secrets (shown once), and the result of each delivery."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHOWN = 50
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.WEBHOOKS_READ, Permission.WEBHOOKS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The list and the form; the answer to the form is the only page that ever shows the secret."""
+    """List endpoints and show the form; only the answer to the form shows the secret."""
     context: dict[str, object] = {"values": {"events": ["adapter.version.ready", "adapter.version.refused"]}}
     status = 200
     if request.method == "POST":
@@ -61,18 +61,18 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.WEBHOOKS_READ, Permission.WEBHOOKS_WRITE)
 def detail(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse:
-    """One endpoint: its last deliveries, and its settings."""
+    """Show one endpoint: its last deliveries, and its settings."""
     endpoint = endpoint_get(tenant=tenant, endpoint_id=endpoint_id)
     context: dict[str, object] = {}
 
-    def shown() -> dict[str, str]:
-        return _shown(endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
+    def current() -> dict[str, str]:
+        return _settings_values(endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
 
     if request.method == "POST":
         enabled = request.POST.get("enabled") == "on"
         changes = {"url": request.POST.get("url", "").strip(), "events": request.POST.getlist("events")}
         try:
-            with unchanged(request, row=endpoint, shown=shown):
+            with unchanged(request, row=endpoint, shown=current):
                 endpoint_update(endpoint=endpoint, enabled=enabled, **changes)
         except ControlPlaneError as error:
             context = {"values": changes | {"enabled": enabled}, "seen": seen_again(request, error)}
@@ -89,7 +89,7 @@ def _page(
     context = {
         "endpoint": endpoint,
         "values": {"url": endpoint.url, "events": endpoint.events, "enabled": endpoint.disabled_at is None},
-        "seen": seen_tag(_shown(endpoint_get(tenant=endpoint.tenant, endpoint_id=endpoint.pk))),
+        "seen": seen_tag(_settings_values(endpoint_get(tenant=endpoint.tenant, endpoint_id=endpoint.pk))),
         "deliveries": delivery_list(endpoint=endpoint)[:SHOWN],
         "choices": _choices(),
         "overlaps": OVERLAPS,
@@ -102,7 +102,7 @@ def _page(
 @require_POST
 @tenant_page(Permission.WEBHOOKS_WRITE)
 def rotate(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse:
-    """A new secret; the answer is the only page that ever shows it."""
+    """Create a new secret; only this answer shows it."""
     endpoint = endpoint_get(tenant=tenant, endpoint_id=endpoint_id)
     hours = request.POST.get("overlap", "")
     try:
@@ -118,7 +118,7 @@ def rotate(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpRespon
 @require_POST
 @tenant_page(Permission.WEBHOOKS_WRITE)
 def test(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse:
-    """Sends a `webhook.test`."""
+    """Send a `webhook.test`."""
     endpoint = endpoint_get(tenant=tenant, endpoint_id=endpoint_id)
     try:
         endpoint_test(endpoint=endpoint)
@@ -132,7 +132,7 @@ def test(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse
 @require_POST
 @tenant_page(Permission.WEBHOOKS_WRITE)
 def resend(request: HttpRequest, tenant: Tenant, endpoint_id: str, delivery_id: int) -> HttpResponse:
-    """Sends a delivery again."""
+    """Send a delivery again."""
     endpoint = endpoint_get(tenant=tenant, endpoint_id=endpoint_id)
     delivery = delivery_get(endpoint=endpoint, delivery_id=delivery_id)
     try:
@@ -147,14 +147,14 @@ def resend(request: HttpRequest, tenant: Tenant, endpoint_id: str, delivery_id: 
 @require_POST
 @tenant_page(Permission.WEBHOOKS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse:
-    """Removes an endpoint with its deliveries."""
+    """Delete an endpoint with its deliveries."""
     endpoint_delete(endpoint=endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
     messages.success(request, _("The endpoint is deleted."))
     return redirect("console:webhooks", tenant=tenant.pk)
 
 
-def _shown(endpoint: WebhookEndpoint) -> dict[str, str]:
-    """What the settings' form replaces."""
+def _settings_values(endpoint: WebhookEndpoint) -> dict[str, str]:
+    """Return the values that the settings form replaces."""
     enabled = "yes" if endpoint.disabled_at is None else "no"
     return {"url": endpoint.url, "events": ", ".join(endpoint.events), "enabled": enabled}
 

@@ -1,4 +1,4 @@
-"""The tenant's adapters in a list, narrowed and ordered, and those that may be restored."""
+"""The tenant's list of adapters, filtered and sorted, and the adapters that can be restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELETED_SHOWN: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the list. `kept`: on how many copies the version that the bare name means is kept ready."""
+    """A row of the list. `kept`: number of copies that keep the default version resident."""
 
     adapter: Adapter
     newest: AdapterVersion | None
@@ -37,7 +37,7 @@ class Row:
 @require_GET
 @tenant_page(Permission.ADAPTERS_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """A page of the list; while something on it is being validated its table asks for itself again."""
+    """Show a page of the list; while a version on it is validated, its table polls."""
     form = AdapterListForm.of(request)
     page = page_of(request, form.rows(adapter_list(tenant=tenant)))
     rows = _rows(page.rows)
@@ -49,7 +49,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         context |= {"deleted": deleted_adapters(tenant), "bases": base_model_list()}
         context |= {"sorts": [(key, text) for key, (text, _order) in SORTS.items()], "statuses": STATUSES}
         context["quota"] = quota = quota_get(tenant=tenant)
-        # Counting reads all the tenant's versions: not for those whom nothing bounds.
+        # Counting reads all the tenant's versions, so tenants without a quota skip it.
         if any(getattr(quota, name) is not None for name in quota.FIELDS):
             context["use"] = quota_use(tenant=tenant)
     return render(request, template, context)
@@ -65,11 +65,11 @@ def _rows(adapters: list[Adapter]) -> list[Row]:
 
 
 def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime | None]]:
-    """What may be restored, each with the time until which it may; the first DELETED_SHOWN by name."""
+    """Return the first DELETED_SHOWN restorable adapters by name, with the end of their grace period."""
     deleted = adapter_list(tenant=tenant, deleted=True)[:DELETED_SHOWN]
     return [(item, until(item.deleted_at)) for item in deleted]
 
 
 def until(deleted_at: dt.datetime | None) -> dt.datetime | None:
-    """Until when what was deleted then may be restored."""
+    """Return the end of the grace period of an object deleted at `deleted_at`."""
     return deleted_at and deleted_at + dt.timedelta(days=settings.GRAFTWORK.adapter_grace_days)

@@ -1,4 +1,4 @@
-"""A part of the adapter's page: who called which version by which name, and how that went."""
+"""The traffic part of the adapter's page: requests by version and alias, with errors and latency."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 SHARE_DAYS: Final = 7
-"""Of which the list of adapters tells shares."""
+"""Days of the shares on the adapter list."""
 _MOST_NAMES: Final = 200
 
 
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Asked for once the page is there: a busy tenant's sums are many. Unknown words are the first choice."""
+    """Return the part, loaded after the page, since sums can be large; unknown parameters use defaults."""
     adapter = adapter_get(tenant=tenant, name=name)
     spans = {str(days): days for days in SPANS}
     days = spans.get(request.GET.get("days", ""), SPANS[0])
@@ -49,9 +49,9 @@ def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def shares(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """What part of the tenant's requests each adapter had that `?name=` names; the list asks for it.
+    """Return the share of the tenant's requests for each adapter in `?name=`, for the list.
 
-    The page does not wait for it: the sums of a tenant with thousands of adapters are many.
+    It is loaded after the page, since a tenant with thousands of adapters has large sums.
     """
     today = timezone.now().astimezone(dt.UTC).date()
     found = adapter_requests(tenant=tenant.pk, start=today - dt.timedelta(days=SHARE_DAYS - 1), end=today)
@@ -66,10 +66,10 @@ def shares(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return render(request, "console/adapters/shares.html", {"lines": lines, "days": SHARE_DAYS})
 
 
-# Each list's part asks for the same thousands, and an engine name never means another adapter.
+# Each list repeats thousands of names, and an engine name always means the same adapter.
 @lru_cache(maxsize=50_000)
 def _adapter(engine: str) -> str:
-    """The adapter's name of an engine name; '' for the base alone and for what is none."""
+    """Return the adapter's name in an engine name; '' for the base model or an invalid name."""
     try:
         return EngineName.parse(engine).adapter if engine else ""
     except ContractError:

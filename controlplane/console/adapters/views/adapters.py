@@ -1,4 +1,4 @@
-"""Adapters: registering, the page of one, its aliases, its end."""
+"""Adapters: registration, the page of one adapter, its aliases, its deletion."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ NOTES: Final = LINEAGE["notes"]
 _FIELDS: Final = (
     "name", "base_model", "source", "uri", "hub_id", "revision", "credential", "make_default", *LINEAGE
 )  # fmt: skip
-"""Of the form that registers an adapter, beside its files."""
+"""Fields of the registration form, except its files."""
 
 
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.ADAPTERS_WRITE)
 def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The form, and the registration by files or by URI."""
+    """Show the form, or register by files or by URI."""
     if request.method == "GET":
         values = dict.fromkeys(_FIELDS, "") | {"source": "files"}
         values |= {"name": request.GET.get("name", ""), "base_model": request.GET.get("base", "")}
@@ -78,7 +78,7 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def register_check(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Checks the form before its files are sent: 204, or the form with its errors."""
+    """Check the form before its files are sent: 204, or the form with its errors."""
     values = {field: request.POST.get(field, "") for field in _FIELDS}
     size = request.POST.get("size_bytes", "")
     try:
@@ -132,7 +132,7 @@ def _registration(tenant: Tenant, values: dict[str, str]) -> dict[str, Any]:
 
 
 def _make_default(tenant: Tenant, values: dict[str, str]) -> bool | None:
-    """As `adapter_register` takes it: a bare name that is called keeps its version unless told otherwise."""
+    """Return `make_default` for `adapter_register`; a bare name in use keeps its version by default."""
     match values["make_default"]:
         case "true":
             return True
@@ -143,7 +143,7 @@ def _make_default(tenant: Tenant, values: dict[str, str]) -> bool | None:
 
 
 def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
-    """What the form was filled in for, as `adapter_register` takes it."""
+    """Return the form's source as arguments of `adapter_register`."""
     match values["source"]:
         case "hub":
             if not values["hub_id"].strip():
@@ -162,12 +162,12 @@ def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
 @require_GET
 @tenant_page(Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """One adapter."""
+    """Show one adapter."""
     return render(request, "console/adapters/detail.html", detail_context(tenant, name))
 
 
 def detail_context(tenant: Tenant, name: str, *, refused: Refused | None = None) -> dict[str, Any]:
-    """What the adapter's page shows; `refused` is a canary's form that was. Raises NotFoundError."""
+    """Return the adapter page's context; `refused` is a canary's refused form. Raises NotFoundError."""
     adapter = adapter_get(tenant=tenant, name=name)
     versions = adapter.live_versions
     ready = [version for version in versions if version.status == AdapterVersion.Status.READY]
@@ -192,7 +192,7 @@ def detail_context(tenant: Tenant, name: str, *, refused: Refused | None = None)
 @require_GET
 @tenant_page(Permission.ADAPTERS_READ)
 def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
-    """The steps of one validation; once it has settled the whole page is asked for anew."""
+    """Show the steps of a validation; once it has settled, the whole page reloads."""
     version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
     response = render(
         request, "console/adapters/steps.html", {"version": version, "adapter": version.adapter}
@@ -205,7 +205,7 @@ def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int)
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Makes or moves an alias."""
+    """Create or move an alias."""
     adapter = adapter_get(tenant=tenant, name=name)
     alias, number = request.POST.get("alias", "").strip(), request.POST.get("number", "")
     try:
@@ -221,7 +221,7 @@ def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """Removes an alias."""
+    """Delete an alias."""
     found = alias_get(adapter=adapter_get(tenant=tenant, name=name), name=alias)
     alias_remove(alias=found)
     messages.success(request, _("Alias %(alias)s is removed.") % {"alias": alias})
@@ -231,7 +231,7 @@ def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) ->
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Says what the bare name means: one version, or the newest ready one."""
+    """Set the version behind the bare name: a fixed one, or the newest ready one."""
     adapter, number = adapter_get(tenant=tenant, name=name), request.POST.get("number", "")
     try:
         adapter_pin(adapter=adapter, number=_number(number) if number else None)
@@ -245,7 +245,7 @@ def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Makes the bare name mean the version before again; refused if another change came between."""
+    """Restore the previous default version; refused if another change was made in between."""
     adapter, newest = adapter_get(tenant=tenant, name=name), request.POST.get("newest", "")
     try:
         adapter = default_rollback(adapter=adapter, newest=_number(newest) if newest else None)
@@ -260,7 +260,7 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Deletes the adapter; it may be restored for a while."""
+    """Delete the adapter; it can be restored during the grace period."""
     adapter_delete(adapter=adapter_get(tenant=tenant, name=name))
     messages.success(request, _("Adapter %(name)s is deleted.") % {"name": name})
     return redirect("console:adapters", tenant=tenant.pk)
@@ -269,7 +269,7 @@ def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Brings a deleted adapter back."""
+    """Restore a deleted adapter."""
     adapter = adapter_get(tenant=tenant, name=name, deleted=True)
     try:
         adapter_restore(adapter=adapter)
@@ -283,7 +283,7 @@ def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Removes a deleted adapter for good."""
+    """Delete an adapter for good."""
     adapter_purge(adapter=adapter_get(tenant=tenant, name=name, deleted=True))
     messages.success(request, _("Adapter %(name)s is gone for good.") % {"name": name})
     return redirect("console:adapters", tenant=tenant.pk)
@@ -292,7 +292,7 @@ def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Replaces labels and notes."""
+    """Replace labels and notes."""
     adapter = adapter_get(tenant=tenant, name=name)
     text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")
     try:
@@ -310,7 +310,7 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 
 
 def _card(versions: list[AdapterVersion]) -> SafeString | str:
-    """The newest ready version's card; as text where it could not be rendered. Lists leave the cards out."""
+    """Return the newest ready version's card, as text if it could not be rendered. Lists load no cards."""
     ready = next((version for version in versions if version.is_callable), None)
     if ready is None or not ready.card:
         return ""
@@ -320,8 +320,8 @@ def _card(versions: list[AdapterVersion]) -> SafeString | str:
 
 
 def _about(adapter: Adapter) -> dict[str, str]:
-    """Labels and notes, as their form has them."""
-    # By name: PostgreSQL keeps no order of an object's keys.
+    """Return labels and notes as the form's values."""
+    # Sorted by name, because PostgreSQL does not keep the order of an object's keys.
     labels = ", ".join(f"{key}={value}" for key, value in sorted(adapter.labels.items()))
     return {"labels": labels, "notes": adapter.notes}
 

@@ -1,4 +1,4 @@
-"""One alias: what it means and meant, taking changes back, and canary releases with live figures."""
+"""One alias: its current and earlier versions, undoing changes, and canary releases with live figures."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _ACTIONS: Final[dict[str, Callable[..., Rollout]]] = {
 @require_GET
 @tenant_page(Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """The alias, also one that was removed and has a history."""
+    """Show the alias, even if it was removed and has a history."""
     return render(request, "console/aliases/detail.html", alias_context(tenant, name, alias))
 
 
 def alias_context(
     tenant: Tenant, name: str, alias: str, *, sent: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What the page shows; `sent` are the entries of a split that was refused. Raises NotFoundError."""
+    """Return the page's context; `sent` are the values of a refused split. Raises NotFoundError."""
     adapter = adapter_get(tenant=tenant, name=name)
     changes = list(alias_change_list(adapter=adapter, name=alias)[:_SHOWN])
     found = next((item for item in adapter.live_aliases if item.name == alias), None)
@@ -71,7 +71,7 @@ def alias_context(
 
 
 def _others(adapter: Adapter, found: Alias | None) -> list[int]:
-    """Versions that a canary may be of."""
+    """Return the versions that a canary can use."""
     own = found.version_id if found else None
     return [item.number for item in adapter.live_versions if item.is_callable and item.pk != own]
 
@@ -79,7 +79,7 @@ def _others(adapter: Adapter, found: Alias | None) -> list[int]:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """Takes the newest change back, or goes to what an earlier one left; refused if another came between."""
+    """Revert the newest change, or restore an earlier state; refused after another change in between."""
     adapter = adapter_get(tenant=tenant, name=name)
     try:
         alias_rollback(
@@ -101,7 +101,7 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> Htt
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def arms(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """What each version of a split alias answered, asked for again and again; without a split the page is."""
+    """Show each version's traffic of a split alias, polled; once the split has ended, the page reloads."""
     adapter = adapter_get(tenant=tenant, name=name)
     found = alias_get(adapter=adapter, name=alias)
     context = {"adapter": adapter, "alias": found, "traffic": split_traffic(alias=found)}
@@ -114,7 +114,7 @@ def arms(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRes
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """Starts a canary."""
+    """Start a canary."""
     adapter = adapter_get(tenant=tenant, name=name)
     values = {key: request.POST.get(key, "") for key in ("steps", "hold", "requests")}
     try:
@@ -133,7 +133,7 @@ def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
 @require_GET
 @tenant_page(Permission.ADAPTERS_READ)
 def status(request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout: int) -> HttpResponse:
-    """A running rollout's figures, asked for again and again; once it has ended the whole page is."""
+    """Show a running rollout's figures, polled; once it has ended, the page reloads."""
     adapter = adapter_get(tenant=tenant, name=name)
     found = rollout_get(adapter=adapter, alias=alias, number=rollout)
     context = {"adapter": adapter, "alias": alias, "active": found}
@@ -148,7 +148,7 @@ def status(request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout:
 def act(
     request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout: int, action: str
 ) -> HttpResponse:
-    """Pauses, resumes, aborts or promotes."""
+    """Pause, resume, abort or promote a rollout."""
     found = rollout_get(adapter=adapter_get(tenant=tenant, name=name), alias=alias, number=rollout)
     if action not in _ACTIONS:
         raise NotFoundError(f"a rollout cannot {action}")

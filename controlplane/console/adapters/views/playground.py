@@ -1,4 +1,4 @@
-"""The playground: the browser streams from the gateway itself, with a key of a quarter of an hour."""
+"""The playground: the browser streams from the gateway itself, with a key valid for 15 minutes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from controlplane.tenants.services import api_key_create
 
 KEY_LIFETIME: Final = dt.timedelta(minutes=15)
 MOST_COLUMNS: Final = 4
-"""The base and three adapters."""
+"""The base model and three adapters."""
 OFFERED: Final = 50
-"""Adapters whose names are offered at once; typing finds the others."""
+"""Most adapter names in the initial list; typing finds the others."""
 _NAME: Final = 200
 
 
 @require_GET
 @tenant_page(Permission.INFERENCE_CALL)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The page, with the models that the address names side by side, else the first adapter and its base."""
+    """Show the page with the models of `?model=` side by side, else the first adapter and its base model."""
     bases = [base.name for base in base_model_list()]
     asked = list(dict.fromkeys(name[:_NAME] for name in request.GET.getlist("model") if name))
     context = {
@@ -54,7 +54,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _columns(tenant: Tenant, asked: list[str], bases: list[str]) -> list[str]:
-    """What stands side by side at first: of one adapter its base besides."""
+    """Return the initial columns; a single adapter is shown with its base model."""
     if len(asked) > 1 or (asked and asked[0] in bases):
         return asked
     ready = adapter_callable(tenant=tenant)
@@ -65,7 +65,7 @@ def _columns(tenant: Tenant, asked: list[str], bases: list[str]) -> list[str]:
 
 
 def _urls(request: HttpRequest, tenant: Tenant) -> dict[str, str]:
-    """Where the script asks, and where it sends people; "" for pages that are not theirs to see."""
+    """Return the URLs that the script requests or links to, without pages that the member may not see."""
     may = page_access(request).may
     names = {"key": "playground-key", "models": "playground-models", "prices": "playground-prices"}
     names |= {"adapters": "adapters"} if may(Permission.ADAPTERS_READ) else {}
@@ -76,7 +76,7 @@ def _urls(request: HttpRequest, tenant: Tenant) -> dict[str, str]:
 @require_GET
 @tenant_page(Permission.INFERENCE_CALL)
 def models(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """`{"models": [...]}`: names that can be called and have `search` in them, base models first."""
+    """Return `{"models": [...]}`: callable names that contain `search`, base models first."""
     search = request.GET.get("search", "").strip().lower()[:_NAME]
     part = search.partition("@")[0]
     adapters = adapter_callable(tenant=tenant)
@@ -87,7 +87,7 @@ def models(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _calls(adapter: Adapter) -> list[str]:
-    """Every name by which the adapter can be called."""
+    """Return every name by which the adapter can be called."""
     name = adapter.name
     aliases = [f"{name}@{alias.name}" for alias in adapter.live_aliases]
     versions = [f"{name}@v{version.number}" for version in adapter.live_versions if version.is_callable]
@@ -98,9 +98,10 @@ def _calls(adapter: Adapter) -> list[str]:
 @require_GET
 @tenant_page(Permission.INFERENCE_CALL)
 def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """What a call of `model` costs today: `{"currency", "units"}`, in nano-units for a token or request.
+    """Return today's prices of `model`: `{"currency", "units"}`, in nano-units for a token or request.
 
-    Units are one object for each price that the backend may make, null where there is none; of no model none.
+    `units` has an object for each price that a backend may cause, null for no price; without a model it is
+    empty.
 
     Raises:
         NotFoundError: the tenant has no such model.
@@ -139,7 +140,7 @@ def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: s
 @require_POST
 @tenant_page(Permission.INFERENCE_CALL)
 def key(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """A short-lived key for this browser: `{"key", "expires_at"}`, the latter in Unix seconds."""
+    """Create a short-lived key for this browser: `{"key", "expires_at"}`, the latter in Unix seconds."""
     assert isinstance(request.user, User)
     expires_at = timezone.now() + KEY_LIFETIME
     _, text = api_key_create(

@@ -1,4 +1,4 @@
-"""What imports log in with: hubs' tokens and S3 keys, whose secrets no page shows."""
+"""Credentials for imports: hubs' tokens and S3 keys, whose secrets no page shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS = ("name", "kind", "endpoint", "region", "access_key_id")
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.ADAPTERS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The list and the form. A refused form comes back without the secret that was in it."""
+    """List credentials and show the form. A refused form is shown again without its secret."""
     values = {name: request.POST.get(name, "").strip() for name in _FIELDS}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -47,7 +47,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Forgets one."""
+    """Delete a credential."""
     credential_delete(credential=credential_get(tenant=tenant, name=name))
     messages.success(request, _("Credential %(name)s is deleted.") % {"name": name})
     return redirect("console:source-credentials", tenant=tenant.pk)

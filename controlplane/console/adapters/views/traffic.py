@@ -1,4 +1,4 @@
-"""Where callers of an adapter's names go, set by hand: splits among versions, and what is served instead."""
+"""Manual traffic settings of an adapter's names: splits among versions, and fallbacks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from controlplane.tenants.roles import Permission
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """Gives versions their shares of the alias's callers; all to one version ends the split."""
+    """Set versions' shares of the alias's callers; all callers to one version ends the split."""
     adapter = adapter_get(tenant=tenant, name=name)
     alias_get(adapter=adapter, name=alias)
     try:
@@ -49,7 +49,7 @@ def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def canary(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """The slider: one version gets a share of the callers, the one that stays the rest; 0 and 100 end it."""
+    """Set the canary slider: one version's share of callers; 0 and 100 end the canary."""
     adapter = adapter_get(tenant=tenant, name=name)
     alias_get(adapter=adapter, name=alias)
     try:
@@ -69,7 +69,7 @@ def canary(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpR
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def alias_fallback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
-    """Says what is served when no copy can serve what the alias means."""
+    """Set the alias's fallbacks, which are served when no copy can serve its version."""
     adapter = adapter_get(tenant=tenant, name=name)
     found, models = alias_get(adapter=adapter, name=alias), _models(request)
     try:
@@ -81,14 +81,14 @@ def alias_fallback(request: HttpRequest, tenant: Tenant, name: str, alias: str) 
         context = alias_context(tenant, name, alias)
         context["fallback"] |= _refused(request, models, error)
         return render(request, "console/aliases/detail.html", context, status=422)
-    _told(request, models)
+    _announce(request, models)
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
 
 
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """The same of the bare name."""
+    """Set the bare name's fallbacks."""
     adapter, models = adapter_get(tenant=tenant, name=name), _models(request)
     try:
         with unchanged(
@@ -99,12 +99,12 @@ def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpRes
         context = detail_context(tenant, name)
         context["fallback"] |= _refused(request, models, error)
         return render(request, "console/adapters/detail.html", context, status=422)
-    _told(request, models)
+    _announce(request, models)
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
 def _share(adapter: Adapter, alias: str, arms: Sequence[tuple[int, int]], reason: str) -> None:
-    """Gives each version its share of the alias's callers; one that has all of them ends a split."""
+    """Set each version's share of the alias's callers; a version with all of them ends a split."""
     if len(arms) == 1 and arms[0][1] == 100:
         alias_move(adapter=adapter, name=alias, number=arms[0][0], reason=reason)
     else:
@@ -112,7 +112,7 @@ def _share(adapter: Adapter, alias: str, arms: Sequence[tuple[int, int]], reason
 
 
 def _models(request: HttpRequest) -> list[str]:
-    """In the order of the inputs, without those left empty."""
+    """Return the models in the order of the inputs, without empty ones."""
     return [model.strip() for model in request.POST.getlist("models") if model.strip()]
 
 
@@ -120,7 +120,7 @@ def _refused(request: HttpRequest, models: list[str], error: ControlPlaneError) 
     return {"models": models, "error": str(error), "seen": seen_again(request, error)}
 
 
-def _told(request: HttpRequest, models: list[str]) -> None:
+def _announce(request: HttpRequest, models: list[str]) -> None:
     if models:
         text = _("When it cannot be served, %(models)s is, in force within a second.")
         messages.success(request, text % {"models": ", ".join(models)})

@@ -1,4 +1,4 @@
-"""Uploads on their way: they count against what a tenant may have, so a page must be able to end one."""
+"""Unfinished uploads, which count against the tenant's quota and so can be ended on a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.tenants.roles import Permission
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, upload_id: str) -> HttpResponse:
-    """Ends an upload that no version took, and removes what has come of it."""
+    """Discard an upload that no version uses, with its received bytes."""
     upload = upload_get(tenant=tenant, upload_id=upload_id)
     upload_discard(upload=upload)
     messages.success(request, _("The upload of %(file)s is removed.") % {"file": upload.name})

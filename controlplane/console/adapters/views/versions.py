@@ -1,4 +1,4 @@
-"""One adapter version: what validation did and found, where it comes from, and its end."""
+"""One adapter version: its validation and findings, its lineage, and its deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.tenants.roles import Permission
 @require_GET
 @tenant_page(Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
-    """The version."""
+    """Show the version."""
     adapter = adapter_get(tenant=tenant, name=name)
     version = version_get(adapter=adapter, number=number)
     values = _lineage(version)
@@ -34,16 +34,16 @@ def detail(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
-    """Replaces lineage and notes."""
+    """Replace lineage and notes."""
     adapter = adapter_get(tenant=tenant, name=name)
     version = version_get(adapter=adapter, number=number)
     values = {field: request.POST.get(field, "").strip() for field in FIELDS}
 
-    def shown() -> dict[str, str]:
+    def current() -> dict[str, str]:
         return _lineage(version_get(adapter=adapter, number=number))
 
     try:
-        with unchanged(request, row=adapter, shown=shown):
+        with unchanged(request, row=adapter, shown=current):
             version_update(version=version, **fitting(values, FIELDS))
     except ControlPlaneError as error:
         errors = field_errors(error, conflict_field="notes")
@@ -57,7 +57,7 @@ def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
-    """Deletes a version that no name means."""
+    """Delete a version that no name points to."""
     version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
     try:
         version_delete(version=version)
@@ -71,12 +71,12 @@ def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
 @require_POST
 @tenant_page(Permission.ADAPTERS_WRITE)
 def restore(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
-    """Brings a deleted version back."""
+    """Restore a deleted version."""
     version_restore(adapter=adapter_get(tenant=tenant, name=name), number=number)
     messages.success(request, _("Version %(number)s is back.") % {"number": number})
     return redirect("console:version", tenant=tenant.pk, name=name, number=number)
 
 
 def _lineage(version: AdapterVersion) -> dict[str, str]:
-    """As the form has it."""
+    """Return lineage and notes as the form's values."""
     return {field: getattr(version, field) for field in FIELDS}

@@ -1,4 +1,4 @@
-"""What a tenant owes and why: its balance, credits, budget, invoices and their files."""
+"""The tenant's billing pages: balance, credits, budget, invoices and their files."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 SHOWN: Final = 60
-"""Invoices: five years."""
+"""Most invoices on the page: five years."""
 LINES: Final = 500
 
 
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """How the tenant stands, and its invoices."""
+    """Show the tenant's balance and invoices."""
     prices = PriceList.load()
     found = balance(tenant=tenant.pk, currency=prices.currency())
     limits = tenant_limits_get(tenant=tenant)
@@ -64,7 +64,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _notice(limits: ScopeLimits) -> BudgetNotice | None:
-    """The highest share that was reached of the budget that is shown, in the period under way."""
+    """Return the notice with the highest percentage for the current budget and period."""
     period, _ = budget_period("day" if limits.budget_period == "day" else "month", timezone.now())
     notices = BudgetNotice.objects.filter(
         scope=limits.scope, period=period, budget_nano=limits.budget_nano or 0
@@ -75,7 +75,7 @@ def _notice(limits: ScopeLimits) -> BudgetNotice | None:
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
-    """One invoice, by its id: sums, lines, and what to download."""
+    """Show one invoice, by its id: sums, lines and downloads."""
     found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
     lines = line_list(invoice=found)
     shown = list(lines[:LINES])
@@ -95,7 +95,7 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def file(request: HttpRequest, tenant: Tenant, invoice: int, form: str) -> HttpResponseBase:
-    """The invoice in one of its forms."""
+    """Download the invoice in one of its formats."""
     found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
     if form not in CONTENT_TYPES:
         raise NotFoundError(f"invoices have no form {form!r}")

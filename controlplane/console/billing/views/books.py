@@ -1,4 +1,4 @@
-"""The journal of a tenant: its members read it; the operator also books payments and undoes what bounced."""
+"""The ledger of a tenant: its members read it; the operator also books payments and reverses entries."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from controlplane.tenants.selectors import tenant_get
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def journal(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """What is behind the tenant's balance, newest first."""
+    """List the tenant's journal entries, newest first."""
     return render(request, "console/journal.html", _journal(request, tenant.pk))
 
 
 @require_GET
 @staff_page
 def index(request: HttpRequest, slug: str) -> HttpResponse:
-    """A tenant's balance and journal, with a form at each entry that can be undone."""
+    """Show a tenant's balance and journal, with a form at each reversible entry."""
     whose = books_of(slug=slug)
     context = _journal(request, whose)
     rows = context["page"].rows
@@ -65,7 +65,7 @@ def _journal(request: HttpRequest, tenant: str) -> dict[str, Any]:
 @require_POST
 @staff_page
 def reverse(request: HttpRequest, entry: int) -> HttpResponse:
-    """Undoes a deposit, a payment or a credit; one form that is sent twice, once."""
+    """Reverse a deposit, a payment or a credit; a form that is sent twice counts once."""
     found = entry_by_id(entry_id=entry)
     try:
         memo = entered(request, "memo", most=200)
@@ -83,7 +83,7 @@ def reverse(request: HttpRequest, entry: int) -> HttpResponse:
 @require_POST
 @staff_page
 def pay(request: HttpRequest, invoice: int) -> HttpResponse:
-    """Books money that came in for an invoice; one form that is sent twice, once."""
+    """Book a payment for an invoice; a form that is sent twice counts once."""
     found = invoice_get(invoice_id=invoice)
     try:
         nano, memo = (
@@ -104,7 +104,7 @@ def pay(request: HttpRequest, invoice: int) -> HttpResponse:
 @require_POST
 @staff_page
 def draft(request: HttpRequest) -> HttpResponse:
-    """Drafts a tenant's month, or brings its draft to what the books say now."""
+    """Draft a tenant's month, or update its draft from the ledger."""
     try:
         tenant = tenant_get(slug=request.POST.get("tenant", "").strip())
         made = invoice_draft(tenant=tenant.pk, month=_month(request.POST.get("month", "")))
@@ -116,7 +116,7 @@ def draft(request: HttpRequest) -> HttpResponse:
 
 
 def _month(text: str) -> dt.date:
-    # As <input type="month"> sends it; browsers without one let people type.
+    # The format of <input type="month">; browsers without that input let people type.
     if re.fullmatch(r"\d{4}-\d{2}", text.strip(), re.ASCII):
         try:
             return dt.date.fromisoformat(f"{text.strip()}-01")

@@ -1,4 +1,4 @@
-"""Credit notes: a tenant's page of one; the operator's of an invoice, with the form that issues them."""
+"""Credit notes: the tenant's page of one; the operator's pages that issue and void them."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ LINES: Final = 500
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def detail(request: HttpRequest, tenant: Tenant, credit_note: int) -> HttpResponse:
-    """One credit note, by its id."""
+    """Show one credit note, by its id."""
     note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
-    return render(request, "console/credit_note.html", _shown(note))
+    return render(request, "console/credit_note.html", _note_context(note))
 
 
 @require_GET
 @staff_page
 def staff_detail(request: HttpRequest, credit_note: int) -> HttpResponse:
-    """One of anybody's, with the form that cancels it."""
-    context = _shown(credit_note_get(credit_note_id=credit_note)) | {"once": uuid.uuid4().hex}
+    """Show any tenant's credit note, with the form that voids it."""
+    context = _note_context(credit_note_get(credit_note_id=credit_note)) | {"once": uuid.uuid4().hex}
     return render(request, "staff/credit_note.html", context)
 
 
 @require_POST
 @staff_page
 def void(request: HttpRequest, credit_note: int) -> HttpResponse:
-    """Cancels it by another one; one form that is sent twice, once."""
+    """Void a credit note by another one; a form that is sent twice counts once."""
     note, memo = credit_note_get(credit_note_id=credit_note), request.POST.get("memo", "")
     try:
         booked_once(
@@ -72,7 +72,7 @@ def void(request: HttpRequest, credit_note: int) -> HttpResponse:
     return redirect("console:staff-credit-note", credit_note=credit_note)
 
 
-def _shown(note: CreditNote) -> dict[str, Any]:
+def _note_context(note: CreditNote) -> dict[str, Any]:
     lines = note_line_list(credit_note=note)
     return {
         "note": note,
@@ -93,7 +93,7 @@ def _shown(note: CreditNote) -> dict[str, Any]:
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def file(request: HttpRequest, tenant: Tenant, credit_note: int, form: str) -> HttpResponseBase:
-    """The credit note in one of its forms."""
+    """Download the credit note in one of its formats."""
     note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
     known = next((name for name in CONTENT_TYPES if name == form), None)
     if known is None:
@@ -107,8 +107,10 @@ def file(request: HttpRequest, tenant: Tenant, credit_note: int, form: str) -> H
 @require_GET
 @staff_page
 def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
-    """One of anybody's invoices: sums, lines with what is left of them, its credit notes, and the forms that
-    finalize it and issue credit notes."""
+    """Show any tenant's invoice: sums, lines with their open amounts, its credit notes.
+
+    Its forms finalize the invoice and issue credit notes.
+    """
     found = invoice_get(invoice_id=invoice)
     lines = list(line_list(invoice=found)[:LINES])
     left, rest = left_of(invoice=found), line_left(lines=lines)
@@ -131,7 +133,7 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
 @require_POST
 @staff_page
 def issue(request: HttpRequest, invoice: int) -> HttpResponse:
-    """Takes back an amount, one line, or all that is left; one form that is sent twice, once."""
+    """Credit an amount, one line, or everything open; a form that is sent twice counts once."""
     found = invoice_get(invoice_id=invoice)
     try:
         values = _values(request)
@@ -148,7 +150,7 @@ def issue(request: HttpRequest, invoice: int) -> HttpResponse:
 
 
 def notes_of(invoice: Invoice) -> QuerySet[CreditNote]:
-    """Its credit notes, newest first."""
+    """Return the invoice's credit notes, newest first."""
     return credit_note_list(tenant=invoice.tenant).filter(invoice=invoice)[:LINES]
 
 

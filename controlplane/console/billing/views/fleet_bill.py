@@ -1,4 +1,4 @@
-"""Staff: what the fleet's machines cost, whose part of it is how much, and the prices behind it."""
+"""Staff: the cost of the fleet's machines, its division among tenants, and machine prices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAYS: Final = 30
 @require_GET
 @staff_page
 def attribution(request: HttpRequest) -> HttpResponse:
-    """The bill of a range of days, divided among the tenants to the nano-unit."""
+    """Show the bill of a range of days, divided among the tenants to the nano-unit."""
     values = {
         "by": request.GET.get("by") or BY[0],
         "region": request.GET.get("region", "").strip() or REGION,
@@ -48,7 +48,7 @@ def attribution(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def prices(request: HttpRequest) -> HttpResponse:
-    """What an hour of each machine costs, and the form that adds a price."""
+    """List the price of an hour of each machine, with the form that adds a price."""
     names = ("instance_type", "region", "effective_from", "hour", "currency", "source")
     values = {name: request.POST.get(name, "").strip() for name in names}
     errors: dict[str, str] = {}
@@ -59,8 +59,8 @@ def prices(request: HttpRequest) -> HttpResponse:
             errors = field_errors(error, conflict_field="effective_from")
         else:
             text = _("%(machine)s in %(region)s has its price from %(day)s on.")
-            told = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
-            messages.success(request, text % told)
+            parts = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
+            messages.success(request, text % parts)
             return redirect("console:staff-instance-prices")
     found = instance_price_list().order_by("instance_type", "region", "effective_from")
     context = {"prices": found, "values": values, "errors": errors, "region": REGION}
@@ -68,7 +68,7 @@ def prices(request: HttpRequest) -> HttpResponse:
 
 
 def _parts(found: Attribution) -> list[tuple[str, int, str | None]]:
-    """(tenant, nano-units, percent of the bill), the largest first; "" is nobody's."""
+    """Return (tenant, nano-units, percent of the bill), the largest first; "" is the unattributed part."""
     total = found.bill.total
     parts = sorted(found.parts.items(), key=lambda part: (-part[1], part[0]))
     return [
@@ -78,7 +78,7 @@ def _parts(found: Attribution) -> list[tuple[str, int, str | None]]:
 
 
 def _price(values: dict[str, str]) -> dict[str, Any]:
-    """The form's values as the service takes them; an hour's price with at most nine decimals.
+    """Parse the form to the service's arguments; an hour's price has at most nine decimals.
 
     Raises InvalidInputError.
     """

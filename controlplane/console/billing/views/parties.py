@@ -1,4 +1,4 @@
-"""The forms of who sells and who is billed."""
+"""Forms for the seller's and the tenants' billing details."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.tenants.selectors import tenant_get
 @require_http_methods(["GET", "POST"])
 @staff_page
 def seller(request: HttpRequest) -> HttpResponse:
-    """Who sells: the newest statement, those before it, and the form."""
+    """Show the seller's current and earlier details, and the form that changes them."""
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
@@ -42,26 +42,26 @@ def seller(request: HttpRequest) -> HttpResponse:
 @require_POST
 @staff_page
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """States how documents name a tenant."""
-    _told(request, tenant_get(slug=slug).pk)
+    """Set a tenant's billing details, as staff."""
+    _set_and_report(request, tenant_get(slug=slug).pk)
     return redirect("console:staff-tenant", slug=slug)
 
 
 @require_POST
 @tenant_page(Permission.BILLING_WRITE)
 def own(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """States how documents name the tenant."""
-    _told(request, tenant.pk)
+    """Set the tenant's own billing details."""
+    _set_and_report(request, tenant.pk)
     return redirect("console:billing", tenant=tenant.pk)
 
 
 def parties_context(tenant: str) -> dict[str, Any]:
-    """Of a tenant, or of the seller: all that was stated, and the newest to begin the form with."""
+    """Return the history of a tenant's or the seller's details, with the newest as the form's values."""
     found = list(party_list(tenant=tenant)[:20])
     return {"parties": found, "values": found[0] if found else None, "selling": tenant == SELLER}
 
 
-def _told(request: HttpRequest, tenant: str) -> None:
+def _set_and_report(request: HttpRequest, tenant: str) -> None:
     try:
         _set(request, tenant)
     except ControlPlaneError as error:

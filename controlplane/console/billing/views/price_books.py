@@ -1,4 +1,4 @@
-"""The operator's pages of money: price books, when they hold, and everybody's invoices."""
+"""The operator's billing pages: price books and their terms, and all tenants' invoices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOKENS: Final = ("input_nano", "cached_input_nano", "output_nano", "request_nan
 @require_http_methods(["GET", "POST"])
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Which book holds when and what meters cost on a day; every book, and the form that makes one."""
+    """Show each book's terms and a day's prices, all books, and the form that creates one."""
     values = {name: request.POST.get(name, "").strip() for name in _BOOK}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -61,7 +61,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def _in_force(request: HttpRequest) -> dict[str, Any]:
-    """As of the day and the tenant that the address asks for; of a wrong one today's, and what is wrong."""
+    """Return the prices for the requested day and tenant; for invalid input today's, with the error."""
     asked = {name: request.GET.get(name, "").strip() for name in ("day", "tenant")}
     try:
         day, tenant = read_day(asked["day"]), tenant_get(slug=asked["tenant"]).pk if asked["tenant"] else ""
@@ -82,7 +82,7 @@ def _in_force(request: HttpRequest) -> dict[str, Any]:
 @require_GET
 @staff_page
 def detail(request: HttpRequest, name: str) -> HttpResponse:
-    """One book: its prices, and when it holds."""
+    """Show one book: its prices and terms."""
     book = price_book_get(name=name)
     context = {
         "book": book,
@@ -98,8 +98,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @staff_page
 def add(request: HttpRequest, name: str) -> HttpResponse:
-    """Adds a price of calls, one of time, or days on which the book holds; says when those end, or takes back
-    what is planned."""
+    """Add a usage price, a hosting price or a term; end a term, or cancel a planned price or term."""
     book = price_book_get(name=name)
     try:
         match request.POST.get("what"):
@@ -136,14 +135,14 @@ def _term(request: HttpRequest, book: PriceBook) -> PriceBookTerm:
 @require_GET
 @staff_page
 def invoices(request: HttpRequest) -> HttpResponse:
-    """Everybody's invoices, newest first."""
+    """List all tenants' invoices, newest first."""
     return render(request, "staff/invoices.html", {"invoices": invoice_list(tenant=None)[:SHOWN]})
 
 
 @require_POST
 @staff_page
 def finalize(request: HttpRequest, invoice: int) -> HttpResponse:
-    """Numbers a draft for good, if its amount due is the one that the form showed."""
+    """Finalize a draft, if its amount due is the one that the form showed."""
     try:
         if (due_nano := _whole(request.POST.get("due_nano", ""))) is None:
             raise InvalidInputError(_("confirm the amount due on the invoice's page"), field="due_nano")

@@ -1,4 +1,4 @@
-"""Staff: what sharing machines saves, and what a million tokens cost by both formulas of that name."""
+"""Staff: savings of shared machines, and the price of a million tokens by two formulas."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _REGION: Final = "us-east-1"
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """The saving of a range of days that were, and of an hour of so many adapters; each when asked."""
-    measured = _asked(request, "measured", SavingsQuery, _measured)
-    estimate = _asked(request, "estimate", EstimateQuery, _estimate)
+    """Show measured savings of a range of days, and estimated ones, each on request."""
+    measured = _answer(request, "measured", SavingsQuery, _measured)
+    estimate = _answer(request, "estimate", EstimateQuery, _estimate)
     context = {
         "measured": measured, "estimate": estimate, "tiers": TIERS, "region": _REGION,
         "values": request.GET.dict(),
@@ -44,18 +44,18 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def blended(request: HttpRequest) -> HttpResponse:
-    """A million tokens' price, from a machine's price and throughput, and from a token's prices."""
-    found = _asked(request, "blended", BlendedQuery, _blended)
+    """Show a million tokens' price, from a machine's price and throughput, and from token prices."""
+    found = _answer(request, "blended", BlendedQuery, _blended)
     context = {"found": found, "values": request.GET.dict(), "region": _REGION}
     return render(request, "staff/blended_price.html", context, status=422 if found["errors"] else 200)
 
 
-def _asked(
+def _answer(
     request: HttpRequest, form: str, kind: type[serializers.Serializer[Any]], answer: Callable[..., Any]
 ) -> dict[str, Any]:
-    """What `answer` says to the form, or its errors by field; neither where another one was sent.
+    """Return `answer`'s result for the form, or its errors by field; neither if another form was sent.
 
-    The form's fields are REST's: what is refused there is refused here, in the same words.
+    The fields and error texts are those of the REST API.
     """
     if request.GET.get("form") != form:
         return {"result": None, "errors": {}}
@@ -70,15 +70,15 @@ def _asked(
 
 
 def _measured(**values: Any) -> dict[str, Any]:
-    return _told(saving_measured(**values))
+    return _saving_context(saving_measured(**values))
 
 
 def _estimate(**values: Any) -> dict[str, Any]:
     values.setdefault("day", timezone.now().date())
-    return _told(saving_estimate(**values))
+    return _saving_context(saving_estimate(**values))
 
 
-def _told(saving: Saving) -> dict[str, Any]:
+def _saving_context(saving: Saving) -> dict[str, Any]:
     return {"saving": saving, "adapter_hours": hours_text(saving.adapter_seconds)}
 
 

@@ -1,4 +1,4 @@
-"""The operator's form of how a tenant is taxed."""
+"""The operator's form for a tenant's tax treatment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.tenants.selectors import tenant_get
 @require_POST
 @staff_page
 def add(request: HttpRequest, slug: str) -> HttpResponse:
-    """Puts a treatment in force from a day on."""
+    """Add a treatment that starts on a given day."""
     found = tenant_get(slug=slug)
     try:
         _add(request, found)
@@ -37,7 +37,7 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @staff_page
 def remove(request: HttpRequest, treatment: int) -> HttpResponse:
-    """Takes one away that no invoice was made by."""
+    """Remove a treatment that no invoice has used."""
     found = treatment_get(treatment_id=treatment)
     try:
         treatment_remove(treatment=found)

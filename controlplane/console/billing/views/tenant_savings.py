@@ -1,4 +1,4 @@
-"""What a tenant saves against an endpoint of its own for each of its adapters."""
+"""A tenant's savings compared to a separate endpoint for each of its adapters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIELDS: Final = ("start", "end", "region", "dedicated_type", "tier")
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The saving of a range of days, the last 30 at first; the form's fields are REST's."""
+    """Show the saving of a range of days, by default the last 30; the fields are the REST API's."""
     given = {name: text for name in _FIELDS if (text := request.GET.get(name, "").strip())}
     query = TenantSavingQuery(data=given)
     errors: dict[str, str] = {}

@@ -27,19 +27,19 @@ from controlplane.deployments.services import copy_register, copy_remove
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 
 BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)
-"""Kinds of copies that an address is enough for; SageMaker's come by deployments, or by REST."""
+"""Kinds of copies that can be added by URL; SageMaker's are added by deployments or the REST API."""
 BUSY = (BaseModel.Digest.PENDING, BaseModel.Digest.RUNNING)
 
 _MOST: Final = {"name": 63, "source": 500, "served_name": 200, "licence": 100}
 _MOST_DROPPED: Final = 6500
-"""Characters of 100 names of parameters."""
+"""Longest text: 100 names of parameters."""
 _VARIANT_MOST: Final = {"name": 63, "dtype": 20, "quantization": 40, "source": 500}
 
 
 @require_http_methods(["GET", "POST"])
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """The catalogue, and the form that adds to it."""
+    """Show the catalogue, and the form that adds to it."""
     values = {field: request.POST.get(field, "").strip() for field in _MOST}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -60,7 +60,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def detail(request: HttpRequest, name: str) -> HttpResponse:
-    """One model; a POST replaces its licence, rank limit and dropped parameters."""
+    """Show one model; a POST replaces its licence, rank limit and dropped parameters."""
     base_model = base_model_get(name=name)
     if request.method == "POST":
         try:
@@ -84,7 +84,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def digests(request: HttpRequest, name: str) -> HttpResponse:
-    """GET: the files, asked for again while they are read. POST: has them read anew."""
+    """GET: list the files, polled while they are hashed. POST: hash them again."""
     base_model = base_model_get(name=name)
     if request.method == "POST":
         digest_request(base_model=base_model)
@@ -96,7 +96,7 @@ def digests(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @staff_page
 def variants(request: HttpRequest, name: str) -> HttpResponse:
-    """Adds a variant, or removes the one that `remove` names."""
+    """Add a variant, or remove the one in `remove`."""
     base_model = base_model_get(name=name)
     fields = ("name", "dtype", "quantization", "source")
     values = {field: request.POST.get(field, "").strip() for field in fields}
@@ -115,7 +115,7 @@ def variants(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @staff_page
 def copies(request: HttpRequest, name: str) -> HttpResponse:
-    """Tells the gateways of a server for the model by its URL, or takes the copy out that `remove` names."""
+    """Add a copy by its server's URL, or remove the copy in `remove`."""
     base_model = base_model_get(name=name)
     values = {"kind": request.POST.get("kind", ""), "url": request.POST.get("url", "").strip()}
     loads = request.POST.get("loads_adapters") == "on"
@@ -137,7 +137,7 @@ def copies(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _copy_of(base_model: BaseModel, copy_id: str) -> Copy:
-    """Raises NotFoundError, also for another model's."""
+    """Return the model's copy. Raises NotFoundError, also for another model's copy."""
     copy = copy_get(copy_id=copy_id)
     if copy.base_model_id != base_model.pk:
         raise NotFoundError(f"{base_model.name} has no copy {copy_id!r}")

@@ -1,4 +1,4 @@
-"""The operator's page of consolidation: the plan, its doing, and how far that is."""
+"""The operator's page of consolidation: the plan, its execution and its progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN: Final = 200
 @require_http_methods(["GET", "POST"])
 @staff_page
 def plan(request: HttpRequest, deployment: str) -> HttpResponse:
-    """A dry run by the traffic of the last minutes; posted, it is done."""
+    """Show a dry run by the traffic of the last minutes; a POST executes it."""
     found = deployment_get(name=deployment)
     error, text = "", request.GET.get("minutes", "15")
     if request.method == "POST":
@@ -34,8 +34,8 @@ def plan(request: HttpRequest, deployment: str) -> HttpResponse:
         except ControlPlaneError as refused:
             error = str(refused)
         else:
-            told = _("%(count)s copies leave the routes, and end with their last requests.")
-            messages.success(request, told % {"count": made.saved})
+            done = _("%(count)s copies leave the routes, and end with their last requests.")
+            messages.success(request, done % {"count": made.saved})
             return redirect("console:staff-deployment-consolidation", deployment=deployment)
     made_plan: dict[str, Any] | None = None
     try:
@@ -55,7 +55,7 @@ def plan(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_GET
 @staff_page
 def status(request: HttpRequest, deployment: str) -> HttpResponse:
-    """How far it is, asked for again while copies come or go."""
+    """Show the progress, polled while copies start or stop."""
     context = _status(deployment_get(name=deployment))
     return render(request, "console/deployments/consolidation_status.html", context)
 
@@ -68,9 +68,9 @@ def _copies(made: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _moves(made: dict[str, Any]) -> list[dict[str, Any]]:
-    """Adapters whose new streams would go elsewhere first."""
-    told = [item | {"moves": bool(set(item["copies"]) - set(item["to"]))} for item in made["adapters"]]
-    return sorted(told, key=lambda item: not item["moves"])
+    """Return the adapters, those whose new streams move to other copies first."""
+    rows = [item | {"moves": bool(set(item["copies"]) - set(item["to"]))} for item in made["adapters"]]
+    return sorted(rows, key=lambda item: not item["moves"])
 
 
 def _status(deployment: Deployment) -> dict[str, Any]:

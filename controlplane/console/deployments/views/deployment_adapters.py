@@ -1,4 +1,4 @@
-"""The operator's page of a deployment's adapters: what each does on each copy, and where it is to be."""
+"""The operator's page of a deployment's adapters: residency and traffic by copy, and placements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TONES: Final = {"device": "ok", "host": "info", "server": "ok", "no": "", "unkn
 @require_GET
 @staff_page
 def index(request: HttpRequest, deployment: str) -> HttpResponse:
-    """What there is, and the forms."""
+    """Show the adapters and the forms."""
     found = deployment_get(name=deployment)
     values = {"adapter": request.GET.get("adapter", "").strip()[:200]}
     return _page(request, found, values)
@@ -37,7 +37,7 @@ def index(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_POST
 @staff_page
 def act(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Pins, unpins, moves or evicts one."""
+    """Pin, unpin, move or evict an adapter."""
     found = deployment_get(name=deployment)
     values = {name: request.POST.get(name, "").strip() for name in _FIELDS}
     on = request.POST.getlist("on")
@@ -47,8 +47,8 @@ def act(request: HttpRequest, deployment: str) -> HttpResponse:
             raise InvalidInputError(_("choose what to do"), field="action")
         action(found, values, on)
     except ControlPlaneError as error:
-        told = {**values, "on": on, "action": request.POST.get("action", "")}
-        return _page(request, found, told, error=str(error))
+        submitted = {**values, "on": on, "action": request.POST.get("action", "")}
+        return _page(request, found, submitted, error=str(error))
     messages.success(request, _("Saved; the reconciler follows."))
     if url_has_allowed_host_and_scheme(back := request.POST.get("next", ""), allowed_hosts=None):
         return redirect(back)
@@ -107,14 +107,14 @@ def _page(
 
 
 def _rows(seen: AdaptersSeen) -> list[dict[str, Any]]:
-    """An adapter at a copy each; of one that is nowhere and was nowhere, one row that says so."""
+    """Return a row for each adapter at each copy; an adapter without any copy gets a single row."""
     rows = []
     for item in seen.adapters:
         places = [place for place in item.on if place.held is not None or place.use.requests]
         rows += [
             {
                 "adapter": item.name, "copy": place.copy, "loaded": loaded(place), "use": place.use,
-                # Nothing for a word that a newer worker says.
+                # A state from a newer worker has no tone.
                 "tone": _TONES.get(loaded(place), ""), "pinned": item.pinned_on(place.copy),
                 "held": place.held, "last": place.last_used(seen.at), "placeable": "." in item.name,
                 "tokens": place.use.prompt_tokens + place.use.completion_tokens,

@@ -1,4 +1,4 @@
-"""The operator's pages of deployments' rollouts: the form that starts one, and what is done to it."""
+"""The operator's pages of deployment rollouts: the form that starts one, and its controls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBERS: Final = ("batch_copies", "wait_seconds", "max_error_increase")
 @require_http_methods(["GET", "POST"])
 @staff_page
 def start(request: HttpRequest, deployment: str) -> HttpResponse:
-    """What the copies are to become, and how."""
+    """Show and handle the form that starts a rollout: the copies' new settings, and the strategy."""
     found = deployment_get(name=deployment)
     values, errors = _as_it_is(found), {}
     if request.method == "POST":
@@ -48,8 +48,8 @@ def start(request: HttpRequest, deployment: str) -> HttpResponse:
                 policy=_policy(values),
             )  # fmt: skip
         except ControlPlaneError as error:
-            told = field_errors(error, conflict_field="form")
-            errors = {field.removeprefix("policy."): text for field, text in told.items()}
+            refused = field_errors(error, conflict_field="form")
+            errors = {field.removeprefix("policy."): text for field, text in refused.items()}
         else:
             return redirect("console:staff-deployment", deployment=deployment)
     context = {
@@ -65,7 +65,7 @@ def start(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_POST
 @staff_page
 def act(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Pauses, resumes or aborts the one that is under way."""
+    """Pause, resume or abort the running rollout."""
     rollout = deployment_rollout_active(deployment=deployment_get(name=deployment))
     action = _ACTIONS.get(request.POST.get("action", ""))
     try:

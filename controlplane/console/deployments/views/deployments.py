@@ -1,4 +1,4 @@
-"""The operator's pages of deployments: what is wanted, what is there, each step with its reason."""
+"""The operator's pages of deployments: desired and observed state, and each step with its reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from controlplane.errors import ControlPlaneError
 
 _SHOWN: Final = 50
 _STEPS: Final = 20
-"""The forms stand below them."""
+"""Most steps on the page, which has its forms below them."""
 _SCALE_UPS: Final = 10
 _TARGET_FIELDS: Final = (
     "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host", "address",
@@ -58,7 +58,7 @@ _TARGET_FIELDS: Final = (
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Every deployment, and how it is with it."""
+    """List deployments with their status."""
     rows = [(deployment, copies_there(deployment)) for deployment in deployment_list()]
     return render(request, "console/deployments/index.html", {"deployments": rows})
 
@@ -66,7 +66,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def new(request: HttpRequest) -> HttpResponse:
-    """The form of a deployment."""
+    """Show and handle the form of a new deployment."""
     values: dict[str, str] = {name: request.POST.get(name, "").strip() for name in (*FIELDS, *OPTIONS)}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -101,7 +101,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def detail(request: HttpRequest, deployment: str) -> HttpResponse:
-    """One deployment, also while it is being removed."""
+    """Show one deployment, also while it is being removed."""
     text = request.GET.get("copies", "")
     copies = int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 4 else 1
     found = deployment_get(name=deployment)
@@ -111,7 +111,7 @@ def detail(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_GET
 @staff_page
 def status(request: HttpRequest, deployment: str) -> HttpResponse:
-    """What of it changes by itself, asked for again while it is not settled; the list, once it is gone."""
+    """Show the changing part, polled until it settles; redirect to the list once the deployment is gone."""
     found = Deployment.objects.filter(name=deployment).order_by("-pk").first()
     if found is not None and found.removed_at is not None:
         return HttpResponse(status=204, headers={"HX-Redirect": "/staff/deployments/"})
@@ -121,7 +121,7 @@ def status(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_POST
 @staff_page
 def change(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Changes how many copies there are, and whose adapters."""
+    """Change the number of copies and the adapter scope."""
     found = deployment_get(name=deployment)
     names = ("min_copies", "max_copies", "adapter_scope")
     try:
@@ -137,7 +137,7 @@ def change(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_POST
 @staff_page
 def scaling(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Puts a scaling policy in force, or takes it away."""
+    """Set a scaling policy, or remove it."""
     found = deployment_get(name=deployment)
     values = {name: request.POST.get(name, "").strip() for name in SCALING_FIELDS}
     try:
@@ -155,7 +155,7 @@ def scaling(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_POST
 @staff_page
 def retry(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Has it looked at now."""
+    """Reconcile the deployment now."""
     deployment_retry(deployment=deployment_get(name=deployment))
     return redirect("console:staff-deployment", deployment=deployment)
 
@@ -163,7 +163,7 @@ def retry(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_POST
 @staff_page
 def remove(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Has all of it taken away."""
+    """Remove the deployment."""
     deployment_remove(deployment=deployment_get(name=deployment))
     messages.success(request, _("It leaves the routes now; what it stands on follows."))
     return redirect("console:staff-deployment", deployment=deployment)
@@ -172,7 +172,7 @@ def remove(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def targets(request: HttpRequest) -> HttpResponse:
-    """The places that deployments are made in, and the form that adds one."""
+    """List the targets of deployments, and the form that adds one."""
     values = {name: request.POST.get(name, "").strip() for name in (*_TARGET_FIELDS, "urls")}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -192,7 +192,7 @@ def targets(request: HttpRequest) -> HttpResponse:
 @require_POST
 @staff_page
 def target_delete(request: HttpRequest, target: str) -> HttpResponse:
-    """Forgets a target that nothing is in."""
+    """Delete a target without deployments."""
     try:
         target_remove(target=target_get(name=target))
     except ControlPlaneError as error:

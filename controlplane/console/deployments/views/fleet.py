@@ -1,4 +1,4 @@
-"""The operator's pages of the fleet: all of it, one copy, adapters on copies, one adapter."""
+"""The operator's pages of the fleet: overview, one copy, adapters on copies, one adapter."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _WINDOWS: Final = (5, 15, 60)
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Every base model with its deployments and copies."""
+    """List base models with their deployments and copies."""
     return render(request, "staff/fleet.html", _fleet(fleet_overview()))
 
 
 @require_GET
 @staff_page
 def status(request: HttpRequest) -> HttpResponse:
-    """What of it changes by itself."""
+    """Show the part that changes, for polling."""
     return render(request, "staff/fleet_status.html", _fleet(fleet_overview()))
 
 
 @require_http_methods(["GET", "POST"])
 @staff_page
 def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
-    """One copy; posted, it leaves the routes (those that deployments keep do not, and say why)."""
+    """Show one copy; a POST removes it from the routes, which a deployment's copy refuses."""
     found, error = copy_get(copy_id=copy_id), ""
     if request.method == "POST":
         try:
@@ -56,8 +56,8 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
         except ControlPlaneError as refused:
             error = str(refused)
         else:
-            told = _("%(copy)s leaves the routes; what runs there ends by itself.")
-            messages.success(request, told % {"copy": copy_id})
+            done = _("%(copy)s leaves the routes; what runs there ends by itself.")
+            messages.success(request, done % {"copy": copy_id})
             return redirect("console:staff-fleet")
     at, seen, minutes = copy_overview(found)
     context = {
@@ -72,7 +72,7 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
 @require_GET
 @staff_page
 def residency(request: HttpRequest, name: str) -> HttpResponse:
-    """Which adapters lie where, a page of them; within htmx what changes of it."""
+    """Show the residency map, a page at a time; htmx requests get only the changing part."""
     base, error = base_model_get(name=name), ""
     asked = {key: request.GET.get(key, "") for key in ("minutes", "all", "page")}
     search = searched(request)
@@ -94,7 +94,7 @@ def residency(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _links(request: HttpRequest, found: ResidencyMap) -> dict[str, str]:
-    """This page's own address, and those of the pages before and after it; '' where there is none."""
+    """Return the URLs of this page and of the previous and next one; '' if there is none."""
     kept = {key: value for key in ("search", "minutes", "all") if (value := request.GET.get(key, "")[:200])}
 
     def page(number: int) -> str:
@@ -109,8 +109,10 @@ def _links(request: HttpRequest, found: ResidencyMap) -> dict[str, str]:
 @require_GET
 @staff_page
 def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
-    """Where one adapter lies, its traffic at each copy, and the forms that place it. `?base=` says of which
-    base model, where its name does not tell."""
+    """Show an adapter's copies, its traffic on each, and the placement forms.
+
+    `?base=` names the base model if the adapter's name does not.
+    """
     base = _base_of(adapter, request.GET.get("base", ""))
     found = adapter_row(base=base, name=adapter)
     here = f"{reverse('console:staff-fleet-adapter', args=(adapter,))}?{urlencode({'base': base.name})}"
@@ -133,7 +135,7 @@ def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
 
 
 def _base_of(adapter: str, named: str) -> BaseModel:
-    """Raises NotFoundError."""
+    """Return the adapter's base model. Raises NotFoundError."""
     if named:
         return base_model_get(name=named)
     try:

@@ -1,4 +1,4 @@
-"""The first page: what was used, what needs somebody, what runs, and until the first answer the way there."""
+"""The home page: usage, items that need attention, status, and the checklist of a new tenant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEFAULT: Final = 7
 @require_GET
 @tenant_page(Permission.TENANT_READ)
 def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The tenant's overview of `?days=` days, today the last of them."""
+    """Show the tenant's overview of `?days=` days, ending today."""
     days = _days_asked(request)
     access, prices, limits = page_access(request), PriceList.load(), tenant_limits_get(tenant=tenant)
     used = _used(tenant, days, prices)
@@ -56,14 +56,14 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_GET
 @tenant_page(Permission.TENANT_READ)
 def figures(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The figures alone, which the page asks for again and again."""
+    """Return the figures, which the page polls."""
     return render(request, "console/home_figures.html", _used(tenant, _days_asked(request), PriceList.load()))
 
 
 @require_GET
 @tenant_page(Permission.TENANT_READ)
 def first_steps(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The checklist alone, which the page asks for until all is done."""
+    """Return the checklist, which the page polls until it is complete."""
     return render(request, "console/first_steps.html", {**_steps(first_steps_of(tenant)), "polled": True})
 
 
@@ -73,7 +73,7 @@ def _days_asked(request: HttpRequest) -> int:
 
 
 def _used(tenant: Tenant, days: int, prices: PriceList) -> dict[str, Any]:
-    """What the figures show of the last `days` days."""
+    """Return the figures' context for the last `days` days."""
     start, end = last_days(days)
     found, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
     return {
@@ -87,7 +87,7 @@ def _steps(steps: FirstSteps) -> dict[str, Any]:
 
 
 def _statuses(tenant: Tenant) -> list[tuple[str, int]]:
-    """How many versions are in each status, in the order in which they pass through them."""
+    """Count the versions in each status, in the order of their life cycle."""
     rows = AdapterVersion.objects.filter(adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None)
     counts = dict(rows.order_by().values_list("status").annotate(count=Count("*")))
     return [(str(status), counts.get(status.value, 0)) for status in AdapterVersion.Status]

@@ -1,4 +1,4 @@
-"""What one key may use, within its tenant's limits."""
+"""Limits of one key, within its tenant's limits."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from controlplane.tenants.selectors import api_key_get
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.KEYS_READ, Permission.KEYS_WRITE)
 def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
-    """The key's limits beside the tenant's; POST replaces them, and an empty field lifts one."""
+    """Show the key's limits with the tenant's; POST replaces them, and an empty field lifts one."""
     api_key = api_key_get(tenant=tenant, public_id=public_id)
 
-    def shown() -> dict[str, str]:
+    def current() -> dict[str, str]:
         return limits_shown(key_limits_get(api_key=api_key))
 
-    values, errors = shown(), dict[str, str]()
+    values, errors = current(), dict[str, str]()
     seen, book = seen_tag(values), price_book_default()
     currency = book.currency if book else "USD"
     if request.method == "POST":
         values = {name: request.POST.get(name, "").strip() for name in values}
         try:
-            with unchanged(request, row=api_key, shown=shown):
+            with unchanged(request, row=api_key, shown=current):
                 key_limits_set(api_key=api_key, by=page_access(request), **limits_entered(values))
         except ControlPlaneError as error:
             errors = limits_errors(error, currency=currency, conflict_field="key")

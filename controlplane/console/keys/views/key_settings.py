@@ -1,4 +1,4 @@
-"""One key: what it is held to and when it expires, changed in place."""
+"""One key's restrictions and expiry."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _MINUTE: Final = "%Y-%m-%dT%H:%M"
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.KEYS_READ, Permission.KEYS_WRITE)
 def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
-    """The key; POST changes its expiry and what it is held to, and an empty field lifts a restriction."""
+    """Show the key; POST changes its expiry and restrictions, and an empty field lifts a restriction."""
     api_key = api_key_get(tenant=tenant, public_id=public_id)
 
-    def shown() -> dict[str, str]:
-        return _shown(api_key_get(tenant=tenant, public_id=public_id))
+    def current() -> dict[str, str]:
+        return _form_values(api_key_get(tenant=tenant, public_id=public_id))
 
-    values, errors = shown(), dict[str, str]()
+    values, errors = current(), dict[str, str]()
     seen = seen_tag(values)
     if request.method == "POST":
         values = _sent(request)
         try:
-            with unchanged(request, row=api_key, shown=shown):
-                api_key_update(api_key=api_key, by=page_access(request), **_changes(shown(), values))
+            with unchanged(request, row=api_key, shown=current):
+                api_key_update(api_key=api_key, by=page_access(request), **_changes(current(), values))
         except ControlPlaneError as error:
             errors, seen = field_errors(error, conflict_field="key"), seen_again(request, error)
         else:
@@ -61,11 +61,11 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
 
 
 def words(text: object) -> list[str] | None:
-    """What is listed with commas or spaces between; None for an empty field, which restricts nothing."""
+    """Split a list at commas or spaces; None for an empty field, which restricts nothing."""
     return [word for word in re.split(r"[\s,]+", str(text)) if word] or None
 
 
-def _shown(api_key: ApiKey) -> dict[str, str]:
+def _form_values(api_key: ApiKey) -> dict[str, str]:
     expires = api_key.expires_at
     shown = {name: ", ".join(getattr(api_key, name) or ()) for name in _LISTS}
     return {**shown, "expires_at": "" if expires is None else expires.astimezone(dt.UTC).strftime(_MINUTE)}
@@ -77,17 +77,17 @@ def _sent(request: HttpRequest) -> dict[str, str]:
 
 
 def _changes(before: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
-    """What differs, as the service takes it; an expiry that was left alone keeps its seconds."""
+    """Return the changed values as the service's arguments; an unchanged expiry keeps its seconds."""
     changed = {name: text for name, text in values.items() if text != before[name]}
     return {name: _moment(text) if name == "expires_at" else words(text) for name, text in changed.items()}
 
 
 def _moment(text: str) -> dt.datetime | None:
-    """In UTC, as the page says, where the text itself names no offset. Raises InvalidInputError."""
+    """Parse a time, in UTC unless it has an offset. Raises InvalidInputError."""
     if not text:
         return None
     try:
         moment = dt.datetime.fromisoformat(text)
         return moment.astimezone(dt.UTC) if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-    except (ValueError, OverflowError):  # the latter: an offset that leads out of the calendar
+    except (ValueError, OverflowError):  # OverflowError: the offset leads out of the calendar
         raise InvalidInputError(_("a time (UTC) such as 2027-01-31T18:00"), field="expires_at") from None

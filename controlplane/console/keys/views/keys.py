@@ -1,4 +1,4 @@
-"""API keys: made and shown once, rotated, revoked for good."""
+"""API keys: created and shown once, rotated, revoked."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ OVERLAPS: Final = {
     "24": gettext_lazy("1 day"),
     "168": gettext_lazy("7 days"),
 }
-"""How many hours the old secret stays right beside the new one."""
+"""Choices of hours for which the old secret stays valid."""
 
 
 @never_cache
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.KEYS_READ, Permission.KEYS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The list and the form; the answer to the form is the only page that ever shows the secret."""
+    """List keys and show the form; only the answer to the form shows the secret."""
     context: dict[str, object] = {}
     status = 200
     if request.method == "POST":
@@ -120,7 +120,7 @@ def _create(request: HttpRequest, tenant: Tenant, values: dict[str, object]) -> 
 
 
 def _owner(tenant: Tenant, text: str) -> dict[str, Any]:
-    """`project:<slug>` or `account:<name>`, as the form sends it; the default project for none."""
+    """Parse `project:<slug>` or `account:<name>`; empty means the default project."""
     kind, _separator, name = text.partition(":")
     if kind == "account":
         return {"service_account": service_account_get(tenant=tenant, name=name)}
@@ -131,7 +131,7 @@ def _owner(tenant: Tenant, text: str) -> dict[str, Any]:
 @require_POST
 @tenant_page(Permission.KEYS_WRITE)
 def rotate(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
-    """A new secret for a key; the answer is the only page that ever shows it."""
+    """Create a new secret for a key; only this answer shows it."""
     hours = request.POST.get("overlap", "")
     api_key = api_key_get(tenant=tenant, public_id=public_id)
     try:
@@ -148,7 +148,7 @@ def rotate(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
 @require_POST
 @tenant_page(Permission.KEYS_WRITE)
 def revoke(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
-    """Ends a key."""
+    """Revoke a key."""
     found = api_key_get(tenant=tenant, public_id=public_id)
     api_key = api_key_revoke(api_key=found, by=page_access(request))
     messages.success(

@@ -1,4 +1,4 @@
-"""Projects of a tenant: the list, making, renaming and archiving one."""
+"""Projects of a tenant: listing, creating, renaming and archiving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controlplane.tenants.services import project_archive, project_create, proje
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.PROJECTS_READ, Permission.PROJECTS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The list, and the form that makes one."""
+    """List projects, with the form that creates one."""
     values, errors = {"slug": "", "name": ""}, dict[str, str]()
     if request.method == "POST":
         values = {key: request.POST.get(key, "").strip() for key in values}
@@ -45,7 +45,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.PROJECTS_WRITE)
 def rename(request: HttpRequest, tenant: Tenant, project: str) -> HttpResponse:
-    """Gives a project another name; its slug stays."""
+    """Rename a project; its slug stays."""
     found = project_get(tenant=tenant, slug=project)
     try:
         project_rename(project=found, name=request.POST.get("name", ""))
@@ -57,7 +57,7 @@ def rename(request: HttpRequest, tenant: Tenant, project: str) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.PROJECTS_WRITE)
 def archive(request: HttpRequest, tenant: Tenant, project: str) -> HttpResponse:
-    """Closes a project to new keys."""
+    """Archive a project, which then accepts no new keys."""
     found = project_get(tenant=tenant, slug=project)
     try:
         project_archive(project=found)

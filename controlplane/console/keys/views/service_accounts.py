@@ -1,4 +1,4 @@
-"""Service accounts of a tenant: the list, making one, its role, its end."""
+"""Service accounts of a tenant: listing, creating, changing roles, disabling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from controlplane.tenants.services import (
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.SERVICE_ACCOUNTS_READ, Permission.SERVICE_ACCOUNTS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The list, and the form that makes one."""
+    """List service accounts, with the form that creates one."""
     values = {"name": "", "project": Project.DEFAULT, "role": Role.ENGINEER.value}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -72,7 +72,7 @@ def _create(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> Ser
 @require_POST
 @tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
 def set_role(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
-    """Changes what the account's keys may do."""
+    """Change the role of the account's keys."""
     found = service_account_get(tenant=tenant, name=account)
     try:
         role = request.POST.get("role", "")
@@ -85,7 +85,7 @@ def set_role(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse
 @require_POST
 @tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
 def disable(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
-    """Ends the account and all its keys."""
+    """Disable the account and revoke its keys."""
     found = service_account_get(tenant=tenant, name=account)
     service_account_disable(account=found, by=page_access(request))
     text = _("Service account %(name)s and its keys are ended, everywhere within a second.")

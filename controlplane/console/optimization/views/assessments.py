@@ -38,13 +38,13 @@ _LONGEST: Final = {"workload": 20_000, "adapters": 3000, "weights": 1000}
 @require_http_methods(["GET", "POST"])
 @staff_page
 def new(request: HttpRequest) -> HttpResponse:
-    """What SageMaker is to measure or to advise on."""
+    """Show and handle the form of a new benchmark or recommendation."""
     values = {name: request.POST.get(name, "").strip()[: _LONGEST.get(name, 200)] for name in _FIELDS}
     values["subject"] = values["subject"] or Assessment.Subject.BENCHMARK.value
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
-            made = _asked(values)
+            made = _create(values)
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="form")
         else:
@@ -61,14 +61,14 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def detail(request: HttpRequest, assessment: int) -> HttpResponse:
-    """One of them, with what SageMaker said once it is done."""
+    """Show one assessment, with SageMaker's result once it is done."""
     return render(request, "staff/assessment.html", _context(assessment_get(pk=assessment)))
 
 
 @require_GET
 @staff_page
 def status(request: HttpRequest, assessment: int) -> HttpResponse:
-    """What of it changes by itself, asked for again while it does; the whole page once it has ended."""
+    """Show the changing part, polled while the assessment runs; then redirect to its page."""
     found = assessment_get(pk=assessment)
     if not found.is_open:
         return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/assessments/{found.pk}/"})
@@ -78,7 +78,7 @@ def status(request: HttpRequest, assessment: int) -> HttpResponse:
 @require_POST
 @staff_page
 def act(request: HttpRequest, assessment: int) -> HttpResponse:
-    """Cancels it, or forgets it."""
+    """Cancel or delete the assessment."""
     found = assessment_get(pk=assessment)
     try:
         if request.POST.get("action") == "remove":
@@ -90,20 +90,21 @@ def act(request: HttpRequest, assessment: int) -> HttpResponse:
     return redirect("console:staff-assessment", assessment=assessment)
 
 
-def _asked(values: dict[str, str]) -> Assessment:
+def _create(values: dict[str, str]) -> Assessment:
     prompts = prompts_get(sha256=values["prompts"]) if values["prompts"] else None
     common: dict[str, Any] = {"workload": values["workload"], "prompts": prompts, "name": values["name"]}
     if values["subject"] == Assessment.Subject.BENCHMARK:
         return benchmark_create(deployment=deployment_get(name=values["deployment"]), **common)
     if not values["target"]:
         raise InvalidInputError(_("choose an account"), field="target")
-    told = {
+    options = {
         "target": values["target"], "weights": values["weights"], "metric": values["metric"],
         "framework": values["framework"], "optimize": bool(values["optimize"]),
         "instance_types": values["instance_types"].replace(",", " ").split(),
         "adapters": values["adapters"].split(),
     }  # fmt: skip
-    return recommendation_create(base_model=base_model_get(name=values["base_model"]), values=told, **common)
+    base_model = base_model_get(name=values["base_model"])
+    return recommendation_create(base_model=base_model, values=options, **common)
 
 
 def _context(assessment: Assessment) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _context(assessment: Assessment) -> dict[str, Any]:
 
 
 def _row(item: dict[str, Any]) -> dict[str, Any]:
-    """One recommendation, flat."""
+    """Return one recommendation as a flat row."""
     deployment = item.get("DeploymentConfiguration", {})
     expected = [
         " ".join(

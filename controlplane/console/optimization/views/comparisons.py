@@ -1,4 +1,4 @@
-"""The operator's pages of comparisons: which arms, how far it is, and what was measured."""
+"""The operator's pages of comparisons: the arms, the progress and the measurements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FACTS: Final = ("date", "cpu", "cores", "memory_gib", "kernel", "python", "gpu"
 @require_http_methods(["GET", "POST"])
 @staff_page
 def new(request: HttpRequest) -> HttpResponse:
-    """Which variants are measured beside the base."""
+    """Show and handle the form that selects variants to compare with the base model."""
     sent = request.POST if request.method == "POST" else request.GET
     values = form_values(sent)
     chosen, errors = sent.getlist("variant"), dict[str, str]()
@@ -73,14 +73,14 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def detail(request: HttpRequest, comparison: int) -> HttpResponse:
-    """One comparison, with what was measured once it is done."""
+    """Show one comparison, with its measurements once it is done."""
     return render(request, "staff/comparison.html", _context(comparison_get(pk=comparison)))
 
 
 @require_GET
 @staff_page
 def status(request: HttpRequest, comparison: int) -> HttpResponse:
-    """What of it changes by itself, asked for again while it does; the whole page once it has ended."""
+    """Show the changing part, polled while the comparison runs; then redirect to its page."""
     found = comparison_get(pk=comparison)
     if not found.is_open:
         return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/comparisons/{found.pk}/"})
@@ -90,7 +90,7 @@ def status(request: HttpRequest, comparison: int) -> HttpResponse:
 @require_POST
 @staff_page
 def act(request: HttpRequest, comparison: int) -> HttpResponse:
-    """Cancels it, or forgets it."""
+    """Cancel or delete the comparison."""
     found = comparison_get(pk=comparison)
     try:
         if request.POST.get("action") == "remove":

@@ -1,4 +1,4 @@
-"""The operator's pages of optimization jobs: the menu of recipes, each job while it runs, its deployment."""
+"""The operator's pages of optimization jobs: recipes, running jobs, and the rollout of their results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TONES: Final = {
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Jobs, comparisons and what SageMaker was asked, newest first."""
+    """List jobs, comparisons and SageMaker assessments, newest first."""
     context = {
         "jobs": [_row(job) for job in job_list()[:_SHOWN]],
         "comparisons": [_row(comparison) for comparison in comparison_list()[:_SHOWN]],
@@ -62,7 +62,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def new(request: HttpRequest) -> HttpResponse:
-    """The menu of recipes."""
+    """Show and handle the form of recipes."""
     values, errors = form_values(request.POST), {}
     if request.method == "POST":
         try:
@@ -88,7 +88,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def check(request: HttpRequest) -> HttpResponse:
-    """Whether what stands in the form goes together, and what its presets are worth; asked at each change."""
+    """Show conflicts of the form's choices, and the presets' measured gains; called at each change."""
     values = form_values(request.GET)
     context = {"check": _check(values), "preset_runs": preset_runs(values), "swapped": True}
     return render(request, "staff/optimization_check.html", context)
@@ -97,14 +97,14 @@ def check(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def detail(request: HttpRequest, optimization: int) -> HttpResponse:
-    """One job."""
+    """Show one job."""
     return render(request, "staff/optimization.html", _context(job_get(pk=optimization)))
 
 
 @require_GET
 @staff_page
 def status(request: HttpRequest, optimization: int) -> HttpResponse:
-    """What of it changes by itself, asked for again while it does; the whole page once it has ended."""
+    """Show the changing part, polled while the job runs; then redirect to its page."""
     job = job_get(pk=optimization)
     if not job.is_open:
         return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/optimizations/{job.pk}/"})
@@ -114,7 +114,7 @@ def status(request: HttpRequest, optimization: int) -> HttpResponse:
 @require_POST
 @staff_page
 def act(request: HttpRequest, optimization: int) -> HttpResponse:
-    """Cancels it, forgets it, rolls its variant out, or has a deployment go back from it."""
+    """Cancel or delete the job, roll its variant out, or roll a deployment back from it."""
     job = job_get(pk=optimization)
     try:
         match request.POST.get("action", ""):
@@ -145,7 +145,7 @@ def act(request: HttpRequest, optimization: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def prompt_sets(request: HttpRequest) -> HttpResponse:
-    """The prompt sets, and the form that adds one."""
+    """List the prompt sets, with the form that adds one."""
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
@@ -163,13 +163,13 @@ def prompt_sets(request: HttpRequest) -> HttpResponse:
 
 
 def deployments_for(base_model: BaseModel) -> list[Deployment]:
-    """Where a variant of a base may be rolled out to."""
+    """Return the deployments to which a variant of the base model can be rolled out."""
     rows = Deployment.objects.filter(base_model=base_model, removal_asked_at=None, removed_at=None)
     return list(rows.exclude(target__kind=Target.Kind.OPENAI_HTTP).select_related("target").order_by("name"))
 
 
 def work_context(work: Work) -> dict[str, Any]:
-    """What the part that is polled shows."""
+    """Return the context of the polled part."""
     return {
         "work": work, "tone": TONES.get(Status(work.status), "info"), "unattended": waits_for_worker(work),
         "events": event_list(work=work)[:_SHOWN], "queue": queue_of(work),

@@ -28,14 +28,14 @@ _WORST_FIRST: Final = (Level.DOWN, Level.WARN, Level.UNKNOWN, Level.OK, Level.UN
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Every part, the worst first."""
+    """Show every component, the worst first."""
     return render(request, "staff/health.html", _health())
 
 
 @require_GET
 @staff_page
 def status(request: HttpRequest) -> HttpResponse:
-    """The same, asked for again."""
+    """Return the components, for polling."""
     return render(request, "staff/health_status.html", _health())
 
 
@@ -48,7 +48,7 @@ def _health() -> dict[str, Any]:
 @require_GET
 @staff_page
 def queues(request: HttpRequest) -> HttpResponse:
-    """Queues, workers, scheduled tasks, optimization's open work and dead letters."""
+    """Show queues, workers, scheduled tasks, open optimization work and dead letters."""
     context = {**_work(), "letters": page_of(request, dead_letter_list())}
     return render(request, "staff/queues.html", context)
 
@@ -56,14 +56,14 @@ def queues(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def queues_status(request: HttpRequest) -> HttpResponse:
-    """What of it changes by itself."""
+    """Return the part that changes, for polling."""
     return render(request, "staff/queues_status.html", _work())
 
 
 @require_POST
 @staff_page
 def replay(request: HttpRequest) -> HttpResponse:
-    """Has dead letters taken in once more."""
+    """Queue a task that ingests the dead letters again."""
     count = dead_usage_replay_ask()
     messages.success(request, _("A task takes %(count)d letters in once more.") % {"count": count})
     return redirect("console:staff-queues")

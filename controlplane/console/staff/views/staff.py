@@ -1,4 +1,4 @@
-"""Staff: tenants, their export, and their way out."""
+"""Staff: tenants, their export and their deletion."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from controlplane.tenants.services import tenant_create, tenant_resume, tenant_s
 
 SHOWN: Final = 100
 _MOST: Final = (("name", "name", 200), ("owner", "email", 254))
-"""Input, the field of its error, characters."""
+"""Input, its error field, longest text."""
 
 
 @require_http_methods(["GET", "POST"])
 @staff_page
 def tenants(request: HttpRequest) -> HttpResponse:
-    """Tenants by id, found by a part of it or of the name, and the deletions under way; POST makes one."""
+    """List and search tenants, with the running deletions; POST creates a tenant."""
     values = {name: request.POST.get(name, "").strip() for name in ("id", "name", "owner")}
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
             made = _create(request, values)
         except ControlPlaneError as error:
-            # Both the tenant's id and the owner's address are told apart by the service.
+            # The service's errors distinguish the tenant's id and the owner's address by field.
             errors = field_errors(error, conflict_field="id")
         else:
             messages.success(request, _("Tenant %(tenant)s is made.") % {"tenant": made.pk})
@@ -70,7 +70,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
 
 @transaction.atomic
 def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
-    """The tenant, and an invitation of its first owner where one is named. Raises ControlPlaneError."""
+    """Create a tenant, and invite its first owner if one is named. Raises ControlPlaneError."""
     assert isinstance(request.user, User)
     for name, field, most in _MOST:
         if len(values[name]) > most:
@@ -89,14 +89,14 @@ def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
 @require_GET
 @staff_page
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """One tenant: its limits and quota, what it has paid, its export, its deletion."""
+    """Show one tenant: limits, quota, payments, export, deletion."""
     return render(request, "staff/tenant.html", tenant_context(tenant_get(slug=slug)))
 
 
 @require_POST
 @staff_page
 def prepaid(request: HttpRequest, slug: str) -> HttpResponse:
-    """Has its calls stop, or not, when nothing is left of what is prepaid."""
+    """Set whether the tenant's calls stop when its prepaid credit is used up."""
     found = tenant_get(slug=slug)
     stops = request.POST.get("stops") == "true"
     prepaid_stop_set(tenant=found, stops=stops)
@@ -110,7 +110,7 @@ def prepaid(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @staff_page
 def top_up(request: HttpRequest, slug: str) -> HttpResponse:
-    """Books money that was paid in advance, or a credit; one form that is sent twice, once."""
+    """Book a deposit or a credit; a form that is sent twice counts once."""
     found = tenant_get(slug=slug)
     try:
         _book_once(request, found)
@@ -149,7 +149,7 @@ def _last_day(request: HttpRequest) -> dt.date | None:
 @require_GET
 @staff_page
 def export(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Everything of the tenant as a tar archive."""
+    """Download all data of the tenant as a tar archive."""
     pieces = export_pieces(tenant_get(slug=slug))
     response = streamed(request, pieces, content_type="application/x-tar", file_name=f"{slug}.tar")
     response["Content-Encoding"] = "identity"
@@ -159,7 +159,7 @@ def export(request: HttpRequest, slug: str) -> HttpResponseBase:
 @require_POST
 @staff_page
 def suspend(request: HttpRequest, slug: str) -> HttpResponse:
-    """Has its calls refused."""
+    """Suspend the tenant's calls."""
     found = tenant_get(slug=slug)
     try:
         tenant_suspend(tenant=found, reason=request.POST.get("reason", ""))
@@ -173,7 +173,7 @@ def suspend(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @staff_page
 def resume(request: HttpRequest, slug: str) -> HttpResponse:
-    """Has its calls taken again."""
+    """Resume the tenant's calls."""
     found = tenant_get(slug=slug)
     try:
         tenant_resume(tenant=found)
@@ -187,7 +187,7 @@ def resume(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @staff_page
 def delete(request: HttpRequest, slug: str) -> HttpResponse:
-    """Disables it, and has it purged after the grace time."""
+    """Disable the tenant, and schedule its deletion after the grace period."""
     try:
         deletion = tenant_deletion_schedule(
             tenant=tenant_get(slug=slug),
@@ -207,7 +207,7 @@ def delete(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @staff_page
 def cancel(request: HttpRequest, slug: str) -> HttpResponse:
-    """Brings it back."""
+    """Cancel the deletion."""
     try:
         tenant_deletion_cancel(deletion=deletion_get(slug=slug))
     except NotFoundError:

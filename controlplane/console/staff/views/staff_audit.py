@@ -1,4 +1,4 @@
-"""Staff: every tenant's audit log and the platform's own, with filters, and as a file."""
+"""Staff: all tenants' audit logs and the platform's own, with filters and exports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.platform.http.streaming import streamed
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """What was done anywhere, newest first; `?before=<id>` goes on from there."""
+    """List all audit records, newest first; `?before=<id>` continues the list."""
     context = audit_context(request, audit_list(tenant=None), filters=FleetAuditFilter, key="id")
     return render(request, "staff/audit.html", context, status=422 if context["error"] else 200)
 
@@ -27,7 +27,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def export(request: HttpRequest) -> HttpResponseBase:
-    """The logs, as filtered, as CSV or JSON lines."""
+    """Export the filtered records as CSV or JSON lines."""
     try:
         form = audit_form(request)
         records = audit_filtered(request, audit_list(tenant=None), filters=FleetAuditFilter)

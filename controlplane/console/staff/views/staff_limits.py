@@ -1,4 +1,4 @@
-"""Staff: what one tenant may use, and how much it may keep."""
+"""Staff: a tenant's limits and quota."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _COUNTS: Final = ("adapters", "versions")
 @require_POST
 @staff_page
 def limits(request: HttpRequest, slug: str) -> HttpResponse:
-    """Replaces the tenant's limits; an empty field lifts one. Whether calls stop at zero stays."""
+    """Replace the tenant's limits; an empty field lifts one. The stop at zero credit is not changed."""
     found = tenant_get(slug=slug)
 
-    def shown() -> dict[str, str]:
+    def current() -> dict[str, str]:
         return limits_shown(tenant_limits_get(tenant=found))
 
-    values = {name: request.POST.get(name, "").strip() for name in shown()}
+    values = {name: request.POST.get(name, "").strip() for name in current()}
     try:
-        with unchanged(request, row=found, shown=shown):
+        with unchanged(request, row=found, shown=current):
             tenant_limits_set(tenant=found, **limits_entered(values))
     except ControlPlaneError as error:
         return _refused(request, found, "limits", values, error)
@@ -47,15 +47,15 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @staff_page
 def quota(request: HttpRequest, slug: str) -> HttpResponse:
-    """Replaces how many adapters, versions and gigabytes the tenant may keep."""
+    """Replace the tenant's quota of adapters, versions and gigabytes."""
     found = tenant_get(slug=slug)
 
-    def shown() -> dict[str, str]:
+    def current() -> dict[str, str]:
         return quota_shown(quota_get(tenant=found))
 
-    values = {name: request.POST.get(name, "").strip() for name in shown()}
+    values = {name: request.POST.get(name, "").strip() for name in current()}
     try:
-        with unchanged(request, row=found, shown=shown):
+        with unchanged(request, row=found, shown=current):
             quota_set(tenant=found, **_quota_entered(values))
     except ControlPlaneError as error:
         return _refused(request, found, "quota", values, error)
@@ -76,14 +76,14 @@ def _refused(
 
 
 def _quota_entered(values: dict[str, str]) -> dict[str, int | None]:
-    """Raises InvalidInputError."""
+    """Parse the quota form. Raises InvalidInputError."""
     entered: dict[str, int | None] = {}
     for name in _COUNTS:
         text = values[name]
         if text and not (text.isascii() and text.isdigit() and len(text) < 12):
             raise InvalidInputError(_("a whole number, or nothing for no limit"), field=name)
         entered[name] = int(text) if text else None
-    # Bytes of a gigabyte are as many as a unit's nano-units; how many there may be is the quota's to say.
+    # Gigabytes are parsed like currency units, both 1e9 of the small unit; the quota checks the maximum.
     size = values["size_gb"]
     return {**entered, "size_bytes": nano_entered(size, field="size_bytes", below=10**12) if size else None}
 

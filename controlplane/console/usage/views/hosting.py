@@ -1,4 +1,4 @@
-"""Time of hosting: a tenant's adapters and their files; for staff what the fleet runs."""
+"""Hosting time: a tenant's adapters and their files; for staff the whole fleet."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 SHOWN: Final = 200
-"""Adapters, or tenants, by what they cost or hold."""
+"""Most rows of adapters or tenants, by cost or hours."""
 _FLEET: Final = (HostingKind.COPY, HostingKind.GPU, HostingKind.INSTANCE, HostingKind.OPTIMIZATION)
 
 
 @dataclass(slots=True)
 class Hosted:
-    """A line of the tenant's page.
+    """A row of the tenant's page.
 
     Attributes:
-        amounts: quantity by item, with `stored` for hours of adapters that lay ready to be called.
-        nano: nano-units of what is billed; None where part of it has no price.
-        billed: whether any of it is.
+        amounts: quantity by item, with `stored` for hours of adapters that were ready to be called.
+        nano: billed nano-units; None if part of it has no price.
+        billed: True if any of it is billed.
     """
 
     adapter: str
@@ -47,14 +47,14 @@ class Hosted:
     billed: bool = False
 
     def hours(self) -> dict[str, str]:
-        """Decimal text by item, to a millionth of an hour."""
+        """Hours by item as decimal text, to a millionth."""
         return {
             item: hours_text(self.amounts[item], items.PER.get(item, 3600))
             for item in (*sorted(items.TIMED), "stored")
         }
 
     def add(self, cost: HostingCost) -> None:
-        """Takes in what one kind of its time costs."""
+        """Add the cost of one kind of hosting time."""
         self.amounts[cost.item] += cost.quantity
         self.billed |= cost.billed
         self.nano = None if self.nano is None or cost.nano is None else self.nano + cost.nano
@@ -63,7 +63,7 @@ class Hosted:
 @require_GET
 @tenant_page(Permission.BILLING_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Adapter-hours and GB-hours of the tenant's adapters, and what they cost."""
+    """Show adapter-hours and GB-hours of the tenant's adapters, and their cost."""
     error = ""
     try:
         start, end = range_asked(request)
@@ -88,7 +88,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_GET
 @staff_page
 def fleet(request: HttpRequest) -> HttpResponse:
-    """Copy-, GPU- and machine-hours of the operator's deployments, and what tenants' adapters held."""
+    """Show copy-, GPU- and machine-hours of deployments, and hosting time by tenant."""
     error = ""
     try:
         start, end = range_asked(request)
@@ -116,7 +116,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 
 def _hosted(tenant: str, start: dt.date, end: dt.date) -> tuple[list[Hosted], Hosted]:
-    """Lines by adapter and base model, and their sum."""
+    """Return rows by adapter and base model, and their sum."""
     stored = hosting_report(tenant=tenant, start=start, end=end, group_by=("adapter", "base", "tier"))
     found: dict[tuple[str, str], Hosted] = {}
     total = Hosted("", "")
@@ -133,7 +133,7 @@ def _hosted(tenant: str, start: dt.date, end: dt.date) -> tuple[list[Hosted], Ho
 
 
 def _totals(rows: Iterable[HostingRow]) -> list[tuple[str, str, str]]:
-    """(kind, hours, unit) of each kind that is shown, also where there was nothing."""
+    """Return (kind, hours, unit) of each shown kind, also if it is 0."""
     sums: dict[str, int] = defaultdict(int)
     for row in rows:
         sums[row.kind] += row.quantity_seconds

@@ -1,4 +1,4 @@
-"""Whether prompts are kept, for how long, and one request's, shown when somebody asks for it."""
+"""The prompt log: turning it on and off, its retention, and the prompt of one request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAYS: Final = (1, 3, 7, 14, MOST_DAYS)
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.PROMPTS_READ, Permission.PROMPTS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """What is kept, and the form that begins it or changes for how long."""
+    """Show the log's state, and the form that turns it on or changes its retention."""
     errors: dict[str, str] = {}
     if request.method == "POST":
         assert isinstance(request.user, User)
@@ -53,7 +53,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.PROMPTS_WRITE)
 def end(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Keeps no more, and deletes what is kept."""
+    """Turn the log off, and delete its entries."""
     try:
         prompt_log_end(tenant=tenant)
     except NotFoundError:
@@ -66,7 +66,7 @@ def end(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_POST
 @tenant_page(Permission.PROMPTS_READ)
 def read(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpResponse:
-    """The prompt and the answer of one request. A POST: that somebody read it is recorded."""
+    """Show the prompt and answer of one request. It is a POST, since the reading is recorded."""
     context: dict[str, object] = {}
     try:
         kept, context["found"] = kept_read(tenant=tenant, request_id=request_id)

@@ -1,4 +1,4 @@
-"""The request log: single requests by filter, and one of them by its id."""
+"""The request log: requests by filter, and one request by its id."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _TEXTS: Final = ("project", "key", "model", "adapter", "alias", "status", "error
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The newest that fit the filter; `?before=<event>` goes on from there."""
+    """List the newest matching requests; `?before=<event>` continues the list."""
     error, page = "", RequestPage((), "")
     wanted = RequestFilter(*last_days(_DAYS))
     before = request.GET.get("before", "")
     try:
-        wanted = _wanted(request)
+        wanted = _filter_of(request)
         page = request_page(tenant=tenant.pk, wanted=wanted, before=before, size=SHOWN)
     except InvalidInputError as wrong:
         error = str(wrong)
@@ -69,7 +69,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def detail(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpResponse:
-    """One request with its attempts, by the `x-request-id` that its answer carried."""
+    """Show one request with its attempts, by the `x-request-id` of its answer."""
     events, prices = request_attempts(tenant=tenant.pk, request_id=request_id), PriceList.load()
     context = {
         "request_id": request_id,
@@ -82,7 +82,7 @@ def detail(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpRespons
     return render(request, "console/requests/detail.html", context)
 
 
-def _wanted(request: HttpRequest) -> RequestFilter:
+def _filter_of(request: HttpRequest) -> RequestFilter:
     start, end = last_days(_DAYS)
     texts = {name: request.GET.get(name, "").strip()[:200] for name in _TEXTS}
     wanted = RequestFilter(start, end, **texts)

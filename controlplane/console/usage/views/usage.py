@@ -1,4 +1,4 @@
-"""The usage explorer: chart, table and their exports, by what the address asks; and single days as CSV."""
+"""The usage explorer: chart, table and exports by the URL's query; and days as CSV."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from controlplane.tenants.selectors import api_key_names
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The chart and the table of what is asked."""
+    """Show the chart and the table of the query."""
     error, prices = "", PriceList.load()
     try:
         asked = question_of(request)
@@ -57,9 +57,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "before_start": found.before_start,
         "before_end": asked.start - dt.timedelta(days=1),
         "currency": found.currency,
-        "lines": [
-            _told(request, asked, line, names) | {"hue": at + 1} for at, line in enumerate(found.lines)
-        ],
+        "lines": [_row(request, asked, line, names) | {"hue": at + 1} for at, line in enumerate(found.lines)],
         "others": found.others,
         "others_change": _change(found.others.row, found.others.before, asked.measure)
         if found.others
@@ -74,7 +72,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def explored(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Exactly what the page shows, as CSV or (`form=json`) JSON."""
+    """Export the page's data as CSV or (`form=json`) JSON."""
     form = request.GET.get("form", "csv")
     try:
         if form not in ("csv", "json"):
@@ -98,7 +96,7 @@ def explored(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The range as CSV, a line a day, base model, adapter and key."""
+    """Export the range as CSV, a row per day, base model, adapter, key and status."""
     groups = ("day", "base", "adapter", "key", "status")
     try:
         start, end = range_asked(request)
@@ -119,7 +117,7 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
-    """Links that change one thing of the address and keep the rest."""
+    """Return links that change one part of the query and keep the rest."""
 
     def link(without: str = "", **changed: str | None) -> str:
         query = request.GET.copy()
@@ -159,7 +157,7 @@ def _title(line: Line, asked: Question, names: dict[str, str]) -> str:
     }.get(asked.group, "–")  # fmt: skip
 
 
-def _told(request: HttpRequest, asked: Question, line: Line, names: dict[str, str]) -> dict[str, Any]:
+def _row(request: HttpRequest, asked: Question, line: Line, names: dict[str, str]) -> dict[str, Any]:
     return {
         "line": line,
         "name": _title(line, asked, names),
@@ -169,7 +167,7 @@ def _told(request: HttpRequest, asked: Question, line: Line, names: dict[str, st
 
 
 def _drill(request: HttpRequest, asked: Question, line: Line) -> str:
-    """The same page of this group alone, by what tells most about it next."""
+    """Return the query of the same page for this group alone, grouped by the next most useful column."""
     query = request.GET.copy()
     query[asked.group] = line.value
     if not line.value:
@@ -179,7 +177,7 @@ def _drill(request: HttpRequest, asked: Question, line: Line) -> str:
 
 
 def _change(now: UsageRow, before: UsageRow, measure: str) -> str:
-    """By how much it changed against the period before; '' where there was nothing, or a price is unknown."""
+    """Return the change from the period before in percent; '' if that was 0, or a price is unknown."""
     amount, was = measured(now, measure), measured(before, measure)
     if amount is None or not was:
         return ""
@@ -187,7 +185,7 @@ def _change(now: UsageRow, before: UsageRow, measure: str) -> str:
 
 
 def _chart(found: Explored, asked: Question, names: dict[str, str]) -> dict[str, object]:
-    """Each line over time, as the script draws it."""
+    """Return each line over time, as the script draws it."""
     return {
         "times": found.times,
         "bucket": asked.bucket,
@@ -205,5 +203,5 @@ def _chart(found: Explored, asked: Question, names: dict[str, str]) -> dict[str,
 
 
 def _drawn(amount: Decimal | None) -> float | None:
-    """What has no price has no bar, and is named where the others' amounts are."""
+    """Return a bar's height; None without a price, for no bar and a label instead of an amount."""
     return None if amount is None else float(amount)

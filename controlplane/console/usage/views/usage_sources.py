@@ -1,4 +1,4 @@
-"""The operator's page of who reports usage from outside for more than its own project."""
+"""The operator's page of usage sources, which may report usage for projects other than their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENTERED: Final = {"tenant": 63, "service_account": 63, "tenants": 65_000}
 @require_http_methods(["GET", "POST"])
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Every source, and the form that makes one."""
+    """List every source, with the form that creates one."""
     values, errors = {name: request.POST.get(name, "").strip() for name in _ENTERED}, dict[str, str]()
     if request.method == "POST":
         try:
@@ -51,7 +51,7 @@ def _create(request: HttpRequest) -> None:
 @require_POST
 @staff_page
 def delete(request: HttpRequest, source: int) -> HttpResponse:
-    """Holds its keys to their own projects again."""
+    """Delete a source, whose keys then report only for their own projects."""
     source_delete(source=source_get(source_id=source))
     messages.success(request, _("Its keys report for their own projects alone."))
     return redirect("console:staff-usage-sources")

@@ -1,4 +1,4 @@
-"""Which adapters a copy has in memory, and how it is told to load or drop one: by kind of copy."""
+"""Read and change the adapters in a copy's memory, by kind of copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.deployments.placement.residency.worker import WorkerResidency
 
 
 def residency_of(copy: Copy) -> Residency | None:
-    """Of one copy; None where it tells nothing, as SageMaker's do."""
+    """Return a client for the copy's memory; None for kinds without one, such as SageMaker."""
     match copy.kind:
         case Copy.Kind.WORKER:
             return WorkerResidency(copy.url)

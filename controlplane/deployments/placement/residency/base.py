@@ -1,4 +1,4 @@
-"""A copy's memory of adapters, as its server tells of it and lets it be changed."""
+"""Contract of residency clients: read which adapters a copy has in memory; pin, unpin and evict them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.platform.http.tls import tls_context
 CONNECT_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 5.0
 LOAD_SECONDS: Final = 60.0
-"""Loading reads files, perhaps from a bucket; longer than a lease it may not take."""
+"""Loading reads files, perhaps from a bucket; it must not outlast a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Held:
     """An adapter in a copy's memory.
 
     Attributes:
-        tier: `device`, `host`, or `server` where the server does not tell.
-        pinned: it was placed there, and stays.
-        sha256: "" where the server knows names alone.
-        nbytes, requests, idle_seconds: None where the server does not tell.
+        tier: `device`, `host`, or `server` if the server does not report it.
+        pinned: it was placed there and stays.
+        sha256: digest of its content; "" if the server knows only names.
+        nbytes, requests, idle_seconds: None if the server does not report them.
     """
 
     tier: str
@@ -39,11 +39,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a copy holds, by the first 12 digits of a digest or by engine name, whichever its server knows.
+    """Adapters in a copy's memory.
 
     Attributes:
-        max_bytes, pinned_bytes, nbytes: of all adapters; None where the server does not tell.
-        disk: first 12 digits of the digests whose files are on its disk; filled in where that is asked for.
+        adapters: by the first 12 digits of the digest or by engine name, whichever the server knows.
+        max_bytes, pinned_bytes, nbytes: totals over all adapters; None if the server does not report them.
+        disk: first 12 digits of each digest with files on the copy's disk; filled in on request.
     """
 
     adapters: Mapping[str, Held] = field(default_factory=dict)
@@ -53,34 +54,37 @@ class Memory:
     disk: frozenset[str] = frozenset()
 
     def of(self, ref: AdapterRef) -> Held | None:
-        """The adapter there; None where it is not in memory."""
+        """Return the adapter's entry; None if it is not in memory."""
         return self.adapters.get(ref.name) or self.adapters.get(ref.sha256[:12])
 
 
 class Residency(Protocol):
-    """One copy's. Every method but `close` raises ProvisioningError, transient when the copy is away."""
+    """Access to one copy's memory.
+
+    Every method but `close` raises ProvisioningError, which is transient if the copy does not answer.
+    """
 
     def memory(self) -> Memory:
-        """What is there now."""
+        """Return the adapters in memory now."""
 
     def on_disk(self) -> frozenset[str]:
-        """First 12 digits of digests whose files are on its disk; none where the server does not tell."""
+        """Return the first 12 digits of each digest on disk; empty if the server does not report them."""
 
     def pin(self, ref: AdapterRef) -> None:
-        """Loads it and keeps it; returns when it is in memory. Done twice, nothing changes."""
+        """Load the adapter and keep it in memory; returns once it is loaded. Idempotent."""
 
     def unpin(self, ref: AdapterRef) -> None:
-        """Lets it leave when room is needed."""
+        """Allow the server to drop the adapter when it needs room."""
 
     def evict(self, ref: AdapterRef) -> bool:
-        """Unpins it and lets it go, with its last request where it has some; whether it has left."""
+        """Unpin the adapter and drop it after its last request; return True if it has already left."""
 
     def close(self) -> None:
-        """Lets connections go."""
+        """Close connections."""
 
 
 class CopyClient:
-    """Calls to one copy, its refusals as ProvisioningError."""
+    """HTTP client of one copy; raises its refusals as ProvisioningError."""
 
     def __init__(self, url: str, token: str) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -92,7 +96,11 @@ class CopyClient:
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = LOOK_SECONDS
     ) -> httpx.Response:
-        """Raises ProvisioningError: transient, when it does not answer or has no room at this moment."""
+        """Call the copy's API.
+
+        Raises:
+            ProvisioningError: it refuses; transient if it does not answer or has no room at this moment.
+        """
         try:
             limits = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
             answer = self._http.request(method, self.url + path, json=body, timeout=limits)

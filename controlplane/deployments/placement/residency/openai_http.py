@@ -1,7 +1,7 @@
-"""Servers such as vLLM: adapters by engine name, registered and forgotten by vLLM's routes.
+"""Residency of servers such as vLLM: adapters by engine name, through vLLM's LoRA routes.
 
-What vLLM has registered it moves between device and host by itself; it tells of neither, and has no route
-that pins. A pin is therefore: registered ahead of requests, and again where it has gone.
+vLLM moves registered adapters between device and host by itself, reports neither, and has no route that pins.
+A pin therefore means: registered ahead of requests, and again if it has disappeared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 
 
 class OpenAIHttpResidency:
-    """Speaks vLLM's dynamic LoRA routes."""
+    """Client of vLLM's dynamic LoRA routes."""
 
     def __init__(self, url: str) -> None:
         self._client = CopyClient(url, settings.GRAFTWORK.openai_http_key)
@@ -43,7 +43,7 @@ class OpenAIHttpResidency:
                 raise
 
     def unpin(self, ref: AdapterRef) -> None:
-        """Nothing to do: what is registered leaves the device by vLLM's own choice."""
+        """Do nothing: vLLM decides when a registered adapter leaves the device."""
 
     def evict(self, ref: AdapterRef) -> bool:
         try:

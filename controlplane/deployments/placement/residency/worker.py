@@ -1,4 +1,4 @@
-"""The bundled worker: adapters by reference and digest, at `/resident`."""
+"""Residency of the bundled worker: adapters by reference and digest, at `/resident`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 
 
 class WorkerResidency:
-    """Speaks to `worker_engine.residency`."""
+    """Client of `worker_engine.residency`."""
 
     def __init__(self, url: str) -> None:
         self._client = CopyClient(url, settings.GRAFTWORK.fleet_token)
@@ -24,15 +24,15 @@ class WorkerResidency:
             text = f"{self._client.url} is a worker of a release that places no adapters: replace it"
             raise ProvisioningError(text, code=error.code) from error
         try:
-            told = answer.json()
+            body = answer.json()
             adapters = {
                 item["sha256"][:12]: Held(
                     item["tier"], "placement" in item["pinned"], item["sha256"], item["bytes"],
                     item["requests"], item["idle_seconds"],
                 )
-                for item in told["adapters"]
+                for item in body["adapters"]
             }  # fmt: skip
-            return Memory(adapters, told["bytes"], told["max_bytes"], told["pinned_bytes"])
+            return Memory(adapters, body["bytes"], body["max_bytes"], body["pinned_bytes"])
         except (ValueError, KeyError, TypeError) as error:
             raise ProvisioningError(self._strange) from error
 
@@ -40,7 +40,7 @@ class WorkerResidency:
         try:
             answer = self._client.call("GET", "/resident/disk")
         except ProvisioningError as error:
-            # A worker of a release before this one.
+            # A worker of an earlier release has no such route.
             if error.code != "404":
                 raise
             return frozenset()
@@ -60,7 +60,7 @@ class WorkerResidency:
         try:
             return bool(answer.json()["gone"])
         except (ValueError, KeyError, TypeError) as error:
-            # Passing: the next look tells whether it has gone.
+            # Transient, since the next run reads whether the adapter has left.
             raise ProvisioningError(self._strange, transient=True) from error
 
     @property

@@ -1,4 +1,4 @@
-"""Amazon SageMaker: an endpoint, a base model's inference component, and adapters' over it."""
+"""Provisioner for Amazon SageMaker: an endpoint, a base inference component, and adapter components."""
 
 from __future__ import annotations
 

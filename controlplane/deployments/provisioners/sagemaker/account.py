@@ -1,4 +1,4 @@
-"""An AWS account as a provisioner sees it: clients that are asked once, and whose refusals say what to do."""
+"""AWS account of a provisioner: clients without retries, whose errors say what to do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE, Pace
 from controlplane.deployments.provisioners.sagemaker.session import aws_session
 from controlplane.platform.aws_time_limit import heed_time_limit
 
-# Whoever drives a deployment backs off itself and holds a lease meanwhile: nothing is repeated behind its
-# back but what was throttled, and that within bounds (`pace`).
+# The reconciler itself backs off, and holds a lease meanwhile, so its clients must not retry. Only throttled
+# calls are repeated, within bounds (`pace`).
 _CONFIG: Final = Config(
     connect_timeout=3,
     read_timeout=20,
@@ -40,10 +40,10 @@ _UPLOADS: Final = Config(
 
 
 class Account:
-    """`sagemaker` and `s3` are boto3 clients of one session."""
+    """An AWS account; `sagemaker` and `s3` are boto3 clients of one session."""
 
     def __init__(self, session: Any, *, endpoint_url: str | None, patience: float = PATIENCE) -> None:
-        """`patience`: seconds that all calls together may wait because others were throttled."""
+        """`patience`: seconds that all calls together may wait because of throttling."""
         self._pace = Pace(patience)
         sagemaker = session.client("sagemaker", endpoint_url=endpoint_url, config=_CONFIG)
         s3 = session.client("s3", endpoint_url=endpoint_url, config=_UPLOADS)
@@ -51,13 +51,13 @@ class Account:
 
     @classmethod
     def of(cls, target: Target) -> Self:
-        """The process's own credentials, found as every AWS program finds them, or the target's role by them.
+        """Return the account of the process's default credentials, or of the target's role assumed with them.
 
         Raises:
-            ProvisioningError: there are none, or the role may not be assumed.
+            ProvisioningError: no credentials exist, or the role cannot be assumed.
         """
         url = target.endpoint_url or None
-        # Already a profile that is not there, or no region, is refused here.
+        # A missing profile or region is already refused here.
         with aws_answers("session", target.name):
             session = aws_session(region_name=target.region or None)
             if not target.assume_role_arn:
@@ -78,22 +78,25 @@ class Account:
         return cls(assumed, endpoint_url=url)
 
     def close(self) -> None:
-        """Lets connections go."""
+        """Close connections."""
         self.sagemaker.close()
         self.s3.close()
 
     def call(self, operation: str, about: str, **arguments: Any) -> dict[str, Any]:
-        """One call of SageMaker's API. Raises ProvisioningError."""
+        """Call SageMaker's API once. Raises ProvisioningError."""
 
         def answer() -> dict[str, Any]:
             with aws_answers(operation, about):
-                told: dict[str, Any] = getattr(self.sagemaker, operation)(**arguments)
-                return told
+                response: dict[str, Any] = getattr(self.sagemaker, operation)(**arguments)
+                return response
 
         return self._pace.keep(operation, answer)
 
     def make(self, operation: str, about: str, **arguments: Any) -> None:
-        """A creation, which may have happened already: then its answer was lost, or another was quicker."""
+        """Create a resource; one that already exists counts as created.
+
+        The answer of an earlier call may have been lost, or another process was faster.
+        """
         try:
             self.call(operation, about, **arguments)
         except ProvisioningError as error:
@@ -101,7 +104,7 @@ class Account:
                 raise
 
     def take_away(self, operation: str, about: str, **arguments: Any) -> None:
-        """A deletion of what may be gone already."""
+        """Delete a resource; one that does not exist counts as deleted."""
         try:
             self.call(operation, about, **arguments)
         except ProvisioningError as error:
@@ -109,7 +112,7 @@ class Account:
                 raise
 
     def find(self, operation: str, about: str, **arguments: Any) -> dict[str, Any] | None:
-        """A description; None of what is not there."""
+        """Return a resource's description; None if it does not exist."""
         try:
             return self.call(operation, about, **arguments)
         except ProvisioningError as error:
@@ -118,7 +121,7 @@ class Account:
             raise
 
     def pages(self, operation: str, key: str, about: str, **arguments: Any) -> list[dict[str, Any]]:
-        """A list's items, a call for each page."""
+        """Return a list's items, with one call per page."""
 
         def listed() -> list[dict[str, Any]]:
             with aws_answers(operation, about):
@@ -128,7 +131,7 @@ class Account:
         return self._pace.keep(operation, listed)
 
     def tags(self, arn: str) -> dict[str, str]:
-        """A resource's tags; none of one that has gone."""
+        """Return a resource's tags; {} if it does not exist."""
         try:
             listed = self.pages("list_tags", "Tags", arn, ResourceArn=arn)
         except ProvisioningError as error:
@@ -140,7 +143,7 @@ class Account:
 
 @contextmanager
 def aws_answers(operation: str, about: str) -> Iterator[None]:
-    """Turns AWS's refusal or silence into ProvisioningError."""
+    """Raise AWS's errors and missing answers as ProvisioningError."""
     try:
         yield
     except (ClientError, BotoCoreError, Boto3Error) as error:

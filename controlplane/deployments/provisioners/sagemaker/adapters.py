@@ -1,4 +1,4 @@
-"""Adapters as inference components over the base's: each with its own archive, status and metrics."""
+"""Adapters as inference components over the base component: each with its own archive and status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from controlplane.deployments.provisioners.sagemaker.seen import Component, Seen
 
 
 class Adapters:
-    """Of one deployment whose hosting is `components`; of others it has none."""
+    """Adapter components of one deployment; it has none unless its hosting is `components`."""
 
     def __init__(
         self, account: Account, store: Store, names: Names, desired: Desired, *, beat: Callable[[], None]
@@ -37,18 +37,18 @@ class Adapters:
         self._refused: dict[str, str] = {}
 
     def keys(self) -> set[str]:
-        """Of the archives that are needed."""
+        """Return the keys of the archives that are needed."""
         return {self._key(ref) for ref in self._wanted.values()}
 
     def _key(self, ref: AdapterRef) -> str:
         return adapter_key(self._deployment, ref.sha256)
 
     def urls(self) -> dict[str, str]:
-        """By component, the archive that it is to hold."""
+        """Return the URL of the archive that each component must hold, by component name."""
         return {name: self._store.url(self._key(ref)) for name, ref in self._wanted.items()}
 
     def placed(self, seen: Seen) -> dict[str, PlacedAdapter]:
-        """By engine name; components whose engine name is not known any more go by their own."""
+        """Return adapters by engine name; components without a known engine name use their own."""
         found = {}
         for name, ref in self._wanted.items():
             item = seen.adapters.get(name, Component(name, State.ABSENT))
@@ -59,9 +59,10 @@ class Adapters:
         return found | {name: placed(seen.adapters[name]) for name in others}
 
     def apply(self, seen: Seen) -> Generator[Step, None, ProvisioningError | None]:
-        """New ones first, so that a version that replaces another is there before that one goes.
+        """Create new components before deleting old ones, so that a replacement is ready first.
 
-        Returns what holds up the creation of others for now: a quota is given back by those that go.
+        Returns:
+            the error that stops further creations for now; deletions may free a quota.
         """
         stored, held = set(seen.archives), None
         for name, ref in self._wanted.items():
@@ -102,13 +103,13 @@ class Adapters:
         return held
 
     def remove(self, seen: Seen, cause: str) -> Iterator[Step]:
-        """All of them."""
+        """Delete all adapter components."""
         for name in sorted(seen.adapters):
             if seen.adapters[name].state is not State.LEAVING:
                 yield self._delete(seen.adapters[name], cause)
 
     def _create(self, name: str, ref: AdapterRef) -> Step:
-        """A refusal for good is this adapter's own affair; a passing one is raised, and holds up others."""
+        """Create a component; a permanent refusal is recorded for its adapter, a transient one is raised."""
         specification = {
             "BaseInferenceComponentName": self._names.base,
             "Container": {"ArtifactUrl": self._store.url(self._key(ref))},

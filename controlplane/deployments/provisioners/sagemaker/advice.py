@@ -1,4 +1,4 @@
-"""What to do about what AWS refuses or reports: one row for each cause, one sentence a row."""
+"""Table of advice for AWS's refusals and failures: one row per cause, one sentence per row."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from botocore.exceptions import (
 )
 
 UNKNOWN: Final = "AWS refuses; what it says tells what to change."
-"""Of a code that nobody has written down yet."""
+"""Advice for a code without a row."""
 THROTTLED: Final = "AWS asks for fewer calls; it is tried again."
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`code` and `message` are patterns; "" fits all. `transient`: the same call may succeed later."""
+    """`code` and `message` are patterns; "" matches all. `transient`: the same call may succeed later."""
 
     code: str
     message: str
@@ -238,4 +238,4 @@ UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], Row], ...]] = (
             "variables, does not let this call be made: mend what is named."),
     ),
 )  # fmt: skip
-"""By botocore's own exception, the first that fits: nothing came back that AWS wrote, or not all of it."""
+"""By botocore's own exception, first match: AWS sent no answer, or an incomplete one."""

@@ -1,7 +1,7 @@
-"""CloudWatch alarms by which SageMaker takes an update back by itself: the operator's, and ours.
+"""CloudWatch alarms that make SageMaker roll an update back: the operator's, and ours.
 
-`verdict` watches no metric of AWS's: it is set off by us, when usage as gateways have metered it says that
-the new copies are worse, or when somebody aborts. A component's update cannot be stopped otherwise.
+`verdict` watches no metric of AWS's. We set it to ALARM when metered usage shows that the new copies are
+worse, or when an operator aborts. A component's update cannot be stopped otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Metric:
     name: str
     statistic: str
     unit: float = 1.0
-    """What one of the threshold's is in the metric's."""
+    """Factor from the threshold's unit to the metric's unit."""
 
 
 _METRICS: Final[Mapping[str, _Metric]] = {
@@ -33,22 +33,22 @@ _METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class Alarms:
-    """Of one deployment."""
+    """Rollout alarms of one deployment."""
 
     def __init__(self, account: ServicesAccount, names: Names) -> None:
         self._account, self._names = account, names
 
     @property
     def verdict(self) -> str:
-        """The name of the alarm that we set off."""
+        """Name of the alarm that we trigger ourselves."""
         return f"{self._names.alarms}{_VERDICT}"
 
     def look(self) -> dict[str, str]:
-        """Ours that there are, and their states."""
+        """Return our existing alarms with their states."""
         return self._states(AlarmNamePrefix=self._names.alarms)
 
     def config(self, turn: Turn) -> dict[str, Any]:
-        """The update's DeploymentConfig; one that goes back is not taken back itself."""
+        """Return the update's DeploymentConfig; a rollback has no alarms."""
         if turn.back:
             return {"RollingUpdatePolicy": turn.config["RollingUpdatePolicy"]}
         ours = [self.verdict, *(f"{self._names.alarms}{what}" for what in sorted(turn.thresholds))]
@@ -56,17 +56,17 @@ class Alarms:
         return {**turn.config, "AutoRollbackConfiguration": {"Alarms": named}}
 
     def prepare(self, turn: Turn, there: Mapping[str, str]) -> Iterator[Step]:
-        """Before an update: all of its alarms are there, and none has gone off already.
+        """Prepare an update: make sure that all of its alarms exist and none is in ALARM.
 
         Raises:
-            ProvisioningError: one of the operator's is missing, or (transient) has gone off.
+            ProvisioningError: one of the operator's is missing, or (transient) in ALARM.
         """
         self._check([item["AlarmName"] for item in turn.config["AutoRollbackConfiguration"]["Alarms"]])
         if self.verdict not in there:
             yield self._put(self.verdict, {
                 "Namespace": "Graftwork", "MetricName": "RolloutVerdict", "Statistic": "Maximum",
                 "Dimensions": [{"Name": "Deployment", "Value": self._names.base}], "Threshold": 0.5,
-                # Nothing measures it: it stays as it is set.
+                # The metric has no data, so the alarm keeps the state that we set.
                 "TreatMissingData": "ignore",
             })  # fmt: skip
         elif there[self.verdict] == "ALARM":
@@ -80,12 +80,12 @@ class Alarms:
             })  # fmt: skip
 
     def ring(self, there: Mapping[str, str]) -> Iterator[Step]:
-        """Has SageMaker take back what it is at."""
+        """Make SageMaker roll back the update in progress."""
         if there.get(self.verdict, "ALARM") != "ALARM":
             yield self._set("ALARM", "the rollout is taken back")
 
     def remove(self, there: Mapping[str, str], cause: str) -> Iterator[Step]:
-        """All of ours."""
+        """Delete all of our alarms."""
         if there:
             self._call("delete_alarms", self._names.alarms, AlarmNames=sorted(there))
             yield Step("delete_alarms", self._names.alarms, cause)

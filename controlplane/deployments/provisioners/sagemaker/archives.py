@@ -1,4 +1,4 @@
-"""Archives in S3 that SageMaker loads: adapters with their files at the root, or many in `adapters/`."""
+"""Archives in S3 that SageMaker loads: one adapter's files at the root, or several in `adapters/`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _DELETED_AT_ONCE: Final = 1000
 
 
 class ArtifactMissingError(ProvisioningError):
-    """An adapter's file is not in the artifact store: that adapter cannot be placed; others can."""
+    """An adapter's file is not in the artifact store: it cannot be placed, while others can."""
 
 
 class Store:
-    """A target's own folder of its `s3://bucket/prefix`. `beat` is called while bytes move."""
+    """A target's own folder in its `s3://bucket/prefix`. `beat` is called during transfers."""
 
     def __init__(self, account: Account, target: Target, *, beat: Callable[[], None]) -> None:
         self._s3, self._beat = account.s3, beat
@@ -41,9 +41,9 @@ class Store:
         return f"s3://{self._bucket}/{self._prefix}{key}"
 
     def keys(self, folder: str) -> set[str]:
-        """Keys below `folder`; none in a bucket that is gone, which whoever puts something is told."""
+        """Return the keys below `folder`; empty if the bucket does not exist, which `put` reports."""
         found = set[str]()
-        with _none_of_no_bucket(), aws_answers("list_objects_v2", self.url(folder)):
+        with _ignore_missing_bucket(), aws_answers("list_objects_v2", self.url(folder)):
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=f"{self._prefix}{folder}/"
             )
@@ -51,34 +51,34 @@ class Store:
         return {key.removeprefix(self._prefix) for key in found}
 
     def put(self, key: str, stream: IO[bytes] | Any) -> None:
-        """Stores what `stream` yields; nothing shows under `key` until all of it is there.
+        """Store the bytes of `stream`; nothing appears under `key` until the upload is complete.
 
-        Raises whatever `beat` raises: botocore, which calls it while it sends, makes a connection's failure
-        of that, and would try again.
+        Raises the error that `beat` raised. botocore calls it during the upload, and would turn its error
+        into a connection failure and retry.
         """
         self.abort(key)
-        ended: list[Exception] = []
+        errors: list[Exception] = []
 
-        def beat(_: int) -> None:
+        def on_progress(_: int) -> None:
             try:
                 self._beat()
             except Exception as error:
-                ended.append(error)
+                errors.append(error)
                 raise
 
         try:
             with aws_answers("put_object", self.url(key)):
                 self._s3.upload_fileobj(
-                    stream, self._bucket, self._prefix + key, Config=_TRANSFER, Callback=beat
+                    stream, self._bucket, self._prefix + key, Config=_TRANSFER, Callback=on_progress
                 )
         except ProvisioningError:
-            if ended:
-                raise ended[0] from None
+            if errors:
+                raise errors[0] from None
             raise
 
     def abort(self, prefix: str) -> None:
-        """Gives up uploads to keys that begin so, which a process did not end: parts are kept, and billed."""
-        with _none_of_no_bucket(), aws_answers("list_multipart_uploads", self.url(prefix)):
+        """Abort unfinished uploads to keys with this prefix, since their parts are stored and billed."""
+        with _ignore_missing_bucket(), aws_answers("list_multipart_uploads", self.url(prefix)):
             pages = self._s3.get_paginator("list_multipart_uploads")
             found = [
                 (item["Key"], item["UploadId"])
@@ -93,7 +93,7 @@ class Store:
                     continue
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Removes up to a thousand keys by one call."""
+        """Delete up to a thousand keys in one call."""
         batch = [{"Key": self._prefix + key} for key in sorted(keys)[:_DELETED_AT_ONCE]]
         with aws_answers("delete_objects", self.url("")):
             answer = self._s3.delete_objects(Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True})
@@ -106,8 +106,8 @@ class Store:
 
 
 @contextmanager
-def _none_of_no_bucket() -> Iterator[None]:
-    """Who has deleted the bucket first can still have the deployment removed."""
+def _ignore_missing_bucket() -> Iterator[None]:
+    """Ignore a missing bucket, so that a deployment can be removed after its bucket."""
     try:
         yield
     except ProvisioningError as error:
@@ -116,46 +116,46 @@ def _none_of_no_bucket() -> Iterator[None]:
 
 
 def adapter_key(deployment: str, sha256: str) -> str:
-    """Key of an adapter's archive. Each deployment has its own: what one removes, no other one loads."""
+    """Return the key of an adapter's archive; each deployment has its own, so removals affect no other."""
     return f"adapters/{deployment}/{sha256}.tar.gz"
 
 
 def preloaded_key(deployment: str, adapters: Iterable[AdapterRef]) -> str:
-    """Key of a deployment's archive of all of them: another set is another archive."""
+    """Return the key of the archive of all adapters; another set of adapters has another key."""
     lines = "".join(f"{ref.sha256}  {ref.name}\n" for ref in sorted(adapters, key=lambda ref: ref.name))
     return f"preloaded/{deployment}/{hashlib.sha256(lines.encode()).hexdigest()}/adapters.tar.gz"
 
 
 @contextmanager
 def adapter_archive(ref: AdapterRef, *, beat: Callable[[], None]) -> Iterator[IO[bytes]]:
-    """An adapter's files at the archive's root, as adapter inference components take them."""
+    """Yield an archive with the adapter's files at its root, as adapter components need it."""
     with _archive([("", ref)], beat) as stream:
         yield stream
 
 
 @contextmanager
 def preloaded_archive(adapters: Iterable[AdapterRef], *, beat: Callable[[], None]) -> Iterator[IO[bytes]]:
-    """`adapters/<engine name>/...`, which LMI loads at its start."""
+    """Yield an archive of `adapters/<engine name>/...`, which LMI loads at its start."""
     ordered = sorted(adapters, key=lambda ref: ref.name)
     with _archive([(f"adapters/{ref.name}/", ref) for ref in ordered], beat) as stream:
         yield stream
 
 
 def checkpoint_files(source: str) -> list[str]:
-    """Names of a checkpoint's files."""
+    """Return the names of a checkpoint's files."""
     return sorted(checkpoint_source(source).sizes())
 
 
 def checkpoint_put(store: Store, source: str, name: str, key: str) -> None:
-    """Stores one file of a checkpoint under `key`."""
+    """Store one file of a checkpoint under `key`."""
     with checkpoint_source(source).open(name) as stream:
         store.put(key, stream)
 
 
 @contextmanager
 def _archive(members: list[tuple[str, AdapterRef]], beat: Callable[[], None]) -> Iterator[IO[bytes]]:
-    """The same adapters give the same bytes: no time, no owner, no file name in the head."""
-    kept = artifact_store()
+    """Yield a reproducible archive: its header has no time, owner or file name."""
+    artifacts = artifact_store()
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
         with (
             gzip.GzipFile(fileobj=spool, mode="wb", mtime=0, filename="", compresslevel=1) as packed,
@@ -164,21 +164,21 @@ def _archive(members: list[tuple[str, AdapterRef]], beat: Callable[[], None]) ->
             for folder, ref in members:
                 for name in ADAPTER_FILES:
                     key = f"adapters/{ref.sha256}/{name}"
-                    if (size := kept.size(key)) is None:
+                    if (size := artifacts.size(key)) is None:
                         raise ArtifactMissingError(
                             f"{ref.name}: {name} is no longer in the artifact store: register that "
                             f"version again"
                         )
                     member = tarfile.TarInfo(folder + name)
                     member.size, member.mode = size, 0o644
-                    with kept.open(key) as stream:
-                        archive.addfile(member, _Watched(stream, beat))
+                    with artifacts.open(key) as stream:
+                        archive.addfile(member, _HeartbeatReader(stream, beat))
         spool.seek(0)
         yield spool
 
 
-class _Watched(io.RawIOBase):
-    """Beats as it is read, and reads as much as is asked for."""
+class _HeartbeatReader(io.RawIOBase):
+    """Calls the heartbeat on each read, and reads as many bytes as requested."""
 
     def __init__(self, stream: Any, beat: Callable[[], None]) -> None:
         self._stream, self._beat = stream, beat

@@ -1,7 +1,7 @@
-"""A scaling policy at Application Auto Scaling: a scalable target, its policies, alarm and schedule.
+"""Register a scaling policy at Application Auto Scaling: target, policies, alarm and schedule.
 
-All of it is named after what it is for, and compared with what is wanted at every look: made where it is
-missing, put again where it differs, deleted where it is wanted no more.
+All resources are named after their purpose. Each observation compares them with the desired state: missing
+ones are created, differing ones replaced, unwanted ones deleted.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _SCALING: Final = "application-autoscaling"
 _ACTIVITIES: Final = 50
 _SET: Final = re.compile(r"Setting desired copy count to ([0-9]+)")
 ALARM_SECONDS: Final = 30.0
-"""Three periods of ten seconds of tracking's alarm, or one of thirty of the way out of zero."""
+"""Three 10 s periods of target tracking's alarm, or one 30 s period of the scale-from-zero alarm."""
 _METRICS: Final = {
     Metric.CONCURRENCY: "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution",
     Metric.INVOCATIONS: "SageMakerInferenceComponentInvocationsPerCopy",
 }
 _OURS: Final = "graftwork-"
-"""Begins the names of our policies and scheduled actions: others on the same component are others'."""
+"""Prefix of our policies and scheduled actions; others on the same component are not ours."""
 TRACK, FROM_ZERO = f"{_OURS}track", f"{_OURS}from-zero"
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What is registered; policies and scheduled actions by name, all as Describe tells them.
+    """Registered autoscaling resources; policies and scheduled actions by name, as Describe returns them.
 
-    `refused`: why it could not be looked at, "" where it was: nothing else is known then.
+    `refused`: why they could not be read, or "". If set, nothing else is known.
     """
 
     target: Mapping[str, Any] | None = None
@@ -51,12 +51,12 @@ class Registered:
 
     @property
     def any(self) -> bool:
-        """Whether something is there, or may be."""
+        """True if a resource is registered, or may be."""
         return self.target is not None or self.alarm is not None or bool(self.refused)
 
     @property
     def is_shared(self) -> bool:
-        """Whether somebody else has put something on the same target."""
+        """True if another tool uses the same scalable target."""
         return any(not name.startswith(_OURS) for name in (*self.policies, *self.scheduled))
 
 
@@ -64,7 +64,7 @@ NOTHING_REGISTERED: Final = Registered()
 
 
 class Autoscaling:
-    """Of one deployment's base component. Asks for nothing where no policy ever was."""
+    """Autoscaling of one deployment's base component. Makes no call if it never had a policy."""
 
     def __init__(self, account: ServicesAccount, names: Names, desired: Desired) -> None:
         self._account, self._desired, self._policy = account, desired, desired.scaling
@@ -78,15 +78,15 @@ class Autoscaling:
         }
 
     def look(self) -> Registered:
-        """What is registered. A refusal is told, not raised: the deployment's other parts go on without."""
+        """Return the registered resources. A refusal is returned, not raised, so that other parts go on."""
         if not self._desired.scaled:
             return NOTHING_REGISTERED
         try:
-            return replace(self._look(), refused=self._refused)
+            return replace(self._read_registered(), refused=self._refused)
         except ProvisioningError as error:
             return Registered(refused=str(error))
 
-    def _look(self) -> Registered:
+    def _read_registered(self) -> Registered:
         targets = self._list("describe_scalable_targets", "ScalableTargets", ResourceIds=[self._id])
         alarms = self._account.ask("cloudwatch", "describe_alarms", self._alarm, AlarmNames=[self._alarm])[
             "MetricAlarms"
@@ -101,25 +101,25 @@ class Autoscaling:
             {item["PolicyName"]: item for item in policies},
             {item["ScheduledActionName"]: item for item in scheduled},
             next(iter(alarms), None),
-            self._scaled(),
+            self._scale_ups(),
         )
 
-    def _scaled(self) -> tuple[Scaled, ...]:
-        """The latest growths, oldest first; one page, since looks follow each other closely."""
+    def _scale_ups(self) -> tuple[Scaled, ...]:
+        """Return the latest scale-ups, oldest first; one page, since observations are frequent."""
         about = {key: self._resource[key] for key in ("ServiceNamespace", "ResourceId", "ScalableDimension")}
-        told = self._account.ask(
+        activities = self._account.ask(
             _SCALING, "describe_scaling_activities", self._id, MaxResults=_ACTIVITIES, **about
         )["ScalingActivities"]
         found = list[Scaled]()
         before: int | None = None
-        for item in sorted(told, key=lambda item: item["StartTime"]):
+        for item in sorted(activities, key=lambda item: item["StartTime"]):
             match = _SET.search(item["Description"])
             if match is None or item["StatusCode"] not in ("InProgress", "Pending", "Successful"):
                 continue
             after, cause = int(match[1]), str(item.get("Cause", ""))
             if self._alarm in cause:
                 before = 0
-            # Of the oldest one that is told nobody knows how many there were before, unless that was none.
+            # The count before the oldest activity is unknown, unless it was zero.
             if before is not None and after > before:
                 ended = item.get("EndTime") if item["StatusCode"] == "Successful" else None
                 detect = ALARM_SECONDS if "alarm" in cause else 0.0
@@ -129,11 +129,11 @@ class Autoscaling:
         return tuple(found)
 
     def complete(self, seen: Registered) -> bool:
-        """Whether all is registered as wanted, and nothing besides."""
+        """Return True if exactly the desired resources are registered."""
         return not seen.refused and next(self._steps(seen, act=False), None) is None
 
     def apply(self, seen: Registered) -> Iterator[Step]:
-        """A refusal is kept for the next `look`, not raised."""
+        """Register the desired resources. A refusal is kept for the next `look`, not raised."""
         if seen.refused:
             return
         try:
@@ -142,15 +142,15 @@ class Autoscaling:
             self._refused = str(error)
 
     def remove(self, seen: Registered, cause: str) -> Iterator[Step]:
-        """With the component: a target takes policies and schedule along, others' too; the alarm is ours.
+        """Deregister the target, with all policies and the schedule on it, and delete our alarm.
 
         Raises:
-            ProvisioningError: it could not be looked at: what is there would be left behind.
+            ProvisioningError: the resources could not be read, and would be left behind.
         """
         if seen.refused:
             raise ProvisioningError(seen.refused, transient=True)
         if seen.target is not None:
-            self._away("deregister_scalable_target")
+            self._delete_if_present("deregister_scalable_target")
             yield Step("deregister_scalable_target", self._id, cause)
         if seen.alarm is not None:
             self._account.ask("cloudwatch", "delete_alarms", self._alarm, AlarmNames=[self._alarm])
@@ -161,7 +161,7 @@ class Autoscaling:
         return self._resource["ResourceId"]
 
     def _steps(self, seen: Registered, *, act: bool) -> Iterator[Step]:
-        """What has to be done; done before it is told, if `act`."""
+        """Yield the steps that are necessary; with `act` each one is first carried out."""
         policy = self._policy
         if policy is None:
             yield from self._end(seen, act=act)
@@ -187,18 +187,18 @@ class Autoscaling:
         yield from self._alarms(seen, act=act)
 
     def _end(self, seen: Registered, *, act: bool) -> Iterator[Step]:
-        """Without a policy: all of ours, and the target unless somebody else uses it."""
+        """Remove our resources if the policy was deleted; keep a target that another tool uses."""
         yield from self._surplus(seen, set(), set(), act=act)
         if seen.target is not None and not seen.is_shared:
             if act:
-                self._away("deregister_scalable_target")
+                self._delete_if_present("deregister_scalable_target")
             yield Step("deregister_scalable_target", self._id, "it has no scaling policy")
         yield from self._alarms(seen, act=act)
 
     def _surplus(
         self, seen: Registered, policies: set[str], scheduled: set[str], *, act: bool
     ) -> Iterator[Step]:
-        """Only what has our names: a policy that somebody else added is theirs."""
+        """Delete surplus resources with our prefix only: those of other tools stay."""
         for name in sorted({name for name in seen.policies if name.startswith(_OURS)} - policies):
             self._do(act, "delete_scaling_policy", PolicyName=name)
             yield Step("delete_scaling_policy", name, "the policy asks for it no more")
@@ -207,7 +207,7 @@ class Autoscaling:
             yield Step("delete_scheduled_action", name, "the policy asks for it no more")
 
     def _alarms(self, seen: Registered, *, act: bool) -> Iterator[Step]:
-        """The way out of zero: requests that met no copy carry out the step policy."""
+        """Keep the alarm for scaling from zero: requests that found no copy trigger the step policy."""
         arn = str(seen.policies.get(FROM_ZERO, {}).get("PolicyARN", ""))
         if self._policy is None or self._policy.least > 0:
             if seen.alarm is not None:
@@ -216,7 +216,7 @@ class Autoscaling:
                 yield Step("delete_alarms", self._alarm, "nothing leads to no copy")
             return
         if not arn:
-            # Its address is known once it has been put: at the next look.
+            # The step policy's ARN is known at the next observation, after it was created.
             return
         body = no_capacity_alarm(self._component, arn)
         if cause := _difference(body, seen.alarm):
@@ -230,7 +230,7 @@ class Autoscaling:
         if act:
             self._account.ask(_SCALING, operation, self._id, **self._resource, **arguments)
 
-    def _away(self, operation: str) -> None:
+    def _delete_if_present(self, operation: str) -> None:
         try:
             self._do(True, operation)
         except ProvisioningError as error:
@@ -245,7 +245,7 @@ class Autoscaling:
 
 
 def tracking(policy: ScalingPolicy) -> dict[str, Any]:
-    """PutScalingPolicy's target tracking."""
+    """Return PutScalingPolicy's body for target tracking."""
     return {
         "PolicyType": "TargetTrackingScaling",
         "TargetTrackingScalingPolicyConfiguration": {
@@ -259,8 +259,10 @@ def tracking(policy: ScalingPolicy) -> dict[str, Any]:
 
 
 def from_zero(policy: ScalingPolicy) -> dict[str, Any]:
-    """PutScalingPolicy's step from zero. It adds: an exact count would take copies away that tracking has
-    made meanwhile."""
+    """Return PutScalingPolicy's body for the step from zero.
+
+    The step adds copies: an exact count would remove copies that target tracking has added meanwhile.
+    """
     return {
         "PolicyType": "StepScaling",
         "StepScalingPolicyConfiguration": {
@@ -273,7 +275,7 @@ def from_zero(policy: ScalingPolicy) -> dict[str, Any]:
 
 
 def no_capacity_alarm(component: str, policy_arn: str) -> dict[str, Any]:
-    """PutMetricAlarm: one request in half a minute that found no copy."""
+    """Return PutMetricAlarm's body: one request in half a minute that found no copy."""
     return {
         "AlarmActions": [policy_arn],
         "Namespace": "AWS/SageMaker",
@@ -290,7 +292,7 @@ def no_capacity_alarm(component: str, policy_arn: str) -> dict[str, Any]:
 
 
 def scheduled_action(item: ScheduledBounds, zone: str) -> dict[str, Any]:
-    """PutScheduledAction's."""
+    """Return PutScheduledAction's body."""
     hour, minute = map(int, item.at.split(":"))
     days = ",".join(day.upper() for day in item.days)
     return {
@@ -300,12 +302,15 @@ def scheduled_action(item: ScheduledBounds, zone: str) -> dict[str, Any]:
     }
 
 
-def _difference(wanted: Mapping[str, Any], told: Mapping[str, Any] | None) -> str:
-    """In what one differs from the other; "" for nothing. What is told besides does not count."""
-    if told is None:
+def _difference(wanted: Mapping[str, Any], registered: Mapping[str, Any] | None) -> str:
+    """Return the first difference between the desired and the registered body; "" without one.
+
+    Additional registered fields are ignored.
+    """
+    if registered is None:
         return "it is not there"
     for name, value in wanted.items():
-        has = told.get(name)
+        has = registered.get(name)
         if isinstance(value, Mapping) and isinstance(has, Mapping):
             if found := _difference(value, has):
                 return found

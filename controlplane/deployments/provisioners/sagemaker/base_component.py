@@ -1,4 +1,4 @@
-"""The base model's inference component: made, updated as a rollout has it, scaled, made anew."""
+"""The base model's inference component: created, updated as a rollout prescribes, scaled, recreated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
 
 class BaseComponent:
-    """Of one deployment; `adapters` are those over it, `alarms` those that watch its rollouts."""
+    """Base component of one deployment; `adapters` are placed over it, `alarms` watch its rollouts."""
 
     def __init__(
         self, account: Account, specs: Specs, desired: Desired, adapters: Adapters, alarms: Alarms
@@ -26,7 +26,10 @@ class BaseComponent:
         self._adapters, self._alarms = adapters, alarms
 
     def progress(self, seen: Seen) -> Progress:
-        """SageMaker counts no copies of one version: there are none of the new one, or all."""
+        """Return the rollout's progress.
+
+        SageMaker does not count copies by version, so either none of them is new or all are.
+        """
         turn, there = self._turn, not self.difference(seen) and seen.base.state is State.READY
         taken = turn is not None and not turn.back and self.taken_back(seen)
         return Progress(
@@ -36,23 +39,23 @@ class BaseComponent:
         )
 
     def difference(self, seen: Seen) -> str:
-        """In what the base component differs from what is wanted; "" for nothing."""
+        """Return how the base component differs from the desired state; "" if it does not."""
         if seen.base.state is State.ABSENT:
             return ""
-        told = seen.base.told.get("Specification", {})
+        specification = seen.base.told.get("Specification", {})
         if seen.model_in_force != self._specs.model_name:
             return f"its model is {seen.model_in_force}, and {self._specs.model_name} is wanted"
-        has = told.get("ComputeResourceRequirements", {})
+        has = specification.get("ComputeResourceRequirements", {})
         wrong = [name for name, value in self._specs.requirements.items() if has.get(name) != value]
         return f"{wrong[0]} is {has.get(wrong[0])}" if wrong else ""
 
     def taken_back(self, seen: Seen) -> bool:
-        """Whether SageMaker rolled an update back that is still wanted: it is not repeated at once."""
+        """Return True if SageMaker rolled back an update that is still wanted and not to be repeated yet."""
         tried = self.difference(seen) in self._desired.tried
         return seen.base.state is State.READY and tried and not self._desired.retry
 
     def apply(self, seen: Seen) -> Iterator[Step]:
-        """As `Provisioner.apply`, of this part."""
+        """Apply the desired state to the base component; see `Provisioner.apply`."""
         name = self._names.base
         match seen.base.state:
             case State.ABSENT:
@@ -83,7 +86,7 @@ class BaseComponent:
                 yield from self._adapters.remove(seen, "its base failed, and is made anew")
 
     def _update(self, seen: Seen, cause: str) -> Iterator[Step]:
-        """All at once, or as the rollout that is under way has it."""
+        """Update all copies at once, or as the active rollout prescribes."""
         name, turn = self._names.base, self._turn
         arguments: dict[str, Any] = {"InferenceComponentName": name, "Specification": self._specs.base}
         if turn is not None:
@@ -96,20 +99,20 @@ class BaseComponent:
         yield Step("update_inference_component", name, cause)
 
     def in_bounds(self, seen: Seen) -> bool:
-        """Whether there are as many copies as there may be."""
+        """Return True if SageMaker's desired number of copies is within the bounds."""
         return self._desired.min_copies <= seen.copies[0] <= self._desired.max_copies
 
     def wanted_copies(self) -> str:
-        """How many there may be."""
+        """Return the bounds of the number of copies, as text."""
         least, most = self._desired.min_copies, self._desired.max_copies
         return str(least) if least == most else f"{least} to {most}"
 
 
 def taken_back_text(item: Component, difference: str) -> str:
-    """What to do about an update of `item` that SageMaker rolled back."""
-    told = failure_reason(str(item.told["FailureReason"])) if item.told.get("FailureReason") else ""
+    """Return what to do about an update of `item` that SageMaker rolled back."""
+    reason = failure_reason(str(item.told["FailureReason"])) if item.told.get("FailureReason") else ""
     return (
         f"SageMaker took the update of {item.name} back ({difference}): what was there serves on; "
         "change what made it, or retry. "
-        + (told or "The log of the copies that did not start, in CloudWatch, says why.")
+        + (reason or "The log of the copies that did not start, in CloudWatch, says why.")
     )

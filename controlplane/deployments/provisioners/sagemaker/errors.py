@@ -1,8 +1,8 @@
-"""What AWS refuses or reports, as a sentence that says what to do.
+"""Turn AWS's refusals and failures into sentences that say what to do.
 
-The rows are in `advice`: a code and its message are looked up in `REFUSALS`, the first row that fits; the
-reason of a resource that failed in `FAILURES`; what never reached AWS in `UNSENT`. What AWS or botocore wrote
-follows, so that nothing is hidden.
+The rows are in `advice`. A code and its message are looked up in `REFUSALS`, the reason of a failed resource
+in `FAILURES`, and errors without an answer in `UNSENT`; the first match counts. The original text of AWS or
+botocore follows the advice.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _EXISTS: Final = re.compile(r"already exist", re.I)
 
 
 def provisioning_error(error: Exception, *, operation: str, about: str) -> ProvisioningError:
-    """`error` of botocore's as ours.
+    """Return botocore's `error` as a ProvisioningError.
 
     Args:
         operation: the call, such as `create_endpoint`.
         about: the resource's name.
     """
-    code, message = _told(error)
+    code, message = _code_and_message(error)
     where = f" ({operation} {about}: {code or type(error).__name__}: {message[:600]})"
     if code in _THROTTLED:
         return ThrottledError(THROTTLED + where, code=code)
@@ -57,35 +57,35 @@ def provisioning_error(error: Exception, *, operation: str, about: str) -> Provi
 
 
 def failure_reason(text: str) -> str:
-    """A failed resource's own FailureReason, with what to do before it."""
+    """Return a failed resource's FailureReason, preceded by advice."""
     row = next(row for row in FAILURES if re.search(row.message, text, re.I | re.S))
     return f"{row.advice} (SageMaker: {text[:600] or 'no reason given'})"
 
 
 def is_absent(error: object) -> bool:
-    """Whether the resource is not there."""
+    """Return True if the error says that the resource does not exist."""
     if not isinstance(error, ClientError):
         return False
-    code, message = _told(error)
+    code, message = _code_and_message(error)
     if code in ("ResourceNotFound", "ResourceNotFoundException", "NoSuchKey", "404"):
         return True
     return code in ("ValidationException", "ValidationError") and _ABSENT.search(message) is not None
 
 
 def is_there_already(error: object) -> bool:
-    """Whether a creation found what it was to make."""
+    """Return True if a creation failed because the resource already exists."""
     if not isinstance(error, ClientError):
         return False
-    code, message = _told(error)
+    code, message = _code_and_message(error)
     return code in ("ValidationException", "ResourceInUse", "ConflictException") and bool(
         _EXISTS.search(message)
     )
 
 
-def _told(error: Exception) -> tuple[str, str]:
-    """AWS's code and message."""
+def _code_and_message(error: Exception) -> tuple[str, str]:
+    """Return AWS's code and message."""
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
+        body = error.response.get("Error", {})
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-        return str(told.get("Code") or status), str(told.get("Message") or error)
+        return str(body.get("Code") or status), str(body.get("Message") or error)
     return ("", str(error)) if isinstance(error, BotoCoreError) else ("", repr(error))

@@ -1,7 +1,7 @@
-"""What a deployment's resources on SageMaker are called: all of it follows from the deployment's own name.
+"""Names of a deployment's SageMaker resources, all derived from the deployment's name.
 
-A part that cannot be changed once it is there (a model, an endpoint's configuration, an archive) carries a
-digest of what is in it: another content is another name, beside the one that is in use.
+Immutable resources (a model, an endpoint's configuration, an archive) carry a digest of their content.
+Changed content gets a new name next to the one in use.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from controlplane.deployments.provisioners.base import Desired, ProvisioningErro
 
 VARIANT: Final = "main"
 MANAGED: Final = "graftwork:managed-by"
-"""The tag without which nothing is changed or removed."""
+"""Tag of our resources; without it nothing is changed or removed."""
 OWNER: Final = "graftwork:owner"
-"""Its value is the target's: that of another installation in the same account is another."""
+"""Tag with the target's owner; other installations in the same account have other values."""
 _BY: Final = "graftwork"
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    """Eight digits of what a resource is made from."""
+    """Return eight hex digits of a resource's content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class Names:
-    """Of one deployment in a target of this `owner`."""
+    """Names for one deployment in a target of this `owner`."""
 
     def __init__(self, desired: Desired, owner: str) -> None:
         self._desired, self._owner = desired, owner
@@ -39,7 +39,7 @@ class Names:
 
     @property
     def alarms(self) -> str:
-        """What the names of our alarms begin with: alarms of the account's other targets begin otherwise."""
+        """Prefix of our alarms' names; no other alarm in the account has it."""
         return f"{self.base}-{self._owner}-rollout-"
 
     def config(self, content: Mapping[str, Any]) -> str:
@@ -49,7 +49,7 @@ class Names:
         return f"{self.base}-{content_digest(content)}"
 
     def adapter(self, engine_name: str) -> str:
-        """As gateways derive it."""
+        """Return the name of an adapter's component; gateways derive the same name."""
         return adapter_component(self.base, engine_name)
 
     def is_config(self, name: str) -> bool:
@@ -62,7 +62,7 @@ class Names:
         return re.fullmatch(rf"{re.escape(self.base)}-[0-9a-f]{{20}}", name) is not None
 
     def tags(self, *, shared: bool = False) -> list[dict[str, str]]:
-        """Of the base's model and component; `shared`: of the endpoint, which may be several deployments'."""
+        """Return the tags of the base's model and component or, if `shared`, those of the endpoint."""
         values = {MANAGED: _BY} | ({OWNER: self._owner} if self._owner else {})
         if shared:
             values["graftwork:endpoint"] = self.endpoint
@@ -74,7 +74,7 @@ class Names:
         return _listed(values)
 
     def adapter_tags(self, engine_name: str) -> list[dict[str, str]]:
-        """Whose adapter it is, for bills and for whoever looks."""
+        """Return tags that name the adapter's tenant and version, for cost reports and operators."""
         name = EngineName.parse(engine_name)
         values = {
             "graftwork:tenant": name.tenant,
@@ -84,11 +84,11 @@ class Names:
         return self.tags() + _listed(values)
 
     def is_ours(self, tags: Mapping[str, str]) -> bool:
-        """Whether a resource of these tags was made for this target, by this installation."""
+        """Return True if this installation created the tagged resource for this target."""
         return tags.get(MANAGED) == _BY and tags.get(OWNER, "") == self._owner
 
     def refusal(self, name: str) -> ProvisioningError:
-        """For a resource that has a name of ours and is not."""
+        """Return the error for a resource that has one of our names but is not ours."""
         return ProvisioningError(
             f"{name} exists in this account and was not made by this installation for this target: "
             "remove it, or name the deployment otherwise",

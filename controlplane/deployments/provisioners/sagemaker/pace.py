@@ -1,8 +1,8 @@
-"""How fast one run may call: as fast as it likes, until AWS throttles an operation.
+"""Pace the AWS calls of one run: without a limit until AWS throttles an operation.
 
-From then on that operation's calls keep a distance, wider after each refusal and narrower while they pass, so
-that hundreds of components are made at the account's rate within one run. Rates are of the account and the
-region, differ by operation, and are told by nobody.
+From then on that operation's calls keep a distance, doubled after each refusal and reduced after each
+success. Hundreds of components are thus created at the account's rate within one run. AWS's rates differ by
+account, region and operation, and are not published.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from controlplane.deployments.provisioners.base import ThrottledError
 
 PATIENCE: Final = 25.0
-"""Seconds that one run may wait in all: less than its lease is for."""
+"""Seconds that one run may wait in total: less than its lease lasts."""
 _FIRST, _WIDEST = 0.2, 4.0
 _NARROWER: Final = 0.95
 _TRIES: Final = 5
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Pace:
-    """Of one run's calls. `clock` and `sleep` are of seconds."""
+    """Paces the calls of one run; `clock` and `sleep` use seconds."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Pace:
         self._last: dict[str, float] = {}
 
     def keep(self, operation: str, call: Callable[[], T]) -> T:
-        """What `call` returns, once it is let through.
+        """Return the result of `call`, after the operation's distance has passed.
 
         Raises:
-            ThrottledError: it was not, so often in a row, or the run has waited long enough in all.
+            ThrottledError: too many refusals in a row, or the run's total wait is used up.
         """
         for left in reversed(range(_TRIES)):
             self._wait(operation)

@@ -1,10 +1,9 @@
-"""One deployment on SageMaker, in the order in which its parts need one another.
+"""Provision one deployment on SageMaker, in the order of its resources' dependencies.
 
-    made:     checkpoint, model, endpoint's configuration, endpoint, base component, archives, adapters
+    created:  checkpoint, model, endpoint's configuration, endpoint, base component, archives, adapters
     removed:  adapters, base component, endpoint, its configurations, models, archives, checkpoint
 
-Each step is one call; what may be done is decided by what was seen, so a step that was lost or done twice
-does no harm.
+Each step is one call. Steps depend only on the observed state, so a lost or repeated step does no harm.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _UP = (State.READY, State.CHANGING)
 
 
 class SageMakerProvisioner:
-    """`beat` is called while bytes move, so that a lease is kept."""
+    """Provisioner for SageMaker. `beat` is called during transfers, to renew the lease."""
 
     def __init__(
         self, target: Target, desired: Desired, account: ServicesAccount, *, beat: Callable[[], None]
@@ -68,7 +67,11 @@ class SageMakerProvisioner:
 
     @classmethod
     def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
-        """Raises ProvisioningError: there are no credentials, or they may not assume the target's role."""
+        """Return the provisioner.
+
+        Raises:
+            ProvisioningError: no credentials exist, or they cannot assume the target's role.
+        """
         return cls(target, desired, ServicesAccount.of(target), beat=beat)
 
     def close(self) -> None:
@@ -86,7 +89,7 @@ class SageMakerProvisioner:
         adapters = self._placed(seen)
         return Observation(
             resources=self._resources(seen),
-            places=(self._place(),) if self._serves(seen) else (),
+            places=(self._route_endpoint(),) if self._serves(seen) else (),
             adapters=adapters,
             waiting=self._waiting(seen),
             complete=self._complete(seen, adapters),
@@ -153,10 +156,10 @@ class SageMakerProvisioner:
         yield from self._remove_files(set(found.archives | found.checkpoint), cause)
 
     def _files(self, seen: Seen) -> Iterator[Step]:
-        """What the model's container loads, a file a step."""
+        """Store the files that the model's container loads, one file per step."""
         if folder := self._specs.checkpoint_folder:
             if not self._desired.checkpoint_digest:
-                # Its name follows from its content: before that is known, it would be stored twice.
+                # The folder's name contains the digest: without it the checkpoint would be stored twice.
                 raise ProvisioningError(
                     f"the digests of base model {self._desired.base_model}'s files are not taken yet; "
                     "if that failed, have them read again on its page",
@@ -206,7 +209,7 @@ class SageMakerProvisioner:
                 yield self._delete("endpoint", name, "it failed, and is made anew")
 
     def _tidy(self, seen: Seen) -> Iterator[Step]:
-        """What an older desired state left."""
+        """Delete resources of an earlier desired state."""
         if self._desired.turn is None:
             yield from self._alarms.remove(seen.alarms, "no rollout is under way")
         for name in sorted(seen.configs - {self._specs.config_name, seen.config_in_force}):
@@ -241,7 +244,7 @@ class SageMakerProvisioner:
             and (seen.copies[1] > 0 or self._desired.min_copies == 0)
         )
 
-    def _place(self) -> Place:
+    def _route_endpoint(self) -> Place:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
         return Place("sagemaker", self._target.endpoint_url, sagemaker=target)
@@ -257,7 +260,7 @@ class SageMakerProvisioner:
 
     def _resources(self, seen: Seen) -> tuple[Resource, ...]:
         endpoint, base, desired = seen.endpoint, seen.base, self._desired
-        # Names follow from content, and only ours are looked at: a name in force is what it has.
+        # Names contain a digest of their content, so an equal name means equal content.
         config, model = seen.config_in_force, seen.model_in_force
         named = {"image": desired.image or DEFAULT_IMAGE, "base": desired.checkpoint}
         if model != self._specs.model_name:
@@ -329,7 +332,7 @@ class SageMakerProvisioner:
         )
 
     def _config_difference(self, seen: Seen) -> str:
-        """In what the endpoint differs from what is wanted; "" for nothing."""
+        """Return how the endpoint differs from the desired state; "" if it does not."""
         has, wanted = seen.config_in_force, self._specs.config_name
         return "" if has == wanted else f"its configuration is {has}, and {wanted} is wanted"
 
@@ -346,9 +349,9 @@ class SageMakerProvisioner:
         return next((item.reason for item in broken), "")
 
     def _drift(self, seen: Seen) -> tuple[str, ...]:
-        """What somebody else changed: what this deployment had as wanted, and is no more."""
+        """Return external changes: resources that matched the desired state and were changed since."""
         found = []
-        # An autoscaler's bounds change with the schedule, and it follows them itself.
+        # An autoscaler follows its schedule's bounds itself, so its changes are no drift.
         fixed = self._desired.scaling is None
         if fixed and seen.base.state is State.READY and not self._base.in_bounds(seen):
             found.append(f"{self._names.base} has {seen.copies[0]} copies, not {self._base.wanted_copies()}")

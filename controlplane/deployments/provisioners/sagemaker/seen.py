@@ -1,4 +1,4 @@
-"""What of a deployment is in the account: read by a handful of calls, whatever the number of adapters."""
+"""Read a deployment's resources from the account in a few calls, whatever the number of adapters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _STATES: Final[Mapping[str, State]] = {
     "UpdateRollbackFailed": State.FAILED,
 }
 LOOKED_INTO: Final = 10
-"""Adapters of a look whose archive is compared; the next look takes the next ones."""
+"""Adapters per observation whose archive is compared; the next one takes the next adapters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A component, or the endpoint, as Describe tells it; `told` is the whole answer."""
+    """A component or the endpoint; `told` is the complete Describe response."""
 
     name: str
     state: State
@@ -44,12 +44,14 @@ ABSENT: Final = Component("", State.ABSENT)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Attributes:
-    adapters: by the component's name.
-    archives: keys of the deployment's adapters and of its preloaded archives.
-    foreign: names such as ours, of resources that are not: told apart, so that a removal passes them by.
-    wrong_archives: adapter components that hold another archive than theirs.
-    alarms: states of ours, where a rollout may have made some.
+    """Observed resources of a deployment.
+
+    Attributes:
+        adapters: components by name.
+        archives: keys of the deployment's adapter archives and preloaded archives.
+        foreign: resources with our names that are not ours; kept apart so that a removal skips them.
+        wrong_archives: adapter components that hold another archive than they should.
+        alarms: states of our alarms, if a rollout may have created some.
     """
 
     endpoint: Component = ABSENT
@@ -74,15 +76,15 @@ class Seen:
 
     @property
     def copies(self) -> tuple[int, int]:
-        """(desired, running) copies of the base, as SageMaker has them."""
-        told = self.base.told.get("RuntimeConfig", {})
-        return int(told.get("DesiredCopyCount", 0)), int(told.get("CurrentCopyCount", 0))
+        """(desired, running) copies of the base, as SageMaker reports them."""
+        runtime = self.base.told.get("RuntimeConfig", {})
+        return int(runtime.get("DesiredCopyCount", 0)), int(runtime.get("CurrentCopyCount", 0))
 
     @property
     def instances(self) -> int | None:
-        """Machines under the endpoint now; None while it does not tell."""
-        told = self.endpoint.told.get("ProductionVariants", ())
-        counts = [item["CurrentInstanceCount"] for item in told if "CurrentInstanceCount" in item]
+        """Number of instances of the endpoint now; None if SageMaker does not report it."""
+        variants = self.endpoint.told.get("ProductionVariants", ())
+        counts = [item["CurrentInstanceCount"] for item in variants if "CurrentInstanceCount" in item]
         return sum(counts) if counts else None
 
 
@@ -96,16 +98,17 @@ def look(
     archive_urls: Mapping[str, str],
     clock: Callable[[], float] = time.time,
 ) -> Seen:
-    """
+    """Read the deployment's resources.
+
     Args:
-        archive_urls: by adapter component, what it is to hold.
+        archive_urls: URL of the archive that each adapter component should hold.
 
     Raises:
-        ProvisioningError: AWS refuses.
+        ProvisioningError: AWS refuses a call.
     """
     foreign: set[str] = set()
-    endpoint = _described(account, names, "endpoint", names.endpoint, "EndpointStatus", foreign)
-    base = _described(account, names, "inference_component", names.base, "InferenceComponentStatus", foreign)
+    endpoint = _describe(account, names, "endpoint", names.endpoint, "EndpointStatus", foreign)
+    base = _describe(account, names, "inference_component", names.base, "InferenceComponentStatus", foreign)
     adapters: dict[str, Component] = {}
     if endpoint.state is not State.ABSENT:
         listed = account.pages(
@@ -121,7 +124,7 @@ def look(
             for name, item in found
             if names.is_adapter(name)
         }
-    adapters, wrong = _looked_into(account, adapters, archive_urls, clock)
+    adapters, wrong = _inspect_adapters(account, adapters, archive_urls, clock)
     config_arns = {
         str(item["EndpointConfigName"]): str(item["EndpointConfigArn"])
         for item in account.pages(
@@ -151,53 +154,56 @@ def look(
 
 
 def placed(component: Component) -> PlacedAdapter:
-    """An adapter's component in words that all targets share."""
+    """Return an adapter's component in terms that all targets share."""
     return PlacedAdapter(component.name, component.state, component.reason)
 
 
-def _described(
+def _describe(
     account: Account, names: Names, kind: str, name: str, status: str, foreign: set[str]
 ) -> Component:
-    """None where it is somebody else's, whose name then joins `foreign`."""
+    """Return a described resource; ABSENT if it is missing, or not ours, which adds its name to `foreign`."""
     argument = "EndpointName" if kind == "endpoint" else "InferenceComponentName"
-    told = account.find(f"describe_{kind}", name, **{argument: name})
-    if told is None:
+    description = account.find(f"describe_{kind}", name, **{argument: name})
+    if description is None:
         return ABSENT
-    arn = str(told["EndpointArn" if kind == "endpoint" else "InferenceComponentArn"])
+    arn = str(description["EndpointArn" if kind == "endpoint" else "InferenceComponentArn"])
     if not names.is_ours(account.tags(arn)):
         foreign.add(name)
         return ABSENT
-    state = _STATES[told[status]]
-    reason = failure_reason(str(told.get("FailureReason", ""))) if state is State.FAILED else ""
-    return Component(name, state, reason, told)
+    state = _STATES[description[status]]
+    reason = failure_reason(str(description.get("FailureReason", ""))) if state is State.FAILED else ""
+    return Component(name, state, reason, description)
 
 
 def _ours(account: Account, names: Names, arns: Mapping[str, str]) -> frozenset[str]:
-    """Of resources by name those that carry our tags."""
+    """Return the names of the resources that carry our tags."""
     return frozenset(name for name, arn in arns.items() if names.is_ours(account.tags(arn)))
 
 
-def _looked_into(
+def _inspect_adapters(
     account: Account,
     adapters: Mapping[str, Component],
     archive_urls: Mapping[str, str],
     clock: Callable[[], float],
 ) -> tuple[dict[str, Component], frozenset[str]]:
-    """Why those failed that failed, and which of a few others hold another archive than they should."""
+    """Return the adapters with the reasons of failed ones, and the names of those with a wrong archive.
+
+    Each call describes at most LOOKED_INTO failed adapters, and LOOKED_INTO ready ones in rotation.
+    """
     found, wrong = dict(adapters), set()
     ready = sorted(name for name in adapters if adapters[name].state is State.READY and name in archive_urls)
-    turn = int(clock() / 60) * LOOKED_INTO
-    chosen = {ready[(turn + index) % len(ready)] for index in range(min(LOOKED_INTO, len(ready)))}
+    offset = int(clock() / 60) * LOOKED_INTO
+    sampled = {ready[(offset + index) % len(ready)] for index in range(min(LOOKED_INTO, len(ready)))}
     failed = [name for name in adapters if adapters[name].state is State.FAILED][:LOOKED_INTO]
-    for name in [*sorted(chosen), *failed]:
-        told = account.find("describe_inference_component", name, InferenceComponentName=name)
-        if told is None:
+    for name in [*sorted(sampled), *failed]:
+        description = account.find("describe_inference_component", name, InferenceComponentName=name)
+        if description is None:
             del found[name]
             continue
-        container = told.get("Specification", {}).get("Container", {})
-        if name in chosen and container.get("ArtifactUrl") != archive_urls[name]:
+        container = description.get("Specification", {}).get("Container", {})
+        if name in sampled and container.get("ArtifactUrl") != archive_urls[name]:
             wrong.add(name)
         if name in failed:
-            reason = failure_reason(str(told.get("FailureReason", "")))
-            found[name] = Component(name, State.FAILED, reason, told)
+            reason = failure_reason(str(description.get("FailureReason", "")))
+            found[name] = Component(name, State.FAILED, reason, description)
     return found, frozenset(wrong)

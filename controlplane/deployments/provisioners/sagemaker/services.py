@@ -1,24 +1,23 @@
-"""An account with the services that only some deployments need: their clients are made at the first call."""
+"""An AWS account with clients for further services, which are created at the first call."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# As of the account's own clients: whoever drives a deployment backs off itself.
 from botocore.config import Config
 
 from controlplane.deployments.provisioners.sagemaker.account import Account, aws_answers
 from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE
 from controlplane.platform.aws_time_limit import heed_time_limit
 
-# As the account's own clients: whoever drives a deployment backs off itself and holds a lease meanwhile.
+# The reconciler itself backs off, and holds a lease meanwhile, so its clients must not retry.
 _CONFIG: Final = Config(
     connect_timeout=3, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 1}
 )
 
 
 class ServicesAccount(Account):
-    """Beside SageMaker and S3 any service by its name."""
+    """An account with a client for any service, by its name."""
 
     def __init__(self, session: Any, *, endpoint_url: str | None, patience: float = PATIENCE) -> None:
         super().__init__(session, endpoint_url=endpoint_url, patience=patience)
@@ -31,18 +30,18 @@ class ServicesAccount(Account):
             client.close()
 
     def client(self, service: str) -> Any:
-        """The service's boto3 client."""
+        """Return the service's boto3 client."""
         if service not in self._services:
             made = self._session.client(service, endpoint_url=self._endpoint_url, config=_CONFIG)
             self._services[service] = heed_time_limit(made)
         return self._services[service]
 
     def ask(self, service: str, operation: str, about: str, **arguments: Any) -> dict[str, Any]:
-        """One call of a service's API. Raises ProvisioningError."""
+        """Call a service's API once. Raises ProvisioningError."""
 
         def answer() -> dict[str, Any]:
             with aws_answers(operation, about):
-                told: dict[str, Any] = getattr(self.client(service), operation)(**arguments)
-                return told
+                response: dict[str, Any] = getattr(self.client(service), operation)(**arguments)
+                return response
 
         return self._pace.keep(f"{service} {operation}", answer)

@@ -1,4 +1,4 @@
-"""What SageMaker is asked to make of a desired state: the bodies of its calls, in boto3's words."""
+"""Request bodies that make SageMaker create a desired state."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Hosting = Deployment.Hosting
 
 @dataclass(frozen=True, slots=True)
 class Specs:
-    """All bodies of one deployment; equal desired states give equal ones.
+    """All request bodies of one deployment; equal desired states give equal bodies.
 
     Attributes:
-        checkpoint_folder: key of the folder that the checkpoint has to be copied to, "" where it need not.
-        preloaded: key of the archive with all adapters, "" in other hosting modes.
+        checkpoint_folder: key of the folder for a copy of the checkpoint; "" if none is needed.
+        preloaded: key of the archive with all adapters; "" in other hosting modes.
     """
 
     names: Names
@@ -104,7 +104,7 @@ def _container(
 
 
 def _variant(desired: Desired) -> dict[str, Any]:
-    """Of an endpoint that components are placed on: no model, instances that SageMaker manages."""
+    """Return the variant of an endpoint for components: without a model, with managed instances."""
     policy = desired.endpoint_scaling
     routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
     return {
@@ -124,7 +124,7 @@ def _variant(desired: Desired) -> dict[str, Any]:
 
 
 def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
-    """How instances go, where the policy says so."""
+    """Return how instances are released, if the scaling policy sets it."""
     if policy is None or policy.release is None:
         return {}
     cooldown = policy.release_cooldown_minutes

@@ -1,4 +1,4 @@
-"""`manage.py check_usage`: holds the sums of usage against the events that they were made of."""
+"""`manage.py check_usage`: compares the sums of usage with the events that they were made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.metering.services import keep_from
 
 
 class Command(BaseCommand):
-    """Prints each difference; exits with 1 when there is one."""
+    """Prints each difference; exits with 1 if there is one."""
 
     help = "Check the sums of usage of each day against its events."
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
             raise CommandError(f"events are kept from {oldest} on: the sums of older days have no others")
         days = [start + dt.timedelta(days=number) for number in range((end - start).days + 1)]
         first, last = days_checked(dt.datetime.now(dt.UTC).date())
-        # Health tells of the last check: one of fewer days than a night's would hide what that has found.
+        # Health shows the last check: recording one of fewer days than a night's would hide its findings.
         if start <= first and last <= end:
             found = sums_check(start=start, end=end)
         else:

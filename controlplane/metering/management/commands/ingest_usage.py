@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
-    """Ends at SIGTERM or SIGINT after the batch in hand; either dependency may go and come back."""
+    """Stops at SIGTERM or SIGINT after the current batch; survives outages of Redis and the database."""
 
     help = "Ingest usage events until stopped."
 

@@ -1,4 +1,4 @@
-"""`manage.py replay_usage`: ingests the dead letters once more, after what was wrong with them is mended."""
+"""`manage.py replay_usage`: ingests the dead letters again, after their cause is fixed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.metering.replay import dead_usage_replay
 
 
 class Command(BaseCommand):
-    """Prints how many were new; those that are dead still keep their entry, with the reason of today."""
+    """Prints how many events were new; the others remain dead letters, with the present reason."""
 
     help = "Ingest dead usage events once more."
 

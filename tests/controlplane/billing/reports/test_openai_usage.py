@@ -180,11 +180,11 @@ def test_costs_are_added_up_by_the_database(key: str, monkeypatch: pytest.Monkey
     priced: list[Any] = []
     whole = line_items
 
-    def seen(row: Any, prices: Any) -> Any:
+    def recorded_line_items(row: Any, prices: Any) -> Any:
         priced.append(row)
         return whole(row, prices)
 
-    monkeypatch.setattr(pages, "line_items", seen)
+    monkeypatch.setattr(pages, "line_items", recorded_line_items)
     start = int(dt.datetime(2024, 2, 29, tzinfo=dt.UTC).timestamp())
     asked: dict[str, Any] = {"start_time": start, "end_time": start + DAY, "group_by": "line_item"}
     answer = Client().get(COSTS, asked, headers={"Authorization": f"Bearer {key}"}).json()

@@ -1,4 +1,4 @@
-"""What a tenant saves: its own adapters and payments alone, at stated prices."""
+"""A tenant's savings report counts its own adapters and payments alone, at stated prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opting in and out of kept prompts: what is written, who reads it, when it goes."""
+"""Opting in and out of the prompt log: writing, access and deletion."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tenant() -> Tenant:
 
 
 def put(redis_url: str, tenant: Tenant, request_id: str, *, key: str = "", at_ms: int = NOW_MS) -> None:
-    """As a gateway does it: sealed for the key that the route table tells."""
+    """Write a record as a gateway does: sealed for the key in the route table."""
     body = json.dumps({"messages": [{"role": "user", "content": f"what of {request_id}?"}]}).encode()
     answer = b'{"choices": [{"message": {"content": "Nothing."}}]}'
     record = Record(
@@ -83,7 +83,7 @@ def test_what_comes_twice_is_kept_once(tenant: Tenant, redis_url: str) -> None:
 
 
 def test_opting_out_deletes_what_is_kept_and_the_key(tenant: Tenant, redis_url: str) -> None:
-    """What was sealed before and comes later is dropped, also after another opting in."""
+    """A record sealed before the opt-out that arrives after it is dropped, also after a second opt-in."""
     prompt_log_set(tenant=tenant, days=7)
     old = tenant.prompt_key
     put(redis_url, tenant, "r1")

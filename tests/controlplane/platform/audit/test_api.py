@@ -157,13 +157,13 @@ def test_a_download_that_is_given_up_is_closed_with_its_response() -> None:
         AsyncRequestFactory().get("/"), pieces(), content_type="text/plain", file_name="a.txt"
     )
 
-    async def leave() -> None:
+    async def hang_up() -> None:
         async with ThreadSensitiveContext():
             content = response.streaming_content
             assert isinstance(content, AsyncIterator)
             assert await anext(content) == b"x"
             await sync_to_async(response.close)()
 
-    asyncio.run(leave())
+    asyncio.run(hang_up())
     assert len(threads) == 2, "made one piece, and closed"
     assert threads[0] == threads[1] != threading.get_ident()

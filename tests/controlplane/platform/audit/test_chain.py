@@ -90,7 +90,7 @@ def test_changes_at_once_are_chained_one_after_another() -> None:
 
 @pytest.fixture
 def aged(log: list[AuditRecord]) -> list[AuditRecord]:
-    """The same log, three records of which are two years old; rewritten as if they had been then."""
+    """The same log with three records of two years ago; their digests are computed anew."""
     long_ago = timezone.now() - dt.timedelta(days=730)
     with lifted(connection):
         previous = "0" * 64

@@ -1,4 +1,4 @@
-"""Who, what, before and after, from where; in the transaction of the change, and without secrets."""
+"""Audit records: actor, action, before and after, address; in the change's transaction, no secrets."""
 
 from __future__ import annotations
 

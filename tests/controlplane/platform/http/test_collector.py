@@ -1,4 +1,4 @@
-"""Answers leave cycles; what looks them through does so between answers."""
+"""Answers leave reference cycles; the garbage collector runs only between answers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _Request:
 
 @pytest.fixture(autouse=True)
 def only_between_answers() -> Iterator[None]:
-    """Python's own looks would hide whether ours comes."""
+    """Python's own collections would hide whether ours runs."""
     gc.collect()
     gc.disable()
     yield
     gc.enable()
 
 
-def _left(objects: int, *, error: Exception | None = None, answers: int = 1) -> list[bool]:
-    """Whether each request is still there after its answer."""
+def _outlives_answer(objects: int, *, error: Exception | None = None, answers: int = 1) -> list[bool]:
+    """Return for each request whether it outlived its answer."""
     made: list[weakref.ref[_Request]] = []
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
@@ -50,16 +50,16 @@ def _left(objects: int, *, error: Exception | None = None, answers: int = 1) -> 
 
 @pytest.mark.costly("fills memory with garbage")
 def test_what_a_page_left_goes_once_its_answer_is_sent() -> None:
-    assert _left(5000) == [False]
+    assert _outlives_answer(5000) == [False]
 
 
 @pytest.mark.costly("fills memory with garbage")
 def test_also_where_the_answer_failed() -> None:
-    assert _left(5000, error=ValueError("no")) == [False]
+    assert _outlives_answer(5000, error=ValueError("no")) == [False]
 
 
 @pytest.mark.costly("fills memory with garbage")
 def test_small_answers_are_looked_through_together() -> None:
-    left = _left(1, answers=300)
+    left = _outlives_answer(1, answers=300)
     assert any(left)
     assert not all(left)

@@ -1,4 +1,4 @@
-"""ETags: of two who change the same state one is told."""
+"""ETags: of two concurrent changes of one state, the second is refused."""
 
 from __future__ import annotations
 

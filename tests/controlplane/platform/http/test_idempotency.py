@@ -136,7 +136,7 @@ def upload(client: Client) -> Any:
 
 
 class Died(BaseException):
-    """A process that ends where it stands."""
+    """A process that ends at this point."""
 
 
 @pytest.mark.django_db

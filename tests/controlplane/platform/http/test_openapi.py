@@ -108,7 +108,7 @@ def test_many_answers_are_as_the_document_says(name: str, world: World, one_conn
 
 
 def send(operation: Any, world: World, *, requests: int) -> set[int]:
-    """Sends requests that fit the operation and ones that do not, some about things that there are."""
+    """Send valid and invalid requests of the operation, some of them about existing objects."""
     statuses = set()
     cases = st.one_of(
         operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE),

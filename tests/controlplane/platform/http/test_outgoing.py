@@ -1,4 +1,4 @@
-"""No request that a tenant's URL causes reaches anything but the public internet and what is opened."""
+"""Requests to a tenant's URL reach only the public internet and the networks that are allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.gateway.security.certificates import Authority
 
 
 class Listener:
-    """A loopback HTTP server that counts its requests and redirects where it is told."""
+    """A loopback HTTP server that counts its requests and sends configured redirects."""
 
     def __init__(self) -> None:
         listener, self.requests, self.location = self, list[str](), ""
@@ -75,7 +75,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str
 
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Where connections were attempted; none is made."""
+    """The addresses of attempted connections; none is made."""
     attempts: list[tuple[str, int]] = []
 
     def connect(address: tuple[str, int], *_: Any, **__: Any) -> socket.socket:

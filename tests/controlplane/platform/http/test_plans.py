@@ -1,4 +1,4 @@
-"""How PostgreSQL reads long lists: 15,000 adapters and 10,000 keys of a tenant, as the web process's role."""
+"""PostgreSQL's plans for long lists: 15,000 adapters and 10,000 keys of a tenant, as the web role."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Plans:
 
 
 def read(text: str, path: str) -> tuple[Plans, Any]:
-    """What a page costs, and the page."""
+    """Read a page; return its query plans and its content."""
     plans = Plans()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {ROLE}")
@@ -180,7 +180,7 @@ def test_no_page_of_the_web_ui_reads_a_long_table_whole(path: str, scale: str) -
 
 
 def test_a_search_meets_nothing_of_another_tenants(scale: str) -> None:
-    """By the view's own condition, whatever the list's filters say."""
+    """The view's own condition excludes them, whatever the list's filters say."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {ROLE}")
         for view in ("adapters_adapter_names", "tenants_apikey_names"):
@@ -201,7 +201,7 @@ def test_nobody_writes_into_a_search(statement: str, scale: str) -> None:
 
 
 def test_where_the_extension_may_not_be_made_searches_still_find(scale: str) -> None:
-    """As a database's owner without the right to make extensions meets it: no index, and a warning."""
+    """A database owner who may not create extensions gets no index, and a warning."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("DROP EXTENSION pg_trgm CASCADE")
         (warning,) = check_trigrams(databases=["default"])
@@ -215,7 +215,7 @@ def test_where_the_extension_may_not_be_made_searches_still_find(scale: str) -> 
         cursor.execute("RESET ROLE")
         for table in ("adapters_adapter", "tenants_apikey"):
             cursor.execute(f"ALTER TABLE {table} OWNER TO CURRENT_USER")
-        web_role_grant(name=ROLE)  # what was granted to it went with the tables
+        web_role_grant(name=ROLE)  # the tables' new owner lost the grants
         _, page = read(scale, "/api/v1/adapters?search=014567")
         assert [row["name"] for row in page["results"]] == ["bot-014567"]
         call_command("search_indexes")
@@ -224,7 +224,7 @@ def test_where_the_extension_may_not_be_made_searches_still_find(scale: str) -> 
 
 
 def test_plans_are_seen(scale: str) -> None:
-    """The walk above finds what it looks for."""
+    """The walk above finds a bad plan."""
     plans = Plans()
     with connection.execute_wrapper(plans):
         assert Adapter.objects.filter(notes__contains="nobody wrote this").count() == 0

@@ -1,4 +1,4 @@
-"""A page of many rows takes as many queries as a page of one: every list, also one that is added later."""
+"""A page of many rows takes as many queries as a page of one row, for every list of the API."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_rows_cost_no_query_each(name: str, world: World) -> None:
         assert answer.status_code == 200, answer.content
         return len(answer.json()["results"]), len(queries)
 
-    page(1)  # what is looked up once a process
+    page(1)  # fills the process's caches
     (one, few), (many, as_few) = page(1), page(100)
     if name in FILLED:
         assert one == 1

@@ -1,4 +1,4 @@
-"""Callers are counted apart, in Redis, and told when to come again."""
+"""Callers are counted separately, in Redis, and get a retry-after."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from controlplane.tenants.models import User
 pytestmark = pytest.mark.django_db
 
 
-def told() -> bytes:
+def current_tenant() -> bytes:
     scope = current_scope()
     return b"none" if scope is None else scope.tenant.encode()
 
@@ -26,7 +26,7 @@ def answer(
     request: HttpRequest | None = None, *, body: Iterator[bytes] | AsyncIterator[bytes] | None = None
 ) -> HttpResponseBase:
     def view(request: HttpRequest) -> HttpResponseBase:
-        before = told()
+        before = current_tenant()
         scope_set(tenant="acme")
         return HttpResponse(before) if body is None else StreamingHttpResponse(body)
 
@@ -37,7 +37,7 @@ def test_a_request_begins_with_no_ones_rows_and_leaves_nothing() -> None:
     response = answer()
     assert isinstance(response, HttpResponse)
     assert response.content == b""
-    assert told() == b"none"
+    assert current_tenant() == b"none"
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told of a scope")
@@ -74,19 +74,19 @@ def test_staff_pages_meet_everything() -> None:
 
 def test_a_download_keeps_its_scope_while_it_is_sent() -> None:
     def pieces() -> Iterator[bytes]:
-        yield told()
-        yield told()
+        yield current_tenant()
+        yield current_tenant()
 
     response = answer(body=pieces())
     assert isinstance(response, StreamingHttpResponse)
     assert list(response) == [b"acme", b"acme"]
-    assert told() == b"none"
+    assert current_tenant() == b"none"
 
 
 def test_so_does_one_under_asgi() -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        yield told()
-        yield told()
+        yield current_tenant()
+        yield current_tenant()
 
     async def read() -> list[bytes]:
         response = answer(body=pieces())
@@ -94,4 +94,4 @@ def test_so_does_one_under_asgi() -> None:
         return [piece async for piece in response]
 
     assert asyncio.run(read()) == [b"acme", b"acme"]
-    assert told() == b"none"
+    assert current_tenant() == b"none"

@@ -197,7 +197,7 @@ def test_the_web_role_is_held_to_the_policies(world: World) -> None:
 def test_each_transaction_states_the_scope_and_takes_it_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside of transactions too; the connection's next user finds nothing of it."""
 
-    def stated() -> Any:
+    def session_tenant() -> Any:
         with connection.cursor() as cursor:
             cursor.execute("SELECT NULLIF(current_setting('graftwork.tenant', true), '')")
             row = cursor.fetchone()
@@ -205,14 +205,14 @@ def test_each_transaction_states_the_scope_and_takes_it_along(monkeypatch: pytes
             return row[0]
 
     with scoped(Scope(tenant=OWN)):
-        assert stated() == OWN
+        assert session_tenant() == OWN
         with transaction.atomic():
-            assert stated() == OWN
+            assert session_tenant() == OWN
             scope_set(tenant=OTHER)
-            assert stated() == OTHER
+            assert session_tenant() == OTHER
         assert connection.get_autocommit()
         assert [tenant.pk for tenant in Tenant.objects.iterator()] == []
-    assert stated() is None
+    assert session_tenant() is None
     monkeypatch.setenv("WEB_DATABASE_URL", f"postgresql://{ROLE}_login:pass%20word@db/graftwork")
     call_command("web_role")
     call_command("web_role")

@@ -1,4 +1,4 @@
-"""Connections go from request to request: what one stated nobody after it meets."""
+"""Pooled connections serve many requests: no request sees the scope of the one before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pooled() -> Iterator[Any]:
     wrapper.close_pool()
 
 
-def told(wrapper: Any) -> tuple[int, str]:
+def pid_and_tenant(wrapper: Any) -> tuple[int, str]:
     with wrapper.cursor() as cursor:
         cursor.execute(_TOLD)
         pid, tenant = cursor.fetchone()
@@ -41,39 +41,39 @@ def told(wrapper: Any) -> tuple[int, str]:
 
 def test_the_next_request_meets_its_own_scope_on_the_same_connection(pooled: Any) -> None:
     with scoped(Scope(tenant="acme")):
-        first, tenant = told(pooled)
+        first, tenant = pid_and_tenant(pooled)
     assert tenant == "acme"
     with scoped(Scope()):
-        assert told(pooled) == (first, "")
-    assert told(pooled)[0] == first
+        assert pid_and_tenant(pooled) == (first, "")
+    assert pid_and_tenant(pooled)[0] == first
 
 
 def test_a_request_that_broke_off_leaves_no_transaction(pooled: Any) -> None:
     with scoped(Scope(tenant="acme")):
         pooled.ensure_connection()
         pooled.set_autocommit(False)
-        first, tenant = told(pooled)
+        first, tenant = pid_and_tenant(pooled)
     assert tenant == "acme"
     with scoped(Scope()):
-        assert told(pooled) == (first, "")
+        assert pid_and_tenant(pooled) == (first, "")
     assert pooled.get_autocommit()
 
 
 def test_a_request_that_reads_is_one_transaction_from_its_first_statement_on(pooled: Any) -> None:
     with scoped(Scope(tenant="acme")) as scope, pooled.one_transaction():
         assert not pooled.in_atomic_block
-        begun = [stated(pooled), stated(pooled)]
+        begun = [tenant_and_start(pooled), tenant_and_start(pooled)]
         scope.tenant = "globex"
         pooled.state_scope()
-        begun.append(stated(pooled))
+        begun.append(tenant_and_start(pooled))
     assert not pooled.in_atomic_block
     assert [tenant for tenant, _ in begun] == ["acme", "acme", "globex"]
     assert len({at for _, at in begun}) == 1
     with scoped(Scope()):
-        assert stated(pooled)[1] > begun[0][1]
+        assert tenant_and_start(pooled)[1] > begun[0][1]
 
 
-def stated(wrapper: Any) -> tuple[str, Any]:
+def tenant_and_start(wrapper: Any) -> tuple[str, Any]:
     """The tenant, and when the transaction began."""
     with wrapper.cursor() as cursor:
         cursor.execute("SELECT current_setting('graftwork.tenant', true), transaction_timestamp()")
@@ -83,11 +83,11 @@ def stated(wrapper: Any) -> tuple[str, Any]:
 
 def test_what_fails_while_it_is_read_leaves_no_transaction(pooled: Any) -> None:
     with scoped(Scope(tenant="acme")), pooled.one_transaction():
-        stated(pooled)
+        tenant_and_start(pooled)
         with pooled.cursor() as cursor, pytest.raises(DatabaseError):
             cursor.execute("SELECT 1 / 0")
         with pytest.raises(DatabaseError):
-            stated(pooled)
+            tenant_and_start(pooled)
     assert not pooled.in_atomic_block
     with scoped(Scope()):
-        assert stated(pooled)[0] == ""
+        assert tenant_and_start(pooled)[0] == ""

@@ -1,4 +1,4 @@
-"""Limits as rows: who may set which, and what gateways are told."""
+"""Limits as rows: permissions, and the limits that gateways get."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def put(client: Client, path: str, body: dict[str, Any], key: str | None = None)
 
 
 def test_an_alert_that_went_off_does_so_again_only_for_another_level(tenant: Tenant) -> None:
-    """Else whoever changes a rate has everybody warned once more of a budget that nobody touched."""
+    """Otherwise a change of a rate would repeat the alert of an unchanged budget."""
     level: dict[str, Any] = {"budget_nano": 10**10, "budget_period": "month", "budget_alert_percent": 80}
 
     def after(**changed: Any) -> str:

@@ -14,7 +14,7 @@ from tests.gateway.test_app import client
 
 
 def plan(**told: Any) -> str:
-    """An input that tells the canned backend what to do."""
+    """An input that controls the canned backend."""
     return json.dumps({"delay": 0.001, "tokens": 10, **told})
 
 

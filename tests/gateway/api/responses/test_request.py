@@ -1,4 +1,4 @@
-"""What a Responses request asks a backend for, and what of it is refused by name."""
+"""The backend request of a Responses request, and the parameters that are refused by name."""
 
 from __future__ import annotations
 

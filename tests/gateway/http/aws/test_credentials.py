@@ -1,4 +1,4 @@
-"""Where the gateway's AWS keys come from: botocore's own search, in a thread."""
+"""Source of the gateway's AWS keys: botocore's own search, in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.http.aws.sigv4 import Credentials
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No credentials from the machine that runs the tests."""
+    """Remove the credentials of the machine that runs the tests."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -100,7 +100,7 @@ def test_a_containers_role_is_asked_once_for_many_requests_and_off_the_loop(role
 def test_old_credentials_are_renewed_beside_the_requests(
     role: type[_Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fresh: no question. Older: the old ones at once, and a question beside. Expired: the request waits."""
+    """Fresh keys: no refresh. Old keys: used while a refresh runs. Expired keys: the request waits."""
 
     async def work() -> None:
         source = BotocoreCredentials()

@@ -1,4 +1,4 @@
-"""The frame parser beside botocore's, at every split, and against every kind of damage."""
+"""The frame parser compared with botocore's, at every split and with every kind of damage."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_byte_by_byte() -> None:
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.data())
 def test_a_changed_byte_never_becomes_data(payloads: list[bytes], data: st.DataObject) -> None:
-    """Whatever byte is changed: the frames before it come out, nothing of it or behind it, and it is said."""
+    """The frames before the changed byte are parsed, nothing after it is, and an error is raised."""
     frames = [frame(PART, payload) for payload in payloads]
     whole = bytearray(b"".join(frames))
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -157,7 +157,7 @@ def with_prelude(total: int, headers: int, rest: bytes = b"") -> bytes:
     ],
 )
 def test_what_no_frame_may_say_is_refused_at_once(data: bytes, said: str) -> None:
-    """Also where the checksums are right, and before as much has come as the frame claims to have."""
+    """Also with correct checksums, and before the claimed frame length has arrived."""
     with pytest.raises(EventStreamError, match=said):
         EventStreamParser().feed(data)
 

@@ -1,4 +1,4 @@
-"""Signatures beside botocore's own, over random requests: every header and every byte."""
+"""Signatures compared with botocore's own over random requests: every header and every byte."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Clock:
         return datetime.datetime.fromtimestamp(self._now, datetime.UTC)
 
 
-def theirs(credentials: Credentials) -> TheirCredentials:
+def botocore_credentials(credentials: Credentials) -> TheirCredentials:
     return TheirCredentials(credentials.access_key, credentials.secret_key, credentials.token)
 
 
@@ -99,7 +99,7 @@ def test_signatures_are_botocores(
     request = AWSRequest(method=method, url=url, headers=headers, data=body)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.auth, "get_current_datetime", Clock(now))
-        botocore.auth.SigV4Auth(theirs(credentials), "sagemaker", region).add_auth(request)
+        botocore.auth.SigV4Auth(botocore_credentials(credentials), "sagemaker", region).add_auth(request)
     ours = Signer("sagemaker", region).headers(method, url, headers, body, credentials, now=now)
     expected = {name: value for name, value in request.headers.items() if name not in headers}
     assert ours == expected
@@ -128,7 +128,9 @@ def test_bearer_tokens_are_the_presigned_request_that_botocore_makes(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.auth, "get_current_datetime", Clock(now))
-        botocore.auth.SigV4QueryAuth(theirs(credentials), "sagemaker", region, expires=3600).add_auth(request)
+        botocore.auth.SigV4QueryAuth(
+            botocore_credentials(credentials), "sagemaker", region, expires=3600
+        ).add_auth(request)
     token = BearerTokens(region).token(credentials, now=now)
     assert token.startswith(PREFIX)
     text = base64.b64decode(token.removeprefix(PREFIX)).decode()

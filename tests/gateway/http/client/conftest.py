@@ -46,7 +46,7 @@ async def request(reader: Reader) -> tuple[str, bytes]:
     return head, await reader.readexactly(size)
 
 
-def says(*pieces: bytes, then: str = "stays", pause: float = 0.0) -> Serve:
+def reply_with(*pieces: bytes, then: str = "stays", pause: float = 0.0) -> Serve:
     """Answers the first request with `pieces`, and `stays`, `ends` or `breaks` then."""
 
     async def serve(reader: Reader, writer: Writer) -> None:
@@ -91,6 +91,6 @@ async def ask(
 
 
 async def first(serve: Serve, *, silence: float = SILENCE) -> tuple[int, bytes]:
-    """What a fresh client makes of a server that does `serve`."""
+    """Return the first answer that a fresh client gets from a server that runs `serve`."""
     async with serving(serve) as url, client() as one:
         return await ask(one, url, silence=silence)

@@ -14,7 +14,7 @@ from gateway.http.client import Broken, Connection, HttpClient, Refused, TimedOu
 from gateway.http.client import client as module
 from tests.conftest import free_port
 from tests.gateway import virtual_time
-from tests.gateway.http.client.conftest import Reader, Writer, ask, client, request, says, serving
+from tests.gateway.http.client.conftest import Reader, Writer, ask, client, reply_with, request, serving
 
 LENGTH = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%b\r\n%b"
 
@@ -71,7 +71,7 @@ def test_many_at_once_each_get_their_own_answer() -> None:
     ],
 )
 def test_a_connection_that_is_not_clean_is_not_used_again(echo: Echo) -> None:
-    """Least of all one on which the server said more than it was asked: it would answer someone else."""
+    """Above all a connection with unread bytes: they would answer another request."""
 
     async def work() -> list[int]:
         async with serving(echo) as url, client() as one:
@@ -206,7 +206,7 @@ def test_a_host_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_name_with_an_address_that_is_dead_leads_to_the_one_that_lives() -> None:
-    """`localhost` is ::1 too, where nobody listens."""
+    """`localhost` is ::1 too, where no server listens."""
 
     async def work() -> None:
         async with serving(Echo()) as url, client() as one:
@@ -247,7 +247,7 @@ def test_a_header_with_a_line_break_is_not_sent(value: str) -> None:
     ["ftp://host/", "http:///path", "http://host/a b", "host/path", "http://host:80800/", "http://a..b/"],
 )
 def test_a_url_that_cannot_be_asked(url: str) -> None:
-    """So another copy is tried, and this one is left alone."""
+    """Another copy is tried, and this one cools down."""
     with pytest.raises(Refused):
         asyncio.run(HttpClient().post(url, b"", {}, silence=1))
 
@@ -298,7 +298,7 @@ def test_nothing_is_left_of_an_ended_connection_that_was_frozen() -> None:
 
 def test_a_timeout_leaves_nothing_behind() -> None:
     async def work() -> None:
-        async with serving(says()) as url, client() as one:
+        async with serving(reply_with()) as url, client() as one:
             for _ in range(3):
                 with pytest.raises(TimedOut):
                     await ask(one, url, silence=0.05)

@@ -9,7 +9,16 @@ import pytest
 from gateway.http.client import Broken, TimedOut
 from gateway.http.client.connection import BUFFER_BYTES, HEAD_BYTES
 from tests.gateway import virtual_time
-from tests.gateway.http.client.conftest import Reader, Writer, client, first, request, says, serving, whole
+from tests.gateway.http.client.conftest import (
+    Reader,
+    Writer,
+    client,
+    first,
+    reply_with,
+    request,
+    serving,
+    whole,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
@@ -27,11 +36,14 @@ CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
 @pytest.mark.parametrize("step", [1, 7, 1000])
 def test_an_answer_in_pieces_of_any_size(answer: bytes, body: bytes, step: int) -> None:
     pieces = [answer[at : at + step] for at in range(0, len(answer), step)]
-    assert virtual_time.run(first(says(*pieces))) == (200, body)
+    assert virtual_time.run(first(reply_with(*pieces))) == (200, body)
 
 
 def test_an_answer_that_ends_with_its_connection() -> None:
-    assert virtual_time.run(first(says(OK + b"\r\nto the ", b"end", then="ends"))) == (200, b"to the end")
+    assert virtual_time.run(first(reply_with(OK + b"\r\nto the ", b"end", then="ends"))) == (
+        200,
+        b"to the end",
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,12 +59,12 @@ def test_an_answer_that_ends_with_its_connection() -> None:
 @pytest.mark.parametrize("then", ["ends", "breaks"])
 def test_an_answer_that_breaks_off(answer: bytes, then: str) -> None:
     with pytest.raises(Broken):
-        virtual_time.run(first(says(answer, then=then)))
+        virtual_time.run(first(reply_with(answer, then=then)))
 
 
 def test_what_came_before_a_break_is_read() -> None:
     async def work() -> bytes:
-        async with serving(says(CHUNKED + b"5\r\nhello\r\n", then="breaks")) as url, client() as one:
+        async with serving(reply_with(CHUNKED + b"5\r\nhello\r\n", then="breaks")) as url, client() as one:
             connection = await one.post(url, b"{}", {}, silence=5)
             await asyncio.sleep(0.1)
             seen = await connection.read()
@@ -78,14 +90,14 @@ def test_what_came_before_a_break_is_read() -> None:
 )
 def test_what_is_not_http_is_broken(answer: bytes) -> None:
     with pytest.raises(Broken):
-        virtual_time.run(first(says(answer)))
+        virtual_time.run(first(reply_with(answer)))
 
 
 def test_silence_before_and_within_an_answer() -> None:
     async def work() -> None:
         for pieces in ([], [CHUNKED + b"5\r\nhello\r\n"]):
             with pytest.raises(TimedOut, match=r"nothing for 0\.2 s"):
-                await first(says(*pieces), silence=0.2)
+                await first(reply_with(*pieces), silence=0.2)
 
     virtual_time.run(work())
 
@@ -93,25 +105,25 @@ def test_silence_before_and_within_an_answer() -> None:
 def test_silence_is_no_end_of_an_answer_without_a_length() -> None:
     async def work() -> None:
         with pytest.raises(TimedOut):
-            await first(says(OK + b"\r\nhalf of it"), silence=0.2)
+            await first(reply_with(OK + b"\r\nhalf of it"), silence=0.2)
 
     virtual_time.run(work())
 
 
 def test_an_answer_of_another_encoding_ends_with_its_connection() -> None:
     answer = OK + b"transfer-encoding: identity\r\n\r\nabc"
-    assert virtual_time.run(first(says(answer, then="ends"))) == (200, b"abc")
+    assert virtual_time.run(first(reply_with(answer, then="ends"))) == (200, b"abc")
 
 
 def test_trailers_have_an_end() -> None:
     trailers = b"x-trailer: y\r\n" * (HEAD_BYTES // 8)
     with pytest.raises(Broken):
-        virtual_time.run(first(says(CHUNKED + b"1\r\nx\r\n0\r\n" + trailers)))
+        virtual_time.run(first(reply_with(CHUNKED + b"1\r\nx\r\n0\r\n" + trailers)))
 
 
 def test_an_answer_that_comes_slowly_is_not_silence() -> None:
     pieces = [CHUNKED, *[b"1\r\nx\r\n"] * 8, b"0\r\n\r\n"]
-    assert virtual_time.run(first(says(*pieces, pause=0.1), silence=0.4)) == (200, b"x" * 8)
+    assert virtual_time.run(first(reply_with(*pieces, pause=0.1), silence=0.4)) == (200, b"x" * 8)
 
 
 def test_a_server_is_made_to_wait_for_a_reader_that_does_not_read() -> None:

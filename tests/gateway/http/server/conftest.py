@@ -66,7 +66,7 @@ class Served:
         return await asyncio.open_connection(sock=client, limit=max(1024, buffer))
 
     async def exchange(self, *pieces: bytes) -> bytes:
-        """What the server says to `pieces`, sent one after another, until it closes."""
+        """Send `pieces` one after another; return the server's bytes up to its close."""
         reader, writer = await self.connect()
         try:
             for piece in pieces:
@@ -160,5 +160,5 @@ class Answers:
 
 
 def bodies(data: bytes) -> list[bytes]:
-    """Of the answers in `data`."""
+    """Return the bodies of the answers in `data`."""
     return [body for _, _, body in Answers().read(data)]

@@ -1,4 +1,4 @@
-"""Where bodies end, however they are cut into pieces."""
+"""Body framing for any split into pieces."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_answers_without_a_body(method: bytes, status: int) -> None:
     [(b"GET", False, [4]), (b"GET", True, []), (b"HEAD", False, [9]), (b"HEAD", True, [9])],
 )
 def test_an_answer_has_one_content_length(method: bytes, more: bool, lengths: list[int]) -> None:
-    """Django writes one itself. Clients refuse an answer with two, or with one beside chunks."""
+    """Django writes one itself. Clients refuse an answer with two, or with one and chunked encoding."""
 
     async def answers(scope: Message, receive: Receive, send: Send) -> None:
         await send({**START, "headers": [(b"Content-Length", b"9")]})
@@ -167,7 +167,7 @@ def test_leave_to_send_a_body_is_given_when_it_is_read() -> None:
             assert b"\r\n\r\nPOST /yes abHTTP/1.1 401 Unauthorized\r\n" in rest
             assert b"100" not in rest
             writer.close()
-            # Who does not wait for it needs none.
+            # A client that sends the body at once needs no 100 Continue.
             eager = await served.exchange(head % b"/yes" + b"ab" + LAST)
             assert eager.startswith(b"HTTP/1.1 200 OK\r\n")
 
@@ -340,7 +340,7 @@ def test_a_client_that_does_not_read_holds_its_application() -> None:
                 before = sent[0]
                 # In virtual time: it passes when nothing more can be sent.
                 await asyncio.sleep(0.2)
-            # What the kernel's buffers hold, and our own.
+            # Only the kernel's buffers and our own are filled.
             assert sent[0] < 8 << 20
             released.set()
             read = 0
@@ -354,7 +354,7 @@ def test_a_client_that_does_not_read_holds_its_application() -> None:
 
 @asynccontextmanager
 async def deaf(sent_ahead: bytes) -> AsyncIterator[int]:
-    """How many bytes a client could send to an application that reads nothing."""
+    """Return the number of bytes that a client can send to an application that reads nothing."""
     stay = asyncio.Event()
 
     async def waits(scope: Message, receive: Receive, send: Send) -> None:

@@ -157,7 +157,7 @@ def by_h11(data: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], int | None]:
 
 
 def by_llhttp(data: bytes) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-    """None for what it refuses."""
+    """Parse with llhttp; None if it refuses the head."""
 
     class RequestTrace:
         headers: list[tuple[bytes, bytes]] = []
