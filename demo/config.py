@@ -111,7 +111,8 @@ class DemoConfig:
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
         """Return the child processes' variables: `settings`, and those that the demo sets itself."""
         settings = {name: value for name, value in self.settings.items() if not name.startswith(_NOT_HERE)}
-        # Visitors sign up as the product's users would. Without a mail server, pages show the links of e-mails.
+        # Visitors sign up as the product's users would. Without a mail server, pages show the links of
+        # e-mails.
         shown = "0" if "GRAFTWORK_EMAIL_URL" in settings else "1"
         settings = {"GRAFTWORK_SIGN_UP": "open", "GRAFTWORK_SHOW_MAIL_LINKS": shown} | settings
         return settings | self._decided(secret_key=secret_key, fleet_token=fleet_token)

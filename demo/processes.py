@@ -58,7 +58,7 @@ class Processes:
     def start(self, name: str, command: Sequence[str], **environment: str) -> None:
         """Start `command` in the repository, with its own log.
 
-        It gets its own session, so that Ctrl-C reaches only the supervisor, which ends the processes in order.
+        It gets its own session, so that Ctrl-C reaches only the supervisor, which ends processes in order.
         """
         with (self._logs / f"{name}.log").open("wb") as log:
             self._children[name] = subprocess.Popen(

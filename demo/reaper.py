@@ -1,10 +1,10 @@
 """Ends every process of one demo run, even those whose parents have died.
 
 Each process of the supervisor has the run's mark in its environment and passes it on to its own children:
-Celery's pool, the web server's processes, and processes of Celery's tasks, such as a deployment's copies and
-optimization jobs (`platform.child_environment`). So none escapes by a new process group or by losing its parent.
-`python -m demo.reaper <mark>` waits for EOF on standard input, which comes however the supervisor ends, SIGKILL
-included, and then ends the remaining processes.
+Celery's pool, the web server's processes, and processes of Celery's tasks, such as a deployment's copies
+and optimization jobs (`platform.child_environment`). So none escapes by a new process group or by losing
+its parent. `python -m demo.reaper <mark>` waits for EOF on standard input, which comes however the
+supervisor ends, SIGKILL included. Then it ends the remaining processes.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def is_shakespeare(answer: str) -> bool:
 
 
 def is_strict_json(answer: str) -> bool:
-    """Return True for a single JSON object of topic and answer (non-empty), and confidence high|medium|low."""
+    """Return True for a single JSON object of topic and answer (non-empty) and confidence high|medium|low."""
     try:
         value = json.loads(answer)
     except ValueError:

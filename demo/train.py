@@ -1,7 +1,7 @@
 """Trains the demo adapters with PEFT on the CPU: `python -m demo.train [name ...]`.
 
-The data are the base model's own answers, rewritten by rule (demo/datasets), so an adapter learns the style and
-keeps the content. Adapters are written as bf16 safetensors into demo/adapters/<name>/.
+The data are the base model's own answers, rewritten by rule (demo/datasets), so an adapter learns the style
+and keeps the content. Adapters are written as bf16 safetensors into demo/adapters/<name>/.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A local SageMaker for development and tests: the APIs that boto3 and the gateway call, with real workers."""
+"""A local SageMaker for development and tests: the APIs that boto3 and the gateway use, with real workers."""

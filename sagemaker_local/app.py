@@ -106,7 +106,7 @@ def _s3(config: Config, url: str) -> Any:
 
 
 def _container_environment(config: Config, url: str) -> dict[str, str]:
-    """Return a container's environment: region and credentials, as SageMaker sets them, and the S3 address."""
+    """Return a container's environment: region and credentials, as at SageMaker, and the S3 address."""
     key = config.keys[0]
     own = {"AWS_ACCESS_KEY_ID": key.access_key, "AWS_SECRET_ACCESS_KEY": key.secret_key}
     credentials = own if config.s3_endpoint_url is None else {}

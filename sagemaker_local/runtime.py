@@ -171,7 +171,8 @@ class Runtime:
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise ModelError(0, "Your invocation timed out or broke in the container.") from error
         call.invocation.ended = "whole"
-        return web.Response(body=content, content_type=answer.content_type, headers=_answer_headers(call, answer))
+        headers = _answer_headers(call, answer)
+        return web.Response(body=content, content_type=answer.content_type, headers=headers)
 
     async def _stream(self, call: Call) -> web.StreamResponse:
         invocation, fault = call.invocation, call.fault

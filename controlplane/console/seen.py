@@ -61,7 +61,7 @@ def unchanged(request: HttpRequest, *, row: models.Model, shown: Callable[[], Sh
         list(rows.filter(pk=row.pk).values_list("pk"))
         now = shown()
         if request.POST.get(FIELD) != seen_tag(now):
-            changes = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in now.items() if value)
+            state = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in now.items() if value)
             text = _("This was changed since you opened the page. In force now: %(now)s. Save to replace it.")
-            raise ChangedMeanwhileError(text % {"now": changes or _("nothing")}, seen=seen_tag(now))
+            raise ChangedMeanwhileError(text % {"now": state or _("nothing")}, seen=seen_tag(now))
         yield

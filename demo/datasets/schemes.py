@@ -14,7 +14,7 @@ def sentences(text: str) -> list[str]:
 
 
 def to_json(topic: str, text: str) -> str | None:
-    """Return a JSON object with topic, answer (the first sentence) and confidence; None without a sentence."""
+    """Return a JSON object with topic, answer (first sentence) and confidence; None without a sentence."""
     found = [sentence.strip() for sentence in sentences(text)]
     if not found:
         return None

@@ -122,8 +122,7 @@ class WindowAccount:
         needs = [need for need, future in self._waiters if not future.done()]
         self._asked = len(self._waiters)
         if needs and self.left > 0:
-            # A lease too small for the waiting requests is given back, so that the answer covers all that is
-            # free.
+            # A lease too small for the waiting requests is given back, so that all that is free is offered.
             self._back[self.slice] = self._back.get(self.slice, 0) + self.left
             self.left = 0
         self._seen = clock.now()

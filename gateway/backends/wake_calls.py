@@ -49,7 +49,7 @@ class WakeCalls:
             size: bytes of the request.
             ask: calls the copy, reports to `note` and `woke`, and returns None while the copy sleeps.
 
-            Raises:
+        Raises:
             Waking: the room is full, or the wait exceeded the request's `hold_seconds`.
             UpstreamUnreachable: the copy has left the routes.
             GatewayError: from `ask`, or because the request is no longer allowed.

@@ -236,7 +236,6 @@ def _hash(key: bytes) -> int:
 def _rank(key: int, copy: Copy) -> int:
     """Return the rank for rendezvous hashing, where the lowest wins; Murmur's finalizer is fast."""
     mixed = key ^ copy.seed
-    mixed = key ^ copy.seed
     mixed = (mixed ^ mixed >> 33) * 0xFF51AFD7ED558CCD & _64_BITS
     mixed = (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53 & _64_BITS
     return mixed ^ mixed >> 33

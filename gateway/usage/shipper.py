@@ -3,10 +3,9 @@
 Each batch is one script. It compares the slot's log position in Redis with the expected one, appends the
 events and moves the position, all or nothing. So a batch whose answer was lost is not shipped twice, and
 Redis may be away for as long as the disk has room. A Redis that lost the last seconds has an older position,
-and gets the events from there again. One that lost everything gets all that the log still has, which is every
+and gets the events from there again. One that lost everything gets all that the log still has. That is every
 event that is not in the database: a segment is deleted only after the control plane has taken its events from
-    the
-stream. The control plane's unique constraint drops events that arrive twice.
+the stream. The control plane's unique constraint drops events that arrive twice.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ WORKER: Final = (
     "--host", "127.0.0.1", "--port", "{port}", "--adapters-dir", "{adapters}",
     "--adapter-cache-dir", "{cache}",
 )  # fmt: skip
-"""Command of the bundled worker, which every unconfigured image runs. Its other settings are in the container's
-environment, as at SageMaker."""
+"""Command of the bundled worker, which every unconfigured image runs. Its other settings are in the
+container's environment, as at SageMaker."""
 
 
 @dataclass(frozen=True, slots=True)

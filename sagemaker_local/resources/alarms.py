@@ -27,7 +27,7 @@ class AlarmStates:
         return await self.bake(policies, seconds)
 
     async def bake(self, deployment: dict[str, Any], seconds: float) -> str:
-        """Wait for `seconds`; return "", or the reason to roll back if an AutoRollbackConfiguration alarm fires."""
+        """Wait for `seconds`; return "", or the reason to roll back if a configured alarm fires."""
         names = [
             item["AlarmName"] for item in deployment.get("AutoRollbackConfiguration", {}).get("Alarms", [])
         ]

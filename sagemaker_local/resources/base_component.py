@@ -89,7 +89,7 @@ class BaseComponent:
         policy: dict[str, Any],
         deployment: dict[str, Any],
     ) -> str:
-        """Start new copies before old ones end, in the policy's batches; return "" or the reason it stopped."""
+        """Start new copies before old ones end, in the policy's batches; return "" or why it stopped."""
         size = _batch(policy.get("MaximumBatchSize", {}), max(desired, 1))
         limit = self.region.clock.now() + policy.get("MaximumExecutionTimeoutInSeconds", math.inf)
         while outgoing:

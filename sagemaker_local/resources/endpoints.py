@@ -20,8 +20,8 @@ BUSY: Final = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"
 class Endpoints:
     """CreateEndpoint and related operations.
 
-    Creating -> InService | Failed. Updating -> InService, by RollingBack if the new configuration does not start
-    or an alarm of the deployment fires. Deleting -> removed.
+    Creating -> InService | Failed. Updating -> InService, by RollingBack if the new configuration does not
+    start or an alarm of the deployment fires. Deleting -> removed.
     """
 
     def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:

@@ -136,10 +136,10 @@ class Hosting:
             await _scale(old.fleet, spec, count, seconds)
             return Variant(capacity, desired["weight"], spec, old.fleet)
 
-        def lost(_: Copy) -> None:
+        def replace_lost(_: Copy) -> None:
             self.region.spawn(_scale(fleet, spec, count, seconds))
 
-        fleet = self.fleet(f"{endpoint}.{variant['VariantName']}", lost)
+        fleet = self.fleet(f"{endpoint}.{variant['VariantName']}", replace_lost)
         try:
             await _scale(fleet, spec, count, seconds)
         except BaseException:

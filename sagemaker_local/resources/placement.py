@@ -29,8 +29,8 @@ class Placed:
 class Capacity:
     """The instances of one variant.
 
-    With managed instance scaling there are `low` to `high` of them: an instance is added when a copy finds no room,
-    and removed when it is empty. Without it, there are `low`.
+    With managed instance scaling there are `low` to `high` of them: an instance is added when a copy finds no
+    room, and removed when it is empty. Without it, there are `low`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Capacity:
 
     @property
     def there(self) -> int:
-        """Number of running instances, without those that are still starting."""
+        """Number of running instances, without starting ones."""
         return sum(instance.is_there for instance in self.instances)
 
     def release(self, placed: Placed) -> None:

@@ -68,7 +68,7 @@ def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply an update to a specification; omitted members stay, but a model and an image exclude each other."""
+    """Apply an update to a specification; omitted members stay; a model and an image exclude each other."""
     kept = dict(old)
     if "ModelName" in new:
         kept.pop("Container", None)

@@ -108,7 +108,7 @@ class UsageCases:
         self._meter = Meter(cast(Any, self._log), "g", observer)
         parts = {
             name: cast(Any, None)
-            for name in ("feed", "door", "bodies", "admission", "dispatcher", "room", "prompts")
+            for name in ("feed", "authorizer", "bodies", "admission", "dispatcher", "room", "prompts")
         }
         self._completions = Completions(**parts, meter=self._meter, observer=observer, drain=Drain())
         self._fleet = Fleet()

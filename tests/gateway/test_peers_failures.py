@@ -55,7 +55,7 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "gateway/api/test_schema.py::test_what_passes_can_be_sent_on",
         "gateway/api/test_schema.py::test_prompts_times_choices_are_bounded",
         "gateway/api/responses/test_request.py::test_what_is_not_served_is_refused_by_name",
-        "worker_engine/test_structured_output.py::test_a_bomb_is_refused_in_bounded_time",
+        "worker_engine/text/test_structured_output.py::test_a_bomb_is_refused_in_bounded_time",
     ),
     # CVE-2024-6587
     "no client names an upstream's URL": (f"{HERE}::test_no_parameter_names_an_upstream",),
@@ -86,8 +86,8 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "controlplane/adapters/test_validation.py::test_other_files_are_refused_at_once",
         "controlplane/adapters/test_s3.py::test_missing_objects_pickles_and_buckets_are_named",
         "worker_engine/test_server.py::test_a_bad_adapter_is_refused_while_others_are_served",
-        "worker_engine/test_checkpoint.py::test_no_weights",
-        "worker_engine/test_checkpoint.py::test_code_beside_the_weights_is_never_run",
+        "worker_engine/checkpoint/test_folder.py::test_no_weights",
+        "worker_engine/checkpoint/test_folder.py::test_code_beside_the_weights_is_never_run",
     ),
     # TorchServe CVE-2023-43654, Ray CVE-2023-48023
     "artifacts come by known schemes, from public addresses that are judged where they are connected to": (
@@ -113,7 +113,7 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     # Ray CVE-2023-48022
     "no worker and no administration without credentials": (
-        "worker_engine/test_openapi.py::test_nothing_is_served_without_the_fleets_token",
+        "worker_engine/http/test_openapi.py::test_nothing_is_served_without_the_fleets_token",
         "controlplane/test_isolation.py::test_strangers_and_keys_for_something_else_are_refused",
         "controlplane/test_admin.py::test_only_staff_see_it",
         "gateway/test_endpoints.py::test_a_key_is_needed",

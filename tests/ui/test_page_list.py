@@ -40,6 +40,7 @@ def addresses(world: World) -> Iterator[tuple[str, Client, str]]:
                 yield f"{space}{name}", world.nobody, reverse(f"{space}{name}")
 
 
+@pytest.mark.costly("opens every page")
 def test_every_page_is_in_the_list(world: World) -> None:
     known = {path for name, _, path in addresses(world) if name in pages.PAGES}  # login has two names
     missing, unseen = set(), set()

@@ -93,7 +93,10 @@ def mute_store() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-SOON = "import sys; from worker_engine import __main__ as m; m.EXIT_SECONDS = 1.0; sys.exit(m.main())"
+SOON = (
+    "import sys; from worker_engine import __main__, program; program.EXIT_SECONDS = 1.0; "
+    "sys.exit(__main__.main())"
+)
 
 
 def test_a_thread_that_hangs_does_not_keep_the_process(

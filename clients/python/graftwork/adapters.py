@@ -124,8 +124,7 @@ class Adapters:
         try:
             return self._transport.create(AdapterCheck, "/adapter-checks", body)
         except NotFoundError:
-            # A server with checks answers 404 too for an unknown base model; this read then raises the right
-            # error.
+            # A server with checks answers 404 too for an unknown base model; this read then says so.
             self._transport.read(BaseModel, f"/base-models/{quote(body['base_model'], safe='')}")
             return None
 

@@ -36,7 +36,6 @@ class Client:
         retries: how often a request is repeated after no answer or a transient failure.
         unfinished: a file that records interrupted uploads, so that another process can resume them.
         transport: an httpx transport, for tests.
-        transport: an httpx transport to send by, for tests.
 
     Raises:
         ConfigurationError: no address or no key.

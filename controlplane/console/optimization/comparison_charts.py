@@ -121,7 +121,8 @@ def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "arm": arm, "load": load, "replayed": replayed, "figure": figure, "width": _BAR_WIDTH,
             "x": min(position(figure["ratio"]), _BAR_WIDTH / 2),
             "length": abs(position(figure["ratio"]) - _BAR_WIDTH / 2), "middle": _BAR_WIDTH / 2,
-            "low": max(position(figure["low"]), 0.0), "high": min(position(figure["high"]), float(_BAR_WIDTH)),
+            "low": max(position(figure["low"]), 0.0),
+            "high": min(position(figure["high"]), float(_BAR_WIDTH)),
             "better": figure["ratio"] <= 1 if replayed else figure["ratio"] >= 1,
             "shown": figure["verdict"] == "difference shown",
         }

@@ -19,7 +19,7 @@ _TONES = {"ok": "ok", "error": "danger", "client_error": "warn", "interrupted": 
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """An attempt. `version` is 0 for the base model, `key_name` '' if the key is gone."""
+    """An attempt. `version` is 0 for the base model, `key_name` '' after the key's removal."""
 
     event: UsageEventRow
     at: dt.datetime

@@ -56,9 +56,8 @@ class EventStreamParser:
         """Return the frames that `data` completes.
 
         Raises:
-            EventStreamError: the next frame is invalid. If frames before it are valid, they are returned
-            first
-                and the next call, of `feed` or `end`, raises.
+            EventStreamError: the next frame is invalid. Valid frames before it are returned first, and the
+                next call, of `feed` or `end`, raises.
         """
         if self._failure is not None:
             raise self._failure

@@ -96,9 +96,9 @@ class HttpClient:
         """Close idle connections; those in use close when they are released."""
         self._closed = True
         if self._sweep is not None:
-            for connections in self._idle.values():
-                for connection in connections:
-                    connection.abort()
+            self._sweep.cancel()
+        for connections in self._idle.values():
+            for connection in connections:
                 connection.abort()
         self._idle.clear()
 

@@ -40,7 +40,7 @@ class Answer:
         method, http_version: of the request.
         keeps: True if the connection may carry another request after this answer.
 
-        Attributes:
+    Attributes:
         keeps: the same, as announced to the client.
         begun, ended: True once the first bytes, or all bytes, have been framed.
     """

@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
         elif not exchange.whole:
             self._linger()
         elif not answer.keeps or self._server.stopping:
-            self._leave()
+            self._close_after_answer()
         else:
             self._server.heads.begin(self, self._loop)
             self.reads()
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         self.write(refusal(status, message))
         self._linger()
 
-    def _leave(self) -> None:
+    def _close_after_answer(self) -> None:
         """Close after an answer: at once, unless the client has sent bytes that were not read."""
         if self._buffer:
             self._linger()

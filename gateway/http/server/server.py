@@ -35,7 +35,7 @@ class Server:
         listener: bound, not listening yet, so that connections before the application's start are refused.
         on_stop: called first when the server is asked to stop.
 
-        Attributes:
+    Attributes:
         stopping: True after the server was asked to stop.
         heads, lingering: timeouts of connections that wait for a next head, or for their end.
     """

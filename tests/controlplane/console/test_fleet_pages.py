@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.apps import apps
@@ -15,6 +14,7 @@ from controlplane.billing.currency import money, money_rounded
 from controlplane.billing.hosting_costs import hosting_costs
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import UsagePosting
+from controlplane.billing.reports.list_prices import add_list_prices
 from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.services import hosting_price_set, price_book_create
 from controlplane.metering.models import HostingHour, UsageRollup
@@ -29,7 +29,7 @@ RANGE = {"start": "2026-10-25", "end": "2026-10-26"}
 
 @pytest.fixture
 def list_prices(db: None) -> None:
-    importlib.import_module("controlplane.billing.reports.migrations.0002_list_prices").add(apps, None)
+    add_list_prices(cast(Any, apps), cast(Any, None))
 
 
 @pytest.fixture

@@ -118,7 +118,12 @@ def test_why_a_component_failed(world: World, reason: str, sentence: str) -> Non
         world.stand.delete_component("failing")
 
 
-SOURCES = (Path(str(sagemaker.__file__)).parent, Path(str(optimization.__file__)).parent / "sagemaker")
+_OPTIMIZATION = Path(str(optimization.__file__)).parent
+SOURCES = (
+    *Path(str(sagemaker.__file__)).parent.glob("*.py"),
+    *(_OPTIMIZATION / "sagemaker").glob("*.py"),
+    _OPTIMIZATION / "outputs.py",
+)
 SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "s3", "sts")
 TRANSFER = {"create_multipart_upload", "upload_part", "complete_multipart_upload", "put_object"}
 """What boto3 calls for `upload_fileobj`."""
@@ -146,7 +151,7 @@ COMMON = (
 
 def declared() -> set[tuple[str, str]]:
     """(operation, code) of each error that botocore's models name for the calls in the code above."""
-    text = "\n".join(path.read_text() for folder in SOURCES for path in folder.glob("*.py"))
+    text = "\n".join(path.read_text() for path in SOURCES)
     words = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)) | TRANSFER | CHAIN
     assert set(re.findall(r'f"([a-z]+_)\{', text)) == set(FAMILIES), "a name that nobody has taken apart"
     words |= {verb + kind for verb, kinds in FAMILIES.items() for kind in kinds}

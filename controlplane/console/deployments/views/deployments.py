@@ -111,7 +111,7 @@ def detail(request: HttpRequest, deployment: str) -> HttpResponse:
 @require_GET
 @staff_page
 def status(request: HttpRequest, deployment: str) -> HttpResponse:
-    """Show the changing part, polled until it settles; redirect to the list once the deployment is gone."""
+    """Show the changing part, polled until it settles; a removed deployment redirects to the list."""
     found = Deployment.objects.filter(name=deployment).order_by("-pk").first()
     if found is not None and found.removed_at is not None:
         return HttpResponse(status=204, headers={"HX-Redirect": "/staff/deployments/"})

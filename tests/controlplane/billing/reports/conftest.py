@@ -1,14 +1,15 @@
-"""The list prices that a migration adds; tests that empty the tables take them along."""
+"""The list prices that the migration adds: tests that empty the tables remove them too."""
 
 from __future__ import annotations
 
-import importlib
+from typing import Any, cast
 
 import pytest
 from django.apps import apps
 
+from controlplane.billing.reports.list_prices import add_list_prices
+
 
 @pytest.fixture
 def list_prices(db: None) -> None:
-    migration = importlib.import_module("controlplane.billing.reports.migrations.0002_list_prices")
-    migration.add(apps, None)
+    add_list_prices(cast(Any, apps), cast(Any, None))
