@@ -13,21 +13,19 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from contracts.base_routes import CopyRoute
 from contracts.usage_event import UsageEvent, UsageStatus, uuid7
-from gateway.admission import Ticket
-from gateway.api.schema import Call
 from gateway.api.sse import EventStream
 from gateway.api.usage import Usage, estimate_completion
 from gateway.errors import UsageLogUnavailable
-from gateway.observability import Observer, RequestTrace
+from gateway.observability import Observer
 from gateway.observability.figures import Histogram
-from gateway.routing import Caller, Resolution
+from gateway.request_context import RequestContext
+from gateway.routing import Resolution
 from gateway.usage.wal import Wal
 from gateway.usage.wal_records import CLOSED, PROGRESS
 
@@ -38,23 +36,6 @@ PROGRESS_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.4
 _CODE_CHARACTERS: Final = 100
 _NOT_CODE: Final = re.compile(r"[^\x20-\x7e]")
-
-
-@dataclass(slots=True)
-class Request:
-    """The facts about a request that usage records, known before a backend is chosen."""
-
-    id: str
-    caller: Caller
-    call: Call
-    resolution: Resolution
-    started: float
-    """`time.perf_counter()` at arrival."""
-    started_at: int
-    """Unix milliseconds."""
-    ticket: Ticket
-    """Gets the usage of each attempt."""
-    trace: RequestTrace
 
 
 class Attempt:
@@ -68,17 +49,25 @@ class Attempt:
         "_meter",
         "_number",
         "_recorded",
+        "_resolution",
         "_tokens",
         "_ttft",
+        "context",
         "estimate",
         "on_record",
-        "request",
         "span",
         "usage",
     )
 
     def __init__(
-        self, meter: Meter, request: Request, copy: CopyRoute, number: int, itl: Histogram, span: Span | None
+        self,
+        meter: Meter,
+        context: RequestContext,
+        resolution: Resolution,
+        copy: CopyRoute,
+        number: int,
+        itl: Histogram,
+        span: Span | None,
     ) -> None:
         self.usage = Usage()
         self.span = span
@@ -87,7 +76,8 @@ class Attempt:
         self.on_record = False
         """True once a durable record of the attempt exists."""
         self._meter = meter
-        self.request = request
+        self.context = context
+        self._resolution = resolution
         self._copy = copy
         self._number = number
         self._event_id = uuid7()
@@ -99,7 +89,7 @@ class Attempt:
         """Apply a stream's state at `now`, by `time.perf_counter`."""
         usage = self.usage
         if not usage.reported:
-            self.estimate = (self.request.call.prompt_estimate, estimate_completion(events.text_bytes))
+            self.estimate = (self.context.call.prompt_estimate, estimate_completion(events.text_bytes))
             self.has(events.events, now)
         elif usage.completion_tokens:
             self.has(usage.completion_tokens, now)
@@ -112,7 +102,7 @@ class Attempt:
     def has(self, tokens: int, now: float) -> None:
         """Record that the answer has `tokens` tokens at `now`, by `time.perf_counter`, perhaps as before."""
         if self._ttft is None:
-            self._ttft = round((now - self.request.started) * 1000, 3)
+            self._ttft = round((now - self.context.trace.started) * 1000, 3)
         elif (fresh := tokens - self._tokens) > 0:
             self._itl.observe((now - self._last) / fresh, fresh)
         else:
@@ -124,19 +114,20 @@ class Attempt:
         self._meter.close(self, self.event(status, error_code))
 
     def event(self, status: UsageStatus, error_code: str = "") -> UsageEvent:
-        request, usage, resolution = self.request, self.usage, self.request.resolution
+        context, caller, trace = self.context, self.context.caller, self.context.trace
+        usage, resolution = self.usage, self._resolution
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
         estimated = not usage.reported and self.estimate is not None
         if estimated and self.estimate is not None:
             prompt, completion = self.estimate
         return UsageEvent(
             event_id=self._event_id,
-            tenant=request.caller.tenant,
-            project=request.caller.project,
-            key_id=request.caller.key_id,
-            request_id=request.id,
+            tenant=caller.tenant,
+            project=caller.project,
+            key_id=caller.key_id,
+            request_id=context.id,
             attempt=self._number,
-            requested_model=request.call.model,
+            requested_model=context.call.model,
             alias=resolution.alias,
             arm=resolution.arm,
             adapter=resolution.engine_name,
@@ -151,8 +142,8 @@ class Attempt:
             completion_tokens=completion,
             estimated=estimated,
             ttft_ms=self._ttft,
-            duration_ms=round((time.perf_counter() - request.started) * 1000, 3),
-            started_at=request.started_at,
+            duration_ms=round((time.perf_counter() - trace.started) * 1000, 3),
+            started_at=trace.started_ns // 1_000_000,
             gateway_id=self._meter.gateway_id,
         )
 
@@ -174,15 +165,16 @@ class Meter:
         self._on_time = asyncio.Event()
         self._on_time.set()
 
-    def start(self, request: Request, copy: CopyRoute, number: int) -> Attempt:
+    def start(self, context: RequestContext, resolution: Resolution, copy: CopyRoute, number: int) -> Attempt:
         """Start an attempt. Raises UsageLogUnavailable if usage cannot be recorded."""
         if reason := self._wal.admits():
             raise UsageLogUnavailable(
-                f"No new work is taken: {reason}. Free disk space on the gateway, retry."
+                f"New requests are refused: {reason}. Free disk space on the gateway, then retry."
             )
-        base, observer = request.resolution.base, self._observer
-        span = observer.attempt_begins(request.trace, base, copy.id, copy.kind, number)
-        attempt = Attempt(self, request, copy, number, observer.metrics.model(base).itl, span)
+        base, observer = resolution.base, self._observer
+        span = observer.attempt_begins(context.trace, base, copy.id, copy.kind, number)
+        itl = observer.metrics.model(base).itl
+        attempt = Attempt(self, context, resolution, copy, number, itl, span)
         self._open.add(attempt)
         return attempt
 
@@ -190,8 +182,9 @@ class Meter:
         if attempt in self._open:
             self._open.remove(attempt)
             self._wal.append(CLOSED, orjson.dumps(vars(event)))
-            attempt.request.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
-            self._observer.attempt(attempt.request.trace, event, attempt.span)
+            context = attempt.context
+            context.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
+            self._observer.attempt(context.trace, event, attempt.span)
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that resolves once every event recorded so far survives a power cut."""

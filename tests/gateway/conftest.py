@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -23,6 +23,11 @@ from contracts.keys import KeyRoute
 from contracts.redis_names import ROUTES_DELTAS, ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 from contracts.route_table import AdapterRoute, RouteChange, RouteEntry, RouteTable, TenantRoute
 from contracts.usage_event import UsageEvent
+from gateway.admission import Plan
+from gateway.api.dialect import ApiDialect
+from gateway.observability import RequestTrace
+from gateway.request_context import RequestContext
+from gateway.routing import Caller, Resolution
 from tests.conftest import ROOT, free_port, stop
 from tests.gateway.gateway_pool import GatewayPool
 from tests.waiting import eventually
@@ -55,6 +60,16 @@ def route_table(*urls: str, kind: str = "worker", name: str = "copy") -> RouteTa
             "umbrella": {"hive": AdapterRoute("base", 1, {1: reference("umbrella", "hive")})},
         },
     )
+
+
+def request_context(dialect: ApiDialect, resolution: Resolution) -> RequestContext:
+    """An admitted request of acme's, to which no limit applies."""
+    unused = cast(Any, None)
+    trace, caller = RequestTrace("r1", ""), Caller("k1", "acme", "p1")
+    context = RequestContext(unused, unused, unused, [], trace, unused, caller, b"")
+    context.dialect, context.models = dialect, (resolution,)
+    context.ticket = Plan(5, None).take(0, 0, 0.0)
+    return context
 
 
 @dataclass(slots=True)
