@@ -15,15 +15,7 @@ from gateway.api.responses import RESPONSES, ResponsesDialect
 from gateway.api.schema import EMBEDDINGS, PARAMETERS, parse
 from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code, failure_status
-from gateway.http.asgi import (
-    JSON,
-    WATCH_AFTER_SECONDS,
-    HangUpWatch,
-    Header,
-    Scope,
-    header,
-    respond,
-)
+from gateway.http.asgi import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Scope, header, respond
 from gateway.http.timeouts import Timeouts
 from gateway.lifecycle.drain import Drain
 from gateway.observability import Observer
@@ -41,8 +33,6 @@ _SSE: Final[list[Header]] = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
 INLINE_BYTES: Final = 256 << 10
 """Larger bodies are parsed in a thread: a list of a million token ids takes 25 ms."""
 PATHS: Final = frozenset({*PARAMETERS, RESPONSES})
@@ -64,15 +54,9 @@ class Completions:
         room: WaitingRoom,
         prompts: PromptLog,
     ) -> None:
-        self._prompts = prompts
-        self._drain = drain
-        self._room = room
-        self._feed = feed
-        self._authorizer = authorizer
-        self._observer = observer
-        self._admission = admission
-        self._meter = meter
-        self._dispatcher = dispatcher
+        self._feed, self._authorizer, self._admission = feed, authorizer, admission
+        self._meter, self._dispatcher, self._observer = meter, dispatcher, observer
+        self._drain, self._room, self._prompts = drain, room, prompts
         self._moments: Timeouts[HangUpWatch] = Timeouts(WATCH_AFTER_SECONDS, HangUpWatch.start)
 
     async def serve(self, context: RequestContext) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
@@ -23,14 +23,10 @@ from gateway.api.sse import EventStream
 from gateway.api.usage import Usage, estimate_completion
 from gateway.errors import UsageLogUnavailable
 from gateway.observability import Observer
-from gateway.observability.figures import Histogram
 from gateway.request_context import RequestContext
 from gateway.routing import Resolution
 from gateway.usage.wal import Wal
 from gateway.usage.wal_records import CLOSED, PROGRESS
-
-if TYPE_CHECKING:
-    from contracts.tracing import Span
 
 PROGRESS_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.4
@@ -42,35 +38,16 @@ class Attempt:
     """One call of one copy, from its start to `finish`."""
 
     __slots__ = (
-        "_copy",
-        "_event_id",
-        "_itl",
-        "_last",
-        "_meter",
-        "_number",
-        "_recorded",
-        "_resolution",
-        "_tokens",
-        "_ttft",
-        "context",
-        "estimate",
-        "on_record",
-        "span",
-        "usage",
-    )
+        "_copy", "_event_id", "_itl", "_last", "_meter", "_number", "_recorded", "_resolution", "_tokens",
+        "_ttft", "context", "estimate", "on_record", "span", "usage",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        meter: Meter,
-        context: RequestContext,
-        resolution: Resolution,
-        copy: CopyRoute,
-        number: int,
-        itl: Histogram,
-        span: Span | None,
+        self, meter: Meter, context: RequestContext, resolution: Resolution, copy: CopyRoute, number: int
     ) -> None:
+        base, observer = resolution.base, meter.observer
         self.usage = Usage()
-        self.span = span
+        self.span = observer.attempt_begins(context.trace, base, copy.id, copy.kind, number)
         self.estimate: tuple[int, int] | None = None
         """(prompt tokens, completion tokens) to bill if the backend reports no usage."""
         self.on_record = False
@@ -83,7 +60,7 @@ class Attempt:
         self._event_id = uuid7()
         self._ttft: float | None = None
         self._recorded = 0
-        self._itl, self._tokens, self._last = itl, 0, 0.0
+        self._itl, self._tokens, self._last = observer.metrics.model(base).itl, 0, 0.0
 
     def follow(self, events: EventStream, now: float) -> None:
         """Apply a stream's state at `now`, by `time.perf_counter`."""
@@ -158,8 +135,7 @@ class Meter:
     """Writes attempts to the write-ahead log: progress while they are open, the event when they close."""
 
     def __init__(self, wal: Wal, gateway_id: str, observer: Observer) -> None:
-        self.gateway_id = gateway_id
-        self._observer = observer
+        self.gateway_id, self.observer = gateway_id, observer
         self._wal = wal
         self._open: set[Attempt] = set()
         self._on_time = asyncio.Event()
@@ -171,10 +147,7 @@ class Meter:
             raise UsageLogUnavailable(
                 f"New requests are refused: {reason}. Free disk space on the gateway, then retry."
             )
-        base, observer = resolution.base, self._observer
-        span = observer.attempt_begins(context.trace, base, copy.id, copy.kind, number)
-        itl = observer.metrics.model(base).itl
-        attempt = Attempt(self, context, resolution, copy, number, itl, span)
+        attempt = Attempt(self, context, resolution, copy, number)
         self._open.add(attempt)
         return attempt
 
@@ -184,7 +157,7 @@ class Meter:
             self._wal.append(CLOSED, orjson.dumps(vars(event)))
             context = attempt.context
             context.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
-            self._observer.attempt(context.trace, event, attempt.span)
+            self.observer.attempt(context.trace, event, attempt.span)
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that resolves once every event recorded so far survives a power cut."""
