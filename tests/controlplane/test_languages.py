@@ -15,7 +15,7 @@ from django.utils.functional import Promise
 from django.utils.translation import template as extraction
 from pytest_django import Settings
 
-from controlplane.errors import SettingsError
+from contracts.environment import SettingsError
 from controlplane.platform.environment import Environment
 from controlplane.platform.languages import languages
 from controlplane.platform.mail_texts import mail_texts
