@@ -46,15 +46,15 @@ def named(node: ast.AST) -> set[str]:
     """Return the names that a class body, a call or a literal lists; empty for other nodes."""
     match node:
         case ast.ClassDef(body=body):
-            targets = [item.target for item in body if isinstance(item, ast.AnnAssign)]
+            targets: list[ast.expr] = [item.target for item in body if isinstance(item, ast.AnnAssign)]
             targets += [target for item in body if isinstance(item, ast.Assign) for target in item.targets]
             return {target.id for target in targets if isinstance(target, ast.Name)}
         case ast.Call(keywords=keywords):
             return {keyword.arg for keyword in keywords if keyword.arg}
         case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
-            return {item.value for item in items if isinstance(item, ast.Constant)}
+            return {str(item.value) for item in items if isinstance(item, ast.Constant)}
         case ast.Dict(keys=keys):
-            return {key.value for key in keys if isinstance(key, ast.Constant)}
+            return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
         case ast.Constant(value=str(text)):
             return {word.strip(" ,()") for word in text.split()}
     return set()

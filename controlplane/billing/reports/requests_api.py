@@ -84,7 +84,9 @@ class AttemptSerializer(serializers.Serializer[Any]):
 
 
 _COPIED: Final = tuple(
-    name for name in AttemptSerializer().fields if name in COLUMNS and name not in ("started_at", "adapter")
+    name
+    for name in AttemptSerializer().get_fields()
+    if name in COLUMNS and name not in ("started_at", "adapter")
 )
 """Fields that are columns of the row, as they are."""
 
