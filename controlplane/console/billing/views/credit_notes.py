@@ -62,10 +62,9 @@ def void(request: HttpRequest, credit_note: int) -> HttpResponse:
     """Void a credit note by another one; a form that is sent twice counts once."""
     note, memo = credit_note_get(credit_note_id=credit_note), request.POST.get("memo", "")
     try:
-        booked_once(
-            request, what="credit-note-void", parts=(str(note.pk), memo),
-            book=lambda: credit_note_void(credit_note=note, memo=memo),
-        )  # fmt: skip
+        with booked_once(request, what="credit-note-void", parts=(str(note.pk), memo)) as is_first:
+            if is_first:
+                credit_note_void(credit_note=note, memo=memo)
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
@@ -139,10 +138,9 @@ def issue(request: HttpRequest, invoice: int) -> HttpResponse:
     try:
         values = _values(request)
         parts = (str(found.pk), *(f"{name}={value}" for name, value in sorted(values.items())))
-        booked_once(
-            request, what="credit-note", parts=parts,
-            book=lambda: credit_note_issue(invoice=found, **values),
-        )  # fmt: skip
+        with booked_once(request, what="credit-note", parts=parts) as is_first:
+            if is_first:
+                credit_note_issue(invoice=found, **values)
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
