@@ -14,6 +14,7 @@ from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.layers.linear import LoraLinear
+from worker_engine.layers.linear_weight import pack
 
 Linears = Mapping[str, LoraLinear]
 """A decoder layer's linear layers, by name in `PACKED_MODULES`."""
@@ -114,5 +115,5 @@ class Merged:
                 if module in pairs:
                     b, a = (part.to(wide.device).float() for part in (pairs[module].b, pairs[module].a))
                     rows.addmm_(b.T, a)
-            merged[name] = LoraLinear(wide.to(weight.dtype), linear.bias)
+            merged[name] = LoraLinear(pack(wide.to(weight.dtype)), linear.bias)
         return merged
