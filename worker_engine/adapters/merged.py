@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.config import EngineConfig
 from worker_engine.layers.linear import LoraLinear
 from worker_engine.layers.linear_weight import pack
 
@@ -34,6 +35,13 @@ class MergePolicy:
     pinned: str = ""
     steps: int = 64
     share: float = 0.9
+
+
+def build_merged(engine: EngineConfig, layers: Sequence[Linears], config: ModelConfig) -> Merged | None:
+    """Return the merging that `merge_adapter` asks for; None for "off"."""
+    if engine.merge_adapter == "off":
+        return None
+    return Merged(layers, config, MergePolicy("" if engine.merge_adapter == "auto" else engine.merge_adapter))
 
 
 class Merged:
