@@ -100,7 +100,9 @@ class BatchBuilder:
         batch = Batch(
             token_ids=inputs,
             positions=self._tensor(positions),
-            attention=AttentionPlan.of(query_lens, contexts, pages, page_size=PAGE_SIZE, device=self._device),
+            attention=AttentionPlan.build(
+                query_lens, contexts, pages, page_size=PAGE_SIZE, device=self._device
+            ),
             output_rows=None if every_row else self._tensor(output_rows),
             lora=() if segments.empty else self._adapters.layers,
             segments=segments,
@@ -130,7 +132,7 @@ class BatchBuilder:
         return Batch(
             token_ids=self._tensor([0] * rows),
             positions=self._tensor(range(context - rows, context)),
-            attention=AttentionPlan.of([rows], [context], [[0]], page_size=PAGE_SIZE, device=self._device),
+            attention=AttentionPlan.build([rows], [context], [[0]], page_size=PAGE_SIZE, device=self._device),
             output_rows=None,
             lora=(),
             segments=self.segments_of([-1] * rows),
@@ -147,7 +149,7 @@ class BatchBuilder:
         return self._adapters.tops(segments, segments if outputs is None else self.segments_of(outputs))
 
     def segments_of(self, row_adapter: Items[int]) -> Segments:
-        return Segments.of(row_adapter, self._device)
+        return Segments.group(row_adapter, self._device)
 
     def _segments(self, row_adapter: list[int]) -> Segments:
         """Return the segments; reuse the last step's, with its plans, while rows and weights are unchanged.

@@ -168,7 +168,7 @@ class DecodeGraphs:
     ) -> AttentionPlan:
         """Pad the plan with sequences of one token in page 0."""
         padding = rows - len(contexts)
-        return AttentionPlan.of(
+        return AttentionPlan.build(
             [1] * rows,
             [*contexts, *[1] * padding],
             [*pages, *[(0,)] * padding],
@@ -202,7 +202,7 @@ class DecodeGraphs:
             attention=attention,
             output_rows=None,
             lora=() if lora is None else self._layers(lora),
-            segments=Segments.of([-1 if lora is None else 0] * rows, self._device),
+            segments=Segments.group([-1 if lora is None else 0] * rows, self._device),
         )
 
         def step() -> torch.Tensor:

@@ -32,7 +32,7 @@ class PoolSize:
     page_bytes: int
 
     @classmethod
-    def of(cls, engine: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> Self:
+    def for_model(cls, engine: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> Self:
         """Return the pages that `memory_gib` holds. Raises ConfigError if that is none."""
         token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * dtype.itemsize
         page_bytes = token_bytes * PAGE_SIZE

@@ -127,7 +127,7 @@ class Engine:
         """
         params, prompt = request.sampling, request.prompt_token_ids
         grammar = None if params.grammar is None else self.grammars.start(params.grammar)
-        detokenizer = Detokenizer.of(self._tokenizer, params, prompt)
+        detokenizer = Detokenizer.for_completion(self._tokenizer, params, prompt)
         arrived = self._clock() if arrived is None else arrived
         sequence = Sequence(request, detokenizer, adapter, arrived=arrived)
         sequence.sampling = SamplingRow(params, prompt, eos=self._eos, grammar=grammar)

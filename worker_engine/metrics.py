@@ -84,7 +84,7 @@ def _startup(service: Service) -> Iterator[Metric]:
 
 
 def _kernels(service: Service) -> Iterator[Metric]:
-    states = {op: float(state == TRITON) for op, state in service.engine.kernels.items()}
+    states: dict[str, float] = {op: int(state == TRITON) for op, state in service.engine.kernels.items()}
     text = "1 where an op runs its Triton kernels, 0 for PyTorch's."
     yield _by_label(Gauge, "kernel_triton", text, "op", states)
 

@@ -12,7 +12,7 @@ import torch
 from kernels import native
 from kernels.capture import Captures, captures_for
 from worker_engine.adapters.batch import AdapterBatch
-from worker_engine.adapters.device_tier import DeviceTier, lends_pages
+from worker_engine.adapters.device_tier import DeviceTier, adapters_in_pages
 from worker_engine.adapters.merged import build_merged
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
 from worker_engine.batch_builder import BatchBuilder, PendingTokens, ReaderRows, Rows, sampled_adapters
@@ -97,7 +97,7 @@ class ModelRunner:
         """
         _check(engine, model)
         self.max_model_len = engine.max_model_len or model.max_position_embeddings
-        self.pool: Final = PoolSize.of(engine, model, dtype)
+        self.pool: Final = PoolSize.for_model(engine, model, dtype)
         self._device = device
         self.kernels: Final = choose_kernels(model, dtype, device)
         captures = captures or self._captures(engine)
@@ -107,7 +107,7 @@ class ModelRunner:
         )  # fmt: skip
         if device.type == "cuda":
             check_room(engine, model, self.pool, captured=captures is not None, dtype=dtype, device=device)
-        by_page = lends_pages(device)
+        by_page = adapters_in_pages(device)
         self._cache = KVCache(model, self.pool.num_pages, dtype=dtype, device=device, by_page=by_page)
         memory = self._cache.memory
         self.tier = tier = None if memory is None else DeviceTier(memory, model)

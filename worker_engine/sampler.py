@@ -79,7 +79,7 @@ class Sampler:
         if all(row.plain for row in rows):
             ids = torch.where(finite, most_likely(logits), -1)
             return SampledRows(ids, HostCopy.start(ids), None)
-        reporter = Reporter.of(logits, [row.params.logprobs for row in rows])
+        reporter = Reporter.build(logits, [row.params.logprobs for row in rows])
         edit(logits, sequences, self._masks)
         chosen = _choose(logits, sequences)
         ids = torch.where(finite, chosen, -1)
@@ -100,7 +100,7 @@ def _choose(logits: torch.Tensor, sequences: Rows[Drawn]) -> torch.Tensor:
         most_likely(logits) if len(random) < len(params) else logits.new_empty(len(logits), dtype=torch.int64)
     )
     numbers = [sequences[row].sampling.uniform(sequences[row].next_index) for row in random]
-    draws = Draws.of([params[row] for row in random], numbers, logits.shape[1], device)
+    draws = Draws.build([params[row] for row in random], numbers, logits.shape[1], device)
     weights = to_weights(_take(logits, random), draws.temperature)
     cut = [place for place, row in enumerate(random) if truncates(params[row])]
     if len(cut) == len(random):

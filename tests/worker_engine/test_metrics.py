@@ -55,7 +55,7 @@ def test_figures_after_requests(serve: Serve, tiny_adapters: dict[str, Path]) ->
 def test_the_devices_tier_has_figures_of_its_own(
     serve: Serve, tiny_adapters: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
 
     async def scenario(service: Service) -> None:
         nbytes = 0

@@ -33,7 +33,7 @@ class OwnRows:
         return self.weight.nbytes + (0 if self.tokens is None else self.tokens.nbytes)
 
 
-class Places(NamedTuple):
+class WeightAddresses(NamedTuple):
     """Memory addresses of an adapter's weights for one packed module.
 
     Attributes:
@@ -47,7 +47,7 @@ class Places(NamedTuple):
     whole: bool
 
     @classmethod
-    def of(cls, layers: Sequence[Mapping[str, LoraPair]], modules: Sequence[str]) -> Places:
+    def collect(cls, layers: Sequence[Mapping[str, LoraPair]], modules: Sequence[str]) -> WeightAddresses:
         pairs = [[layer.get(module) for module in modules] for layer in layers]
         ranks = [[0 if pair is None else pair.rank for pair in layer] for layer in pairs]
         where = [[addresses(pair) for pair in layer] for layer in pairs]
@@ -72,7 +72,7 @@ class Adapter:
         buffer: [elements], which `layers` are views of, in the order of `gathered`; None where each weight
             has
             memory of its own.
-        kept: cache of `places`, by packed module.
+        kept: cache of `weight_addresses`, by packed module.
     """
 
     sha256: str
@@ -84,15 +84,15 @@ class Adapter:
     norms: Mapping[str, torch.Tensor] = field(default_factory=dict)
     rows: Mapping[str, OwnRows] = field(default_factory=dict)
     buffer: torch.Tensor | None = None
-    kept: dict[str, Places] = field(default_factory=dict, repr=False)
+    kept: dict[str, WeightAddresses] = field(default_factory=dict, repr=False)
 
-    def places(self, name: str) -> Places:
+    def weight_addresses(self, name: str) -> WeightAddresses:
         """Return the addresses for the packed module `name`.
 
         The result is cached: collecting 240 addresses takes 0.2 ms, which every batch would pay otherwise.
         """
         if name not in self.kept:
-            self.kept[name] = Places.of(self.layers, PACKED_MODULES[name])
+            self.kept[name] = WeightAddresses.collect(self.layers, PACKED_MODULES[name])
         return self.kept[name]
 
     @property

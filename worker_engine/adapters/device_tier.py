@@ -18,7 +18,7 @@ from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.histogram import Histogram
 
 
-def lends_pages(device: torch.device) -> bool:
+def adapters_in_pages(device: torch.device) -> bool:
     """Return True if the device stores adapter weights in pool pages; the CPU reads them where they were
     loaded.
     """
@@ -141,7 +141,9 @@ class DeviceTier:
     def _layout(self, adapter: Adapter) -> PageLayout:
         layout = self._layouts.get(adapter)
         if layout is None:
-            layout = self._layouts[adapter] = PageLayout.of(adapter, self._config, self.memory.shape[1])
+            layout = self._layouts[adapter] = PageLayout.for_adapter(
+                adapter, self._config, self.memory.shape[1]
+            )
         return layout
 
     def _observe(self) -> None:

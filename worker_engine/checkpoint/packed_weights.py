@@ -47,7 +47,7 @@ class PackedWeights:
         self._made: dict[str, torch.Tensor] = {}
 
     @classmethod
-    def of(cls, model: Path, files: list[Path], root: Path | None) -> Self:
+    def for_checkpoint(cls, model: Path, files: list[Path], root: Path | None) -> Self:
         """Return the packed weights of the checkpoint `files` of `model`, in the folder `root`.
 
         The file name hashes the files' sizes, modification times and headers, so changed weights get another

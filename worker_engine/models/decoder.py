@@ -223,7 +223,7 @@ class Decoder:
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """Run one step; return hidden states [len(output_rows), hidden] after the last norm."""
         x = self.embed(batch.token_ids, batch.tops)
-        angles = [rotary.at(batch.positions) for rotary in self._rotaries]
+        angles = [rotary.angles(batch.positions) for rotary in self._rotaries]
         stack, lora = self._stack, () if batch.segments.empty else batch.lora
         if stack is not None and batch.norms is None and stack.takes(batch.attention, cache, lora):
             stack.run_(x, batch.attention, cache, angles, lora, batch.segments)

@@ -14,7 +14,7 @@ from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai import schema as openai_schema
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.generation import origin_of, request_id_of, respond, serve
-from worker_engine.openai.parameters import Flag, Told, object_schema
+from worker_engine.openai.parameters import Flag, SchemaOnly, object_schema
 from worker_engine.openai.prepare import prompt_tokens, sampling_params
 from worker_engine.protocol import GenerateRequest, Origin
 from worker_engine.sagemaker import schema
@@ -108,7 +108,7 @@ def _param(request: web.Request) -> str:
 def _openai_form(*, chat: bool) -> dict[str, Any]:
     parameters = {
         **(openai_schema.CHAT if chat else openai_schema.COMPLETION),
-        "adapters": Told(),
+        "adapters": SchemaOnly(),
         "stream": Flag(),
     }
     return object_schema(parameters, ["messages" if chat else "prompt"])

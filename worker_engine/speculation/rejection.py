@@ -19,7 +19,7 @@ from worker_engine.draft import Draft
 from worker_engine.sampler import Sampled
 
 
-def kept(drafts: Items[Draft], sampled: Items[Sampled | None]) -> Items[Sampled | None]:
+def accepted_tokens(drafts: Items[Draft], sampled: Items[Sampled | None]) -> Items[Sampled | None]:
     """Return the sequence's tokens of a step: the accepted drafts and one token more.
 
     Args:

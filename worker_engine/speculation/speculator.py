@@ -19,7 +19,7 @@ from worker_engine.speculation.base import Proposer
 from worker_engine.speculation.costs import StepCosts, step_clock
 from worker_engine.speculation.counts import BASE, SpeculationCounts
 from worker_engine.speculation.lengths import Lengths, Offer
-from worker_engine.speculation.rejection import kept
+from worker_engine.speculation.rejection import accepted_tokens
 
 
 class Speculator:
@@ -77,7 +77,7 @@ class Speculator:
         Args:
             sampled: [1 + drafts] the samples of its rows.
         """
-        taken = kept(drafts, sampled)
+        taken = accepted_tokens(drafts, sampled)
         guessed = self._guessed.pop(sequence, ())
         if guessed:
             self._observe(sequence, guessed, taken)
@@ -140,12 +140,12 @@ class Speculator:
             right += 1
         tried = right + (right < min(len(guessed), len(taken)))
         self._acceptance_of(sequence).observe(right, tried)
-        self._known.of(_content(sequence)).observe(right, tried)
+        self._known.get(_content(sequence)).observe(right, tried)
 
     def _acceptance_of(self, sequence: Sequence) -> Acceptance:
         acceptance = self._acceptance.get(sequence)
         if acceptance is None:
-            expected = self._known.of(_content(sequence)).rate
+            expected = self._known.get(_content(sequence)).rate
             acceptance = self._acceptance[sequence] = Acceptance(expected)
         return acceptance
 

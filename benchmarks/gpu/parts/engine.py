@@ -200,7 +200,7 @@ def _against_roofline(bench: Bench, model: ModelConfig, load: Load) -> Row:
     """Decode steps over the time in which their bytes could be copied."""
     if not load.decode_steps:
         return {"decode_steps": 0}
-    needs = StepBytes.of(model)
+    needs = StepBytes.for_model(model)
     steps = load.decode_steps
     sizes = [needs.of_step(step.contexts, step.adapter_bytes) for step in steps]
     rooflines = [bench.ceilings.roofline_us(size, 0) for size in sizes]

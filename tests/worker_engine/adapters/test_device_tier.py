@@ -45,7 +45,7 @@ def adapters(tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path) -
 
 @pytest.fixture
 def paged_engine(make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> EngineFactory:
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
     return make_engine
 
 
@@ -205,7 +205,7 @@ def test_the_pools_rows_compute_what_the_weights_do(config: ModelConfig) -> None
         tier.load(adapter, [pages.pop() for _ in range(tier.pages_of(adapter))])
     batch = PagedAdapterBatch(config, tier)
     indices = batch.select([*adapters, None])
-    segments = Segments.of(indices)
+    segments = Segments.group(indices)
     for layer in range(config.num_layers):
         for name, modules in PACKED_MODULES.items():
             shapes = [config.linear_shapes[module] for module in modules]
