@@ -28,8 +28,8 @@ from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.readers.base import Findings, Reader
 from worker_engine.readers.pooling import Pooler
 from worker_engine.readers.prompt_logprobs import PromptLogprobs
-from worker_engine.sampler import Sampled, Sampler
-from worker_engine.sampling.row import Drawn, SamplingRow
+from worker_engine.sampler import SampledToken, Sampler
+from worker_engine.sampling.row import SamplingRow, SamplingSource
 from worker_engine.scheduler import Chunk, MustDrain, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.build import build_speculator
@@ -257,7 +257,7 @@ class Engine:
         return [self._fail(sequence, message) for sequence in list(self._sequences.values())]
 
     def _postprocess(
-        self, step: InflightStep, chosen: Items[tuple[Sequence, Sampled | None]]
+        self, step: InflightStep, chosen: Items[tuple[Sequence, SampledToken | None]]
     ) -> list[TokenDelta]:
         self.num_prompt_tokens += sum(chunk.count for chunk in step.chunks if chunk.count > 1)
         self.num_generated_tokens += sum(token is not None for _, token in chosen)
@@ -268,7 +268,7 @@ class Engine:
         ]
 
     def _postprocess_speculated(
-        self, speculator: Speculator, step: InflightStep, tokens: Items[Sampled | None]
+        self, speculator: Speculator, step: InflightStep, tokens: Items[SampledToken | None]
     ) -> list[TokenDelta]:
         """Like `_postprocess`, for steps with draft tokens: a sequence gets one token or more."""
         rows, now = iter(tokens), self._clock()
@@ -284,7 +284,9 @@ class Engine:
             speculator.observe(len(tokens), step.started_at)
         return deltas
 
-    def _give(self, sequence: Sequence, taken: Items[Sampled | None], now: float) -> Iterator[TokenDelta]:
+    def _give(
+        self, sequence: Sequence, taken: Items[SampledToken | None], now: float
+    ) -> Iterator[TokenDelta]:
         """Yield the deltas of the tokens up to one that ends the sequence, each as if decoded alone."""
         for place, token in enumerate(taken):
             if place:
@@ -301,7 +303,7 @@ class Engine:
         """Return the only delta of a request that generates nothing."""
         return self._delta(sequence, "", None, FinishReason.LENGTH)
 
-    def _append(self, sequence: Sequence, token: Sampled) -> TokenDelta:
+    def _append(self, sequence: Sequence, token: SampledToken) -> TokenDelta:
         params, grammar = sequence.request.sampling, sequence.sampling.grammar
         sequence.token_ids.append(token.token_id)
         if grammar is not None and (problem := grammar.accept(token.token_id)) is not None:
@@ -334,7 +336,7 @@ class Engine:
         self,
         sequence: Sequence,
         text: str,
-        token: Sampled | None,
+        token: SampledToken | None,
         reason: FinishReason | None,
         *,
         error: str | None = None,
@@ -377,11 +379,11 @@ def _reading(chunk: Chunk) -> TokenDelta:
     )
 
 
-def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[Drawn]:
+def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[SamplingSource]:
     """Return the rows to sample: each sequence's own, followed by those of its drafts."""
     if not drafts:
         return sampled
-    rows: list[Drawn] = []
+    rows: list[SamplingSource] = []
     for sequence in sampled:
         rows += (sequence, *drafts.get(sequence, ()))
     return rows

@@ -37,7 +37,7 @@ async def list_resident(request: web.Request) -> web.Response:
                     "tier": "device" if memory.has_pages(item.sha256) else "host",
                     "requests": item.users, "idle_seconds": round(item.idle_seconds, 3),
                 }
-                for item in pool.held()
+                for item in pool.residencies()
             ],
         }
     )  # fmt: skip

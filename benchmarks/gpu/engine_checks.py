@@ -20,7 +20,7 @@ from benchmarks.gpu.random_model import build_engine, random_adapter
 from benchmarks.gpu.task import Bench, Row, Task
 from benchmarks.gpu.verdict import failed
 from kernels.capture import Reruns
-from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
 from worker_engine.protocol import GenerateRequest, SamplingParams, TokenLogprobs
@@ -176,7 +176,7 @@ def _adapters(model: ModelConfig, device: torch.device) -> tuple[Adapter | None,
         for pairs in adapter.layers:
             for pair in pairs.values():
                 pair.b.mul_(STRENGTH)
-        made.append(packed(adapter, pinned=device.type == "cuda"))
+        made.append(pack_adapter(adapter, pinned=device.type == "cuda"))
     return tuple(made)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.worker_engine.conftest import request
 from worker_engine.protocol import SamplingParams
-from worker_engine.sampler import Sampled, Sampler
+from worker_engine.sampler import SampledToken, Sampler
 from worker_engine.sampling.edits import edit
 from worker_engine.sampling.random_stream import stream_key, uniform
 from worker_engine.sampling.row import SamplingRow
@@ -26,7 +26,7 @@ from worker_engine.text.structured_output import MaskBatch
 SAMPLER = Sampler(MaskBatch(1))
 
 
-def sample(logits: torch.Tensor, sequences: Items[Sequence]) -> list[Sampled | None]:
+def sample(logits: torch.Tensor, sequences: Items[Sequence]) -> list[SampledToken | None]:
     return SAMPLER.launch(logits, sequences).collect()
 
 

@@ -69,9 +69,8 @@ class Adapter:
         biases: what is added to a module's output: path -> float32 [out].
         norms: replacement weights of norm layers: path -> [hidden].
         rows: replacement rows of the embedding or the head, by path.
-        buffer: [elements], which `layers` are views of, in the order of `gathered`; None where each weight
-            has
-            memory of its own.
+        buffer: [elements], which `layers` are views of, in the order of `gather_layers`; None where each
+            weight has memory of its own.
         kept: cache of `weight_addresses`, by packed module.
     """
 
@@ -101,13 +100,13 @@ class Adapter:
         return not (self.tops or self.gains or self.biases or self.norms or self.rows)
 
 
-def packed(adapter: Adapter, *, pinned: bool) -> Adapter:
-    """Return a copy of the adapter whose layer weights share one buffer; see `gathered`."""
-    buffer, layers = gathered(adapter.layers, pinned=pinned)
+def pack_adapter(adapter: Adapter, *, pinned: bool) -> Adapter:
+    """Return a copy of the adapter whose layer weights share one buffer; see `gather_layers`."""
+    buffer, layers = gather_layers(adapter.layers, pinned=pinned)
     return replace(adapter, layers=layers, buffer=buffer, kept={})
 
 
-def gathered(
+def gather_layers(
     layers: Sequence[Mapping[str, LoraPair]], *, pinned: bool
 ) -> tuple[torch.Tensor, tuple[Mapping[str, LoraPair], ...]]:
     """Copy all weights into one tensor: layer by layer, in the order of `LORA_MODULES`, A before B.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from kernels.lora import LoraPair
-from worker_engine.adapters.adapter import Adapter, OwnRows, gathered
+from worker_engine.adapters.adapter import Adapter, OwnRows, gather_layers
 from worker_engine.adapters.copy_stream import Arrival, CopyStream, copies_to
 from worker_engine.adapters.page_layout import Ints, PageLayout
 from worker_engine.checkpoint.model_config import ModelConfig
@@ -119,7 +119,7 @@ class DeviceTier:
             extras = _on_device(extras, self.memory.device, self._copies)
         source = adapter.buffer
         if source is None:
-            source, _ = gathered(adapter.layers, pinned=self.memory.is_cuda)
+            source, _ = gather_layers(adapter.layers, pinned=self.memory.is_cuda)
         arrivals = []
         for cuts in layout.cuts:
             for cut in cuts:

@@ -37,14 +37,18 @@ class MergePolicy:
     share: float = 0.9
 
 
-def build_merged(engine: EngineConfig, layers: Sequence[Linears], config: ModelConfig) -> Merged | None:
+def build_merged(
+    engine: EngineConfig, layers: Sequence[Linears], config: ModelConfig
+) -> MergedAdapter | None:
     """Return the merging that `merge_adapter` asks for; None for "off"."""
     if engine.merge_adapter == "off":
         return None
-    return Merged(layers, config, MergePolicy("" if engine.merge_adapter == "auto" else engine.merge_adapter))
+    return MergedAdapter(
+        layers, config, MergePolicy("" if engine.merge_adapter == "auto" else engine.merge_adapter)
+    )
 
 
-class Merged:
+class MergedAdapter:
     """Tracks which adapter is merged, the merge's progress, and whether merged weights are active."""
 
     def __init__(self, layers: Sequence[Linears], config: ModelConfig, policy: MergePolicy) -> None:

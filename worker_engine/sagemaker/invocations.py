@@ -93,7 +93,7 @@ async def _request(
         if error.param == "prompt":
             text = str(error).replace("prompt must", "inputs must").replace("max_tokens", "max_new_tokens")
             raise type(error)(text, param="inputs") from error
-        raise schema.renamed(error, list(value.get("parameters") or {})) from error
+        raise schema.rename_parameter(error, list(value.get("parameters") or {})) from error
     return GenerateRequest(request_id, prompt, sampling, ref, origin)
 
 

@@ -150,10 +150,10 @@ def _completion(value: Mapping[str, Any], parameters: Mapping[str, Any], details
     try:
         return openai_schema.check(body, chat=False)
     except InvalidRequest as error:
-        raise renamed(error, [name for name in parameters if name in _PARAMETERS]) from error
+        raise rename_parameter(error, [name for name in parameters if name in _PARAMETERS]) from error
 
 
-def renamed(error: InvalidRequest, given: Sequence[str]) -> InvalidRequest:
+def rename_parameter(error: InvalidRequest, given: Sequence[str]) -> InvalidRequest:
     """The refusal of an OpenAI parameter, under the name by which it was given in `parameters`."""
     if error.param is None:
         return error

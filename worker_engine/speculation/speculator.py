@@ -11,7 +11,7 @@ import torch
 from contracts.adapters.reference import AdapterRef
 from worker_engine.config import VERIFIED_ROWS
 from worker_engine.draft import Draft, drafts_of
-from worker_engine.sampler import Sampled
+from worker_engine.sampler import SampledToken
 from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.acceptance import Acceptance, KnownAcceptance
@@ -70,8 +70,8 @@ class Speculator:
         return [self._lengthen(chunk, drafts.get(chunk.sequence, ()), scheduler) for chunk in chunks]
 
     def settle(
-        self, sequence: Sequence, drafts: Items[Draft], sampled: Items[Sampled | None]
-    ) -> Items[Sampled | None]:
+        self, sequence: Sequence, drafts: Items[Draft], sampled: Items[SampledToken | None]
+    ) -> Items[SampledToken | None]:
         """Return the sequence's tokens of a step (see `kept`) and update the statistics.
 
         Args:
@@ -132,7 +132,7 @@ class Speculator:
         drafts = drafts[: scheduler.allocate_draft_pages(chunk.sequence, len(drafts))] if drafts else drafts
         return replace(chunk, drafts=drafts) if drafts else chunk
 
-    def _observe(self, sequence: Sequence, guessed: Items[int], taken: Items[Sampled | None]) -> None:
+    def _observe(self, sequence: Sequence, guessed: Items[int], taken: Items[SampledToken | None]) -> None:
         right = 0
         for guess, token in zip(guessed, taken, strict=False):
             if token is None or token.token_id != guess:

@@ -18,7 +18,7 @@ from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.late_copies import LateCopies, delay, tier_of
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import model_runner
-from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.adapters.device_tier import DeviceTier
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.memory import AdapterMemory
@@ -234,7 +234,7 @@ def test_a_row_longer_than_a_page_is_refused(config: ModelConfig) -> None:
 
 def test_the_buffer_holds_every_weight_once(config: ModelConfig) -> None:
     adapter = draw_adapter(config, random.Random(2), 1)
-    same = packed(adapter, pinned=False)
+    same = pack_adapter(adapter, pinned=False)
     assert same.buffer is not None
     assert same.buffer.nbytes == adapter.nbytes
     for before, after in zip(adapter.layers, same.layers, strict=True):
