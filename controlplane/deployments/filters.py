@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import django_filters as filters
 
-from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
-
-
-class CopyFilter(filters.FilterSet):  # type: ignore[misc]
-    base_model = filters.CharFilter("base_model__name")
-    kind = filters.ChoiceFilter(choices=Copy.Kind.choices)
-
-
-class TargetFilter(filters.FilterSet):  # type: ignore[misc]
-    kind = filters.ChoiceFilter(choices=Target.Kind.choices)
+from controlplane.deployments.models import Deployment, DeploymentStep, Placement
 
 
 class DeploymentFilter(filters.FilterSet):  # type: ignore[misc]

@@ -10,13 +10,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.deployments.compared import Compared, Verdict, compared
+from controlplane.deployments.comparison import Comparison, Verdict, compare
 from controlplane.deployments.phases.forecast import Forecast, forecast_of
 from controlplane.deployments.selectors import deployment_get
 from controlplane.tenants.permissions import Staff
 
 
-class ComparedSerializer(serializers.Serializer[Compared]):
+class ComparedSerializer(serializers.Serializer[Comparison]):
     what = serializers.CharField(help_text="copies, base, image, instance_type, adapters or generation.")
     wanted = serializers.CharField()
     seen = serializers.CharField(allow_blank=True, help_text="At the latest look; '' where nothing was seen.")
@@ -54,6 +54,6 @@ class DeploymentStateApi(APIView):
         """Returns desired and observed values with their differences, and a scale-up's progress."""
         found = deployment_get(name=deployment)
         state = {
-            "observed_at": found.observed_at, "compared": compared(found), "scale_up": forecast_of(found),
+            "observed_at": found.observed_at, "compared": compare(found), "scale_up": forecast_of(found),
         }  # fmt: skip
         return Response(DeploymentStateSerializer(state).data)

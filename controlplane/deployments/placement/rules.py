@@ -1,4 +1,4 @@
-"""Operators' rules for single adapters: pin, move and evict. `placement.keeper` applies them."""
+"""Operators' rules for single adapters: pin, move and evict. `placement.reconciler` applies them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked
-from controlplane.deployments.models import Copy, Deployment
-from controlplane.deployments.placement.models import AdapterRule
+from controlplane.deployments.copies.publishing import base_publish
+from controlplane.deployments.journal import actor_name, step_add
+from controlplane.deployments.models import AdapterRule, Copy, Deployment
 from controlplane.deployments.placement.selectors import MOST_RULES, demand_placeable, placed_ref
 from controlplane.deployments.placement.timing import leaves_at
-from controlplane.deployments.services import base_publish
-from controlplane.deployments.steps import actor_name, step_add
+from controlplane.deployments.scheduling import RECONCILE_TASK
+from controlplane.deployments.selectors import deployment_locked
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.queue import enqueue

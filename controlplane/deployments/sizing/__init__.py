@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from controlplane.deployments.sizing.instances import INSTANCES, Instance
-from controlplane.deployments.sizing.requirements import (
-    Load,
-    Requirements,
-    Shape,
-    requirements,
-)
+from controlplane.deployments.sizing.requirements import Load, Requirements, Shape, requirements
 
 __all__ = ["INSTANCES", "Instance", "Load", "Requirements", "Shape", "requirements"]

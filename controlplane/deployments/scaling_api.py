@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.scaling.policy import DAYS, Metric, Release, Routing
 from controlplane.deployments.scaling.selectors import policy_get, scaling_of
-from controlplane.deployments.scaling.services import scaling_clear, scaling_set
 from controlplane.deployments.selectors import deployment_get
+from controlplane.deployments.services import scaling_clear, scaling_set
 from controlplane.errors import NotFoundError
 from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.platform.http.strict import StrictSerializer

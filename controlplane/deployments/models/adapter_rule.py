@@ -9,13 +9,13 @@ from django.utils.translation import gettext_lazy as _
 class AdapterRule(models.Model):
     """Pins and moves of one adapter version.
 
-    Operators set `copies`, `on`, `away` and `leaving`; `generation` counts their changes. `placement.keeper`
-    replaces removed copies and writes the other fields.
+    Operators set `copies`, `on`, `away` and `leaving`; `generation` counts their changes. the placement
+    reconciler replaces removed copies and writes the other fields.
 
     Attributes:
         ref: `AdapterRef.to_dict()`, which identifies the adapter to copies after its route is removed.
-        on: ids of copies that should hold it; `placement.keeper` adds others while they are fewer than
-            `copies`.
+        on: ids of copies that should hold it; the placement reconciler adds others while they are fewer
+            than `copies`.
         ready: ids of copies that have it pinned in memory.
         away: ids of copies that get its requests only if no other copy takes them.
         leaving: id of a copy that it is leaving -> when it may be evicted there; "" until it is ready on its
