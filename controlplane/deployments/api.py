@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import django_filters as filters
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
-from rest_framework import generics, status
+from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.catalog.selectors import base_model_get
-from controlplane.deployments.filters import DeploymentFilter, PlacementFilter, StepFilter
+from controlplane.deployments.comparison import Comparison, Verdict, compare
 from controlplane.deployments.models import Deployment, DeploymentStep, Placement
+from controlplane.deployments.phases.forecast import Forecast, forecast_of
 from controlplane.deployments.selectors import (
     deployment_get,
     deployment_list,
@@ -34,6 +39,20 @@ from controlplane.deployments.services import (
 from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
+
+
+class DeploymentFilter(filters.FilterSet):  # type: ignore[misc]
+    base_model = filters.CharFilter("base_model__name")
+    target = filters.CharFilter("target__name")
+    status = filters.ChoiceFilter(choices=Deployment.Status.choices)
+
+
+class PlacementFilter(filters.FilterSet):  # type: ignore[misc]
+    status = filters.ChoiceFilter(choices=Placement.Status.choices)
+
+
+class StepFilter(filters.FilterSet):  # type: ignore[misc]
+    outcome = filters.ChoiceFilter(choices=DeploymentStep.Outcome.choices)
 
 
 class DeploymentsApi(generics.ListAPIView[Deployment]):
@@ -64,7 +83,7 @@ class OneDeploymentApi(ObjectApi[Deployment]):
     def get_object(self) -> Deployment:
         return deployment_get(name=self.kwargs["deployment"])
 
-    def shown(self, code: int = status.HTTP_200_OK) -> Response:
+    def _response(self, code: int = status.HTTP_200_OK) -> Response:
         return Response(DeploymentSerializer(self.get_object()).data, code)
 
 
@@ -74,7 +93,7 @@ class DeploymentApi(OneDeploymentApi):
     @conditional()
     def get(self, request: Request, deployment: str) -> Response:
         """Returns the desired state and the last observed state."""
-        return self.shown()
+        return self._response()
 
     @conditional()
     @extend_schema(request=DesiredInput, responses=DeploymentSerializer)
@@ -84,14 +103,14 @@ class DeploymentApi(OneDeploymentApi):
         data = DesiredInput(data=request.data)
         data.is_valid(raise_exception=True)
         deployment_update(deployment=found, **data.validated_data)
-        return self.shown()
+        return self._response()
 
     @conditional()
     @extend_schema(responses={202: DeploymentSerializer})
     def delete(self, request: Request, deployment: str) -> Response:
         """Removes the deployment, routes first. Poll it until it returns 404."""
         deployment_remove(deployment=self.get_object())
-        return self.shown(status.HTTP_202_ACCEPTED)
+        return self._response(status.HTTP_202_ACCEPTED)
 
 
 class DeploymentRetryApi(OneDeploymentApi):
@@ -102,7 +121,7 @@ class DeploymentRetryApi(OneDeploymentApi):
     def post(self, request: Request, deployment: str) -> Response:
         """Reconciles the deployment now and recreates failed resources."""
         deployment_retry(deployment=self.get_object())
-        return self.shown()
+        return self._response()
 
 
 class PlacementsApi(generics.ListAPIView[Placement]):
@@ -127,3 +146,46 @@ class StepsApi(generics.ListAPIView[DeploymentStep]):
 
     def get_queryset(self) -> QuerySet[DeploymentStep]:
         return step_list(deployment=deployment_get(name=self.kwargs["deployment"]))
+
+
+class ComparedSerializer(serializers.Serializer[Comparison]):
+    what = serializers.CharField(help_text="copies, base, image, instance_type, adapters or generation.")
+    wanted = serializers.CharField()
+    seen = serializers.CharField(allow_blank=True, help_text="At the latest look; '' where nothing was seen.")
+    verdict = serializers.ChoiceField(choices=[verdict.value for verdict in Verdict])
+
+
+class ForecastSerializer(serializers.Serializer[Forecast]):
+    copies_before = serializers.IntegerField(source="row.copies_before")
+    copies_after = serializers.IntegerField(source="row.copies_after")
+    cause = serializers.CharField(source="row.cause", allow_blank=True)
+    began_at = serializers.DateTimeField(source="row.began_at")
+    elapsed_seconds = serializers.FloatField(source="elapsed")
+    expected_seconds = serializers.FloatField(source="prediction.seconds")
+    left_seconds = serializers.FloatField(source="left", help_text="0 once it is late.")
+    late_seconds = serializers.FloatField(source="late")
+    phases = serializers.DictField(
+        source="prediction.phases", child=serializers.FloatField(), help_text="Expected seconds of each."
+    )
+    basis = serializers.CharField(source="prediction.basis", help_text="Where the figures are from.")
+
+
+class DeploymentStateSerializer(serializers.Serializer[Any]):
+    observed_at = serializers.DateTimeField(allow_null=True, help_text="Of the latest look.")
+    compared = ComparedSerializer(many=True)
+    scale_up = ForecastSerializer(
+        allow_null=True, help_text="The growth that goes on, against what is expected of it; null for none."
+    )
+
+
+class DeploymentStateApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=DeploymentStateSerializer)
+    def get(self, request: Request, deployment: str) -> Response:
+        """Returns desired and observed values with their differences, and a scale-up's progress."""
+        found = deployment_get(name=deployment)
+        state = {
+            "observed_at": found.observed_at, "compared": compare(found), "scale_up": forecast_of(found),
+        }  # fmt: skip
+        return Response(DeploymentStateSerializer(state).data)

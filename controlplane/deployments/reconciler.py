@@ -248,7 +248,9 @@ class _Run:
             values["observed_generation"] = deployment.generation
         elif seen.copies_complete and was in (Status.SERVING, Status.DEGRADED):
             # A new adapter is routine: it must not degrade the status and alert an operator.
-            status, reason, wait = Status.SERVING, _transition_text(deployment, seen), POLL
+            moving = placements_transition(deployment) or seen.waiting
+            reason = moving or "what is not wanted any more is being taken away"
+            status, wait = Status.SERVING, POLL
         else:
             serves = seen.endpoints and was in (Status.SERVING, Status.DEGRADED)
             status, reason, wait = (Status.DEGRADED if serves else Status.WORKING), seen.waiting, POLL
@@ -305,12 +307,6 @@ class _Run:
                 status=Status.REMOVED, reason="", resources=[], observed_at=now, removed_at=now, failures=0
             )
             audit_record(tenant="", action="deployment.removed", target=deployment, after={"removed_at": now})
-
-
-def _transition_text(deployment: Deployment, seen: Observation) -> str:
-    """Return what is still in transition while all copies serve."""
-    moving = placements_transition(deployment)
-    return moving or seen.waiting or "what is not wanted any more is being taken away"
 
 
 def _retry_at(deployment: Deployment, now: datetime) -> datetime:

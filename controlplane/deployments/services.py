@@ -16,12 +16,11 @@ from controlplane.deployments.models import ROLLED, Deployment, Scaling, Target
 from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_overtake
 from controlplane.deployments.rollouts.ends import rollouts_end_with
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
-from controlplane.deployments.scaling.checks import policy_check
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policy_of
 from controlplane.deployments.scheduling import RECONCILE_TASK
 from controlplane.deployments.selectors import deployment_locked
-from controlplane.deployments.validation import HOSTINGS, deployment_check
+from controlplane.deployments.validation import HOSTINGS, deployment_check, policy_check
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot

@@ -1,16 +1,21 @@
-"""Check the desired state of a deployment against its target and its base model."""
+"""Check values that operators enter: a deployment's desired state, its scaling policy, and base URLs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from controlplane.deployments.addresses import base_url
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family, Image
-from controlplane.deployments.containers.options import LmiOptions, worker_options_check
+from controlplane.deployments.containers.options import (
+    LmiOptions,
+    secret_variable_check,
+    worker_options_check,
+)
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.secret_variables import secret_variable_check
+from controlplane.deployments.scaling.policy import ScalingPolicy
+from controlplane.deployments.scaling.selectors import policies_on_endpoint
 from controlplane.deployments.sizing.deployment import requirements_of
 from controlplane.errors import ConflictError, InvalidInputError
 
@@ -23,6 +28,12 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 """Hosting modes by kind of target; the first one is the default."""
 _OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
+REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
+"""An AWS region's name."""
+_IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
+_MOST_LOCAL: Final = 16
+_SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
+"""Fields that concern the endpoint, not one base model's copies."""
 _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 
 
@@ -143,3 +154,48 @@ def _check_environment(environment: Any) -> None:
             text = f"environment {name[:60]!r}: names are letters, digits and _, values texts of at most 1024"
             raise InvalidInputError(text, field="environment")
         secret_variable_check(name, field="environment")
+
+
+def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
+    """Check that the deployment's target supports the policy.
+
+    Raises:
+        InvalidInputError: a value is not valid for this kind of target.
+        ConflictError: other deployments on the shared endpoint have other settings.
+    """
+    if row.target.kind == Target.Kind.OPENAI_HTTP:
+        raise InvalidInputError("servers that run already are scaled by whoever runs them", field="target")
+    if row.target.kind == Target.Kind.SAGEMAKER:
+        _check_sagemaker_scaling(row, policy)
+        return
+    most = max(policy.max_copies, *(item.max_copies for item in policy.schedule), 1)
+    if most > _MOST_LOCAL:
+        raise InvalidInputError(f"at most {_MOST_LOCAL} copies on one host", field="max_copies")
+    if policy.release is not None:
+        raise InvalidInputError("instances are released in targets of kind sagemaker", field="release")
+
+
+def _check_sagemaker_scaling(row: Deployment, policy: ScalingPolicy) -> None:
+    for field, own in (("in_after", _IN_AFTER_OF_AWS), ("out_after", _OUT_AFTER_OF_AWS)):
+        if getattr(policy, field) != own:
+            text = f"{field} is {own} s in targets of kind sagemaker: AWS makes its alarms itself"
+            raise InvalidInputError(text, field=field)
+    for other, theirs in policies_on_endpoint(row):
+        for field in _SCALING_OF_ENDPOINT:
+            if getattr(theirs, field) != getattr(policy, field):
+                raise ConflictError(
+                    f"endpoint {row.endpoint} is shared with {other.name}, whose {field} is "
+                    f"{getattr(theirs, field)}: it has to be the same"
+                )
+
+
+def base_url(text: str, *, field: str = "url") -> str:
+    """Return an HTTP server's base URL without `/v1`. Raises InvalidInputError for anything else."""
+    parts = urlsplit(text.strip().rstrip("/").removesuffix("/v1"))
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidInputError(f"{field} must be like http://host:port, got {text!r}", field=field)
+    if parts.username or parts.password:
+        raise InvalidInputError(
+            f"{field} must carry no credentials: workers take the fleet token", field=field
+        )
+    return parts.geturl()

@@ -9,7 +9,6 @@ from django.urls import URLPattern, path
 from controlplane.canaries import sides_api as sides
 from controlplane.deployments import api as deployments
 from controlplane.deployments import scaling_api as scaling
-from controlplane.deployments import state_api as state
 from controlplane.deployments.copies import api as copies
 from controlplane.deployments.phases import api as phases
 from controlplane.deployments.placement import api as placing
@@ -30,7 +29,11 @@ DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
         deployments.DeploymentRetryApi.as_view(),
         name="deployment-retry",
     ),
-    path("deployments/<str:deployment>/state", state.DeploymentStateApi.as_view(), name="deployment-state"),
+    path(
+        "deployments/<str:deployment>/state",
+        deployments.DeploymentStateApi.as_view(),
+        name="deployment-state",
+    ),
     path("deployments/<str:deployment>/scaling", scaling.ScalingApi.as_view(), name="deployment-scaling"),
     path("deployments/<str:deployment>/scale-ups", phases.ScaleUpsApi.as_view(), name="deployment-scale-ups"),
     path(

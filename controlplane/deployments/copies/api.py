@@ -43,17 +43,9 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
     class Meta:
         model = Copy
         fields = (
-            "id",
-            "base_model",
-            "kind",
-            "url",
-            "loads_adapters",
-            "sagemaker",
-            "deployment",
-            "canary",
-            "percent",
-            "created_at",
-        )
+            "id", "base_model", "kind", "url", "loads_adapters", "sagemaker", "deployment", "canary",
+            "percent", "created_at",
+        )  # fmt: skip
 
     @extend_schema_field(SageMakerOutput(allow_null=True))
     def get_sagemaker(self, copy: Copy) -> Any:

@@ -10,9 +10,9 @@ from django.db import transaction
 
 from contracts.base_routes import SageMakerTarget
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.addresses import REGION, base_url
 from controlplane.deployments.copies.publishing import publish_locked
 from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.validation import REGION, base_url
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot

@@ -1,4 +1,4 @@
-"""Desired and observed state of deployments."""
+"""Desired and observed state of deployments, and their journal."""
 
 from __future__ import annotations
 
@@ -122,3 +122,27 @@ class Deployment(models.Model):
         """True if the status is final for now, so that a page stops polling."""
         final = (self.Status.FAILED, self.Status.REMOVED)
         return self.status in final or (self.status == self.Status.SERVING and not self.reason)
+
+
+class DeploymentStep(models.Model):
+    """One action, refusal or observed change. Rows are never changed; the oldest are pruned."""
+
+    class Outcome(models.TextChoices):
+        DONE = "done"
+        FAILED = "failed"
+        NOTED = "noted"
+
+    deployment = models.ForeignKey(Deployment, models.CASCADE, related_name="steps")
+    action = models.CharField(max_length=60)
+    resource = models.CharField(max_length=200, blank=True)
+    outcome = models.CharField(max_length=10, choices=Outcome.choices, default=Outcome.DONE)
+    cause = models.TextField(blank=True, help_text="Why it was done, or why it failed.")
+    actor = models.CharField(max_length=200, blank=True)
+    seconds = models.FloatField(null=True, blank=True, help_text="That the call took.")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"{self.deployment}: {self.action} {self.resource}"

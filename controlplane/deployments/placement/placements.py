@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
@@ -16,6 +17,9 @@ from controlplane.deployments.models import AdapterRule, Deployment, Placement
 from controlplane.deployments.provisioners.base import PlacedAdapter, State
 from controlplane.routes.selectors import route_adapters_of, route_version
 
+KNOWN_AFTER: Final = timedelta(seconds=2)
+"""Gateways learn of a change within a second. Running requests hold their adapter themselves. A request that
+reaches a copy without its adapter loads it again, which costs only time."""
 _STATUS: Final[Mapping[State, Placement.Status]] = {
     State.ABSENT: Placement.Status.WAITING,
     State.STARTING: Placement.Status.LOADING,
@@ -64,6 +68,11 @@ def placements_sync(*, deployment: Deployment) -> int:
     unchanged = Deployment.objects.filter(pk=deployment.pk, generation=deployment.generation)
     unchanged.update(routes_version=version)
     return version
+
+
+def leaves_at(now: datetime) -> datetime:
+    """Return when an adapter that leaves the routes now may be dropped."""
+    return now + KNOWN_AFTER
 
 
 def placements_desired(deployment: Deployment) -> tuple[tuple[AdapterRef, ...], frozenset[str]]:

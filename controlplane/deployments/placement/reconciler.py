@@ -24,9 +24,9 @@ from controlplane.deployments.copies.publishing import homes_publish
 from controlplane.deployments.journal import step_add
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, DeploymentStep
 from controlplane.deployments.placement.memories import memories_read
+from controlplane.deployments.placement.placements import leaves_at
 from controlplane.deployments.placement.residency import residency_of
 from controlplane.deployments.placement.residency.base import Memory, Residency
-from controlplane.deployments.placement.timing import leaves_at
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.routes.selectors import route_refs
 

@@ -91,9 +91,8 @@ class OpenAIHttpProvisioner:
 
     def observe(self) -> Observation:
         stage = self._desired.stage
-        current = [
-            self._server(url) for url in (self._urls if stage is None else self._urls[: stage.target_copies])
-        ]
+        urls = self._urls if stage is None else self._urls[: stage.target_copies]
+        current = [self._server(url) for url in urls]
         others = [self._server(url) for url in self._before if url not in self._urls]
         there = [server for server in [*current, *others] if server.serves(self._desired.served_name)]
         away = [server for server in current if server not in there]
@@ -103,16 +102,11 @@ class OpenAIHttpProvisioner:
         surplus = self._surplus(loaded)
         routed, ready = self._routed_servers(current, others, there)
         whole = not away and len(current) == len(self._urls)
+        base = {"base": self._desired.served_name}
         return Observation(
             resources=tuple(
-                Resource(
-                    "server",
-                    server.url,
-                    State.READY if server in there else State.STARTING,
-                    server.reason,
-                    has={"base": self._desired.served_name} if server in there else {},
-                    stale=server in others,
-                )
+                Resource("server", server.url, State.READY if server in there else State.STARTING,
+                         server.reason, has=base if server in there else {}, stale=server in others)
                 for server in [*current, *others]
             ),
             endpoints=tuple(self._route_endpoint(server) for server in routed),
@@ -124,7 +118,7 @@ class OpenAIHttpProvisioner:
             empty=not loaded,
             progress=Progress(ready, frozenset(server.url for server in routed if server in current)),
             detail=there,
-        )
+        )  # fmt: skip
 
     def apply(self, seen: Observation) -> Iterator[Step]:
         for server in seen.detail:

@@ -16,9 +16,8 @@ from controlplane.deployments.journal import step_add
 from controlplane.deployments.models import Copy, Deployment, DeploymentRollout, DeploymentStep, Target
 from controlplane.deployments.provisioners.base import Desired, Observation, ProvisioningError
 from controlplane.deployments.rollouts.ends import rollout_end, rollout_take_back
-from controlplane.deployments.rollouts.plan import PlanStep, plan_step
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
-from controlplane.deployments.rollouts.stages import copies_wanted, policy_of
+from controlplane.deployments.rollouts.stages import PlanStep, copies_wanted, plan_step, policy_of
 
 Status = DeploymentRollout.Status
 Outcome = DeploymentStep.Outcome

@@ -15,7 +15,7 @@ from controlplane.deployments.provisioners.base import Desired, Provisioner
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.archives import Store
-from controlplane.deployments.provisioners.sagemaker.observed_resources import ObservedResources
+from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_remove

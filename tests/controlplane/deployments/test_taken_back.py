@@ -11,7 +11,7 @@ from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import State
 from controlplane.deployments.provisioners.sagemaker import SageMakerProvisioner, provisioner
 from controlplane.deployments.provisioners.sagemaker.archives import Store
-from controlplane.deployments.provisioners.sagemaker.observed_resources import Component, ObservedResources
+from controlplane.deployments.provisioners.sagemaker.resources import Component, ObservedResources
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.reconciler import deployment_reconcile
@@ -94,7 +94,7 @@ def test_a_deployment_is_complete_with_the_copies_that_run(
         configs=frozenset({specs.config_name}),
         models=frozenset({specs.model_name}),
     )
-    monkeypatch.setattr(provisioner, "look", lambda *_, **__: seen)
+    monkeypatch.setattr(provisioner, "observe_resources", lambda *_, **__: seen)
     found = SageMakerProvisioner(deployment.target, desired, account, heartbeat=lambda: None).observe()
     assert found.complete is (running == 2)
     assert found.waiting == ("" if running == 2 else "1 of 2 copies run")

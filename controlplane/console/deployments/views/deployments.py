@@ -43,7 +43,7 @@ from controlplane.deployments.services import (
     scaling_clear,
     scaling_set,
 )
-from controlplane.deployments.sizing import INSTANCES
+from controlplane.deployments.sizing.instances import INSTANCES
 from controlplane.deployments.targets.services import target_create, target_remove
 from controlplane.errors import ControlPlaneError
 

@@ -273,11 +273,8 @@ class LocalProvisioner:
         for number in self._absent(copies):
             name = self._name(number)
             ready = self._marks.age(name, Mark.READY)
-            if (
-                ready is not None
-                and self._marks.has_crashed(name)
-                and ready < time.time() - self._stage.started_at
-            ):
+            age = time.time() - self._stage.started_at
+            if ready is not None and self._marks.has_crashed(name) and ready < age:
                 tail = self._marks.log_tail(name)
                 return f"copy {number + 1} ended while it served. {self._marks.log(name)} ends:\n{tail}"
         return ""

@@ -14,7 +14,7 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
     adapter_key,
 )
 from controlplane.deployments.provisioners.sagemaker.names import Names
-from controlplane.deployments.provisioners.sagemaker.observed_resources import (
+from controlplane.deployments.provisioners.sagemaker.resources import (
     Component,
     ObservedResources,
     placed,

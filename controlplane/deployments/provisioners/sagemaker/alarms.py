@@ -43,7 +43,7 @@ class Alarms:
         """Name of the alarm that we trigger ourselves."""
         return f"{self._names.alarms}{_VERDICT}"
 
-    def look(self) -> dict[str, str]:
+    def read(self) -> dict[str, str]:
         """Return our existing alarms with their states."""
         return self._states(AlarmNamePrefix=self._names.alarms)
 
@@ -51,12 +51,10 @@ class Alarms:
         """Return the update's DeploymentConfig; a rollback has no alarms."""
         if stage.rolling_back:
             return {"RollingUpdatePolicy": stage.config["RollingUpdatePolicy"]}
-        ours = [self.verdict, *(f"{self._names.alarms}{what}" for what in sorted(stage.thresholds))]
-        named = [
-            *stage.config["AutoRollbackConfiguration"]["Alarms"],
-            *({"AlarmName": name} for name in ours),
-        ]
-        return {**stage.config, "AutoRollbackConfiguration": {"Alarms": named}}
+        names = [self.verdict, *(f"{self._names.alarms}{what}" for what in sorted(stage.thresholds))]
+        ours = [{"AlarmName": name} for name in names]
+        alarms = [*stage.config["AutoRollbackConfiguration"]["Alarms"], *ours]
+        return {**stage.config, "AutoRollbackConfiguration": {"Alarms": alarms}}
 
     def prepare(self, stage: RolloutStage, there: Mapping[str, str]) -> Iterator[Step]:
         """Prepare an update: make sure that all of its alarms exist and none is in ALARM.

@@ -77,7 +77,7 @@ class Autoscaling:
             "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
         }
 
-    def look(self) -> RegisteredScaling:
+    def read(self) -> RegisteredScaling:
         """Return the registered resources. A refusal is returned, not raised, so that other parts go on."""
         if not self._desired.scaled:
             return NOTHING_REGISTERED

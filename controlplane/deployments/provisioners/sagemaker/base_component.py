@@ -11,7 +11,7 @@ from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
 from controlplane.deployments.provisioners.sagemaker.errors import failure_reason
 from controlplane.deployments.provisioners.sagemaker.names import VARIANT
-from controlplane.deployments.provisioners.sagemaker.observed_resources import Component, ObservedResources
+from controlplane.deployments.provisioners.sagemaker.resources import Component, ObservedResources
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
 
@@ -110,11 +110,8 @@ class BaseComponent:
 
 def taken_back_text(item: Component, difference: str) -> str:
     """Return what to do about an update of `item` that SageMaker rolled back."""
-    reason = (
-        failure_reason(str(item.description["FailureReason"]))
-        if item.description.get("FailureReason")
-        else ""
-    )
+    failure = item.description.get("FailureReason")
+    reason = failure_reason(str(failure)) if failure else ""
     return (
         f"SageMaker took the update of {item.name} back ({difference}): what was there serves on; "
         "change what made it, or retry. "

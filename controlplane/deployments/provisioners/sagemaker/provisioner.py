@@ -35,10 +35,7 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
 )
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
-from controlplane.deployments.provisioners.sagemaker.observed_resources import (
-    ObservedResources,
-    observe_resources,
-)
+from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
@@ -86,9 +83,9 @@ class SageMakerProvisioner:
             checkpoint_folder=self._specs.checkpoint_folder.rpartition("/")[0],
             archive_urls=self._adapters.urls(),
         )  # fmt: skip
-        seen = replace(seen, autoscaling=self._autoscaling.look())
+        seen = replace(seen, autoscaling=self._autoscaling.read())
         if self._desired.had_rollouts:
-            seen = replace(seen, alarms=self._alarms.look())
+            seen = replace(seen, alarms=self._alarms.read())
         adapters = self._placed(seen)
         return Observation(
             resources=self._resources(seen),
