@@ -36,6 +36,7 @@ UNRECORDED = {
     "controlplane.artifacts.credentials.services.credential_secret": "marks when a credential was last used",
     "controlplane.deployments.leases.Lease": "who drives a deployment just now, and what was seen of it",
     "controlplane.deployments.placement.reconciler.reconcile_placements": "follows recorded rules",
+    "controlplane.deployments.placement.placements.placements_remove": "its caller records the removal",
     "controlplane.deployments.placement.placements.placements_settle": "what was seen in a target",
     "controlplane.deployments.placement.placements.placements_sync": "follows recorded routes",
     "controlplane.deployments.phases.machines.machines_record": "what was seen in a target",

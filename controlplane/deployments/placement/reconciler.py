@@ -83,7 +83,7 @@ def _reconcile_rules(deployment: Deployment, rules: list[AdapterRule], renew: Ca
     names = [rule.engine_name for rule in rules]
     routed = route_refs(base_model=deployment.base_model.name, names=names)
     result = Outcome()
-    with closing(PlacementReconciler.start(deployment, rules, renew)) as reconciler:
+    with closing(_PlacementReconciler.start(deployment, rules, renew)) as reconciler:
         # Shuffle the rules so that a late run does not always skip the same ones.
         for rule in random.SystemRandom().sample(rules, len(rules)):
             if reconciler.is_late:
@@ -105,7 +105,7 @@ def _shorten_evictions(deployment: Deployment) -> None:
 
 
 @dataclass(slots=True)
-class PlacementReconciler:
+class _PlacementReconciler:
     """Reconciles the rules of one deployment during one run.
 
     Attributes:
