@@ -1,4 +1,4 @@
-"""REST endpoints for targets and deployments (staff only)."""
+"""REST endpoints for deployments (staff only)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializers of targets and deployments."""
+"""Serializers of deployments."""
 
 from __future__ import annotations
 
