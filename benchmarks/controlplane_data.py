@@ -27,7 +27,7 @@ from django.db import connection, transaction  # noqa: E402  # models need Djang
 
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias  # noqa: E402
 from controlplane.catalog.models import BaseModel  # noqa: E402
-from controlplane.deployments.services import copy_register  # noqa: E402
+from controlplane.deployments.copies.services import copy_register  # noqa: E402
 from controlplane.routes.models import RouteCounter, RouteEntryRow  # noqa: E402
 from controlplane.tenants.models import ApiKey, Tenant  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create  # noqa: E402

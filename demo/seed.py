@@ -24,7 +24,7 @@ from controlplane.billing.models import PriceBook  # noqa: E402
 from controlplane.billing.services import price_book_create, price_set  # noqa: E402
 from controlplane.catalog.models import BaseModel  # noqa: E402
 from controlplane.catalog.services import base_model_register  # noqa: E402
-from controlplane.deployments.services import copy_register, copy_remove  # noqa: E402
+from controlplane.deployments.copies.services import copy_register, copy_remove  # noqa: E402
 from controlplane.tenants.models import ApiKey, Tenant, User  # noqa: E402
 from controlplane.tenants.selectors import api_key_verify  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create, user_create  # noqa: E402

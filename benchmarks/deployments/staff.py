@@ -19,9 +19,9 @@ django.setup()
 
 from controlplane.catalog.models import BaseModel  # noqa: E402  # models need Django to be set up
 from controlplane.catalog.services import base_model_register  # noqa: E402
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove  # noqa: E402
 from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target  # noqa: E402
-from controlplane.deployments.targets import target_create  # noqa: E402
+from controlplane.deployments.services import deployment_create, deployment_remove  # noqa: E402
+from controlplane.deployments.targets.services import target_create  # noqa: E402
 from controlplane.routes.selectors import route_version  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create  # noqa: E402
 

@@ -27,9 +27,9 @@ from controlplane.billing.models import Invoice, LedgerHead
 from controlplane.billing.parties.services import party_set
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Copy
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import HostingHour, UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.platform.audit.services import audit_record

@@ -11,10 +11,9 @@ import logging
 from typing import Final
 
 from controlplane.canaries.statistics import Arm, Bounds, Verdict, judge
-from controlplane.deployments.models import Target
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout, Target
 from controlplane.deployments.rollouts.services import deployment_rollout_judged
-from controlplane.deployments.rollouts.turns import policy_of
+from controlplane.deployments.rollouts.stages import policy_of
 from controlplane.errors import ControlPlaneError
 from controlplane.metering.selectors import copy_attempts, latencies_ms
 

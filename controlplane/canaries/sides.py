@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from django.db.models import Count, Q, Sum
 
 from controlplane.canaries.statistics import Arm
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout
 from controlplane.metering.selectors import copy_attempts, latencies_ms
 
 _MAX_LATENCIES: Final = 5000

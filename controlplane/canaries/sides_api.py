@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.canaries.sides import rollout_sides
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout
 from controlplane.deployments.rollouts.selectors import deployment_rollout_get
 from controlplane.deployments.selectors import deployment_get
 from controlplane.platform.http.object_api import ObjectApi, conditional

@@ -1,131 +1,191 @@
-"""REST endpoints for copies (staff only)."""
+"""REST endpoints for deployments (staff only)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import django_filters as filters
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from contracts.base_routes import SageMakerTarget
 from controlplane.catalog.selectors import base_model_get
-from controlplane.deployments.filters import CopyFilter
-from controlplane.deployments.models import Copy
-from controlplane.deployments.selectors import copy_get, copy_list
-from controlplane.deployments.services import copy_register, copy_remove
+from controlplane.deployments.comparison import Comparison, Verdict, compare
+from controlplane.deployments.models import Deployment, DeploymentStep, Placement
+from controlplane.deployments.phases.forecast import Forecast, forecast_of
+from controlplane.deployments.selectors import (
+    deployment_get,
+    deployment_list,
+    placement_list,
+    step_list,
+    target_get,
+)
+from controlplane.deployments.serializers import (
+    DeploymentInput,
+    DeploymentSerializer,
+    DeploymentStepSerializer,
+    DesiredInput,
+    PlacementSerializer,
+)
+from controlplane.deployments.services import (
+    deployment_create,
+    deployment_remove,
+    deployment_retry,
+    deployment_update,
+)
 from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 
-class SageMakerOutput(serializers.ModelSerializer[Copy]):
-    adapters = serializers.CharField(source="adapter_naming")
-
-    class Meta:
-        model = Copy
-        fields = ("region", "endpoint", "component", "adapters", "api")
+class DeploymentFilter(filters.FilterSet):  # type: ignore[misc]
+    base_model = filters.CharFilter("base_model__name")
+    target = filters.CharFilter("target__name")
+    status = filters.ChoiceFilter(choices=Deployment.Status.choices)
 
 
-class CopySerializer(serializers.ModelSerializer[Copy]):
-    base_model = serializers.CharField(source="base_model.name")
-    sagemaker = serializers.SerializerMethodField()
-    deployment = serializers.CharField(
-        source="deployment.name",
-        allow_null=True,
-        read_only=True,
-        help_text="Whose it is; null: registered by hand.",
-    )
-
-    class Meta:
-        model = Copy
-        fields = (
-            "id",
-            "base_model",
-            "kind",
-            "url",
-            "loads_adapters",
-            "sagemaker",
-            "deployment",
-            "canary",
-            "percent",
-            "created_at",
-        )
-
-    @extend_schema_field(SageMakerOutput(allow_null=True))
-    def get_sagemaker(self, copy: Copy) -> Any:
-        return SageMakerOutput(copy).data if copy.kind == Copy.Kind.SAGEMAKER else None
+class PlacementFilter(filters.FilterSet):  # type: ignore[misc]
+    status = filters.ChoiceFilter(choices=Placement.Status.choices)
 
 
-class SageMakerInput(StrictSerializer):
-    region = serializers.CharField(max_length=30)
-    endpoint = serializers.CharField(max_length=63)
-    component = serializers.CharField(max_length=63, default="", allow_blank=True)
-    adapters = serializers.ChoiceField(
-        choices=Copy.AdapterNaming.choices,
-        default=Copy.AdapterNaming.COMPONENTS,
-        help_text="components: an inference component each; reference: the bundled worker; name: LMI.",
-    )
-    api = serializers.ChoiceField(choices=Copy.Api.choices, default=Copy.Api.INVOCATIONS)
+class StepFilter(filters.FilterSet):  # type: ignore[misc]
+    outcome = filters.ChoiceFilter(choices=DeploymentStep.Outcome.choices)
 
 
-class CopyInput(StrictSerializer):
-    base_model = serializers.CharField(max_length=63)
-    kind = serializers.ChoiceField(choices=Copy.Kind.choices)
-    url = serializers.CharField(
-        max_length=500,
-        default="",
-        allow_blank=True,
-        help_text="Base URL without /v1. Of kind sagemaker it may be left out: then the region's own.",
-    )
-    loads_adapters = serializers.BooleanField(
-        default=False, help_text="openai_http: vLLM may be told to load an adapter that it does not know."
-    )
-    sagemaker = SageMakerInput(required=False, help_text="Needed for kind sagemaker.")
-
-
-class CopiesApi(generics.ListAPIView[Copy]):
+class DeploymentsApi(generics.ListAPIView[Deployment]):
     permission_classes = (Staff,)
-    serializer_class = CopySerializer
-    filterset_class = CopyFilter
+    serializer_class = DeploymentSerializer
+    filterset_class = DeploymentFilter
 
-    def get_queryset(self) -> QuerySet[Copy]:
-        return copy_list()
+    def get_queryset(self) -> QuerySet[Deployment]:
+        return deployment_list()
 
     @idempotent()
-    @extend_schema(request=CopyInput, responses={201: CopySerializer})
+    @extend_schema(request=DeploymentInput, responses={201: DeploymentSerializer})
     def post(self, request: Request) -> Response:
-        """Registers a server in the route table; registering it again returns the existing copy."""
-        data = CopyInput(data=request.data)
+        """Records the desired state of a new deployment; a Celery worker creates its resources."""
+        data = DeploymentInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
-        target = values.get("sagemaker")
-        copy = copy_register(
-            base_model=base_model_get(name=values["base_model"]),
-            kind=values["kind"],
-            url=values["url"],
-            loads_adapters=values["loads_adapters"],
-            sagemaker=None if target is None else SageMakerTarget(**target),
-        )
-        return Response(CopySerializer(copy).data, status.HTTP_201_CREATED)
+        target = target_get(name=values.pop("target"))
+        base_model = base_model_get(name=values.pop("base_model"))
+        deployment = deployment_create(target=target, base_model=base_model, **values)
+        return Response(DeploymentSerializer(deployment).data, status.HTTP_201_CREATED)
 
 
-class CopyApi(ObjectApi[Copy]):
+class OneDeploymentApi(ObjectApi[Deployment]):
+    serializer_class = DeploymentSerializer
+    etag_ignores = frozenset({"observed_at", "next_at"})
+
+    def get_object(self) -> Deployment:
+        return deployment_get(name=self.kwargs["deployment"])
+
+    def _response(self, code: int = status.HTTP_200_OK) -> Response:
+        return Response(DeploymentSerializer(self.get_object()).data, code)
+
+
+class DeploymentApi(OneDeploymentApi):
     permission_classes = (Staff,)
-    serializer_class = CopySerializer
-
-    def get_object(self) -> Copy:
-        return copy_get(copy_id=self.kwargs["copy_id"])
 
     @conditional()
-    def get(self, request: Request, copy_id: str) -> Response:
-        return Response(CopySerializer(self.get_object()).data)
+    def get(self, request: Request, deployment: str) -> Response:
+        """Returns the desired state and the last observed state."""
+        return self._response()
 
     @conditional()
-    @extend_schema(responses={204: None})
-    def delete(self, request: Request, copy_id: str) -> Response:
-        copy_remove(copy=self.get_object())
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    @extend_schema(request=DesiredInput, responses=DeploymentSerializer)
+    def patch(self, request: Request, deployment: str) -> Response:
+        """Changes the desired state; omitted fields keep their values."""
+        found = self.get_object()
+        data = DesiredInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        deployment_update(deployment=found, **data.validated_data)
+        return self._response()
+
+    @conditional()
+    @extend_schema(responses={202: DeploymentSerializer})
+    def delete(self, request: Request, deployment: str) -> Response:
+        """Removes the deployment, routes first. Poll it until it returns 404."""
+        deployment_remove(deployment=self.get_object())
+        return self._response(status.HTTP_202_ACCEPTED)
+
+
+class DeploymentRetryApi(OneDeploymentApi):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=None, responses=DeploymentSerializer)
+    def post(self, request: Request, deployment: str) -> Response:
+        """Reconciles the deployment now and recreates failed resources."""
+        deployment_retry(deployment=self.get_object())
+        return self._response()
+
+
+class PlacementsApi(generics.ListAPIView[Placement]):
+    """Adapters that are placed on a deployment or being placed."""
+
+    permission_classes = (Staff,)
+    serializer_class = PlacementSerializer
+    filterset_class = PlacementFilter
+    queryset = Placement.objects.none()
+
+    def get_queryset(self) -> QuerySet[Placement]:
+        return placement_list(deployment=deployment_get(name=self.kwargs["deployment"]))
+
+
+class StepsApi(generics.ListAPIView[DeploymentStep]):
+    """Journal of a deployment: steps with actor and cause, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = DeploymentStepSerializer
+    filterset_class = StepFilter
+    queryset = DeploymentStep.objects.none()
+
+    def get_queryset(self) -> QuerySet[DeploymentStep]:
+        return step_list(deployment=deployment_get(name=self.kwargs["deployment"]))
+
+
+class ComparedSerializer(serializers.Serializer[Comparison]):
+    what = serializers.CharField(help_text="copies, base, image, instance_type, adapters or generation.")
+    wanted = serializers.CharField()
+    seen = serializers.CharField(allow_blank=True, help_text="At the latest look; '' where nothing was seen.")
+    verdict = serializers.ChoiceField(choices=[verdict.value for verdict in Verdict])
+
+
+class ForecastSerializer(serializers.Serializer[Forecast]):
+    copies_before = serializers.IntegerField(source="row.copies_before")
+    copies_after = serializers.IntegerField(source="row.copies_after")
+    cause = serializers.CharField(source="row.cause", allow_blank=True)
+    began_at = serializers.DateTimeField(source="row.began_at")
+    elapsed_seconds = serializers.FloatField(source="elapsed")
+    expected_seconds = serializers.FloatField(source="prediction.seconds")
+    left_seconds = serializers.FloatField(source="left", help_text="0 once it is late.")
+    late_seconds = serializers.FloatField(source="late")
+    phases = serializers.DictField(
+        source="prediction.phases", child=serializers.FloatField(), help_text="Expected seconds of each."
+    )
+    basis = serializers.CharField(source="prediction.basis", help_text="Where the figures are from.")
+
+
+class DeploymentStateSerializer(serializers.Serializer[Any]):
+    observed_at = serializers.DateTimeField(allow_null=True, help_text="Of the latest look.")
+    compared = ComparedSerializer(many=True)
+    scale_up = ForecastSerializer(
+        allow_null=True, help_text="The growth that goes on, against what is expected of it; null for none."
+    )
+
+
+class DeploymentStateApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=DeploymentStateSerializer)
+    def get(self, request: Request, deployment: str) -> Response:
+        """Returns desired and observed values with their differences, and a scale-up's progress."""
+        found = deployment_get(name=deployment)
+        state = {
+            "observed_at": found.observed_at, "compared": compare(found), "scale_up": forecast_of(found),
+        }  # fmt: skip
+        return Response(DeploymentStateSerializer(state).data)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,25 +20,33 @@ from django.db import transaction
 from django.db.models import Case, DateTimeField, F, Q, Value, When
 from django.utils import timezone
 
+from controlplane.deployments.copies.endpoints import copies_sync, drain_time, is_draining
 from controlplane.deployments.desired import desired_of, endpoint_is_shared
+from controlplane.deployments.journal import step_add
 from controlplane.deployments.leases import Lease, LeaseLostError
-from controlplane.deployments.models import AdapterRule, Deployment, DeploymentStep, Placement, Target
-from controlplane.deployments.phases.recorder import open_ones, scale_ups_observe
-from controlplane.deployments.placement.keeper import Kept, rules_keep
-from controlplane.deployments.placements import drain_time, placements_settle, placements_sync
+from controlplane.deployments.models import Deployment, DeploymentStep, Target
+from controlplane.deployments.phases.recorder import open_scale_ups, scale_ups_observe
+from controlplane.deployments.placement.placements import (
+    placements_are_leaving,
+    placements_failure,
+    placements_remove,
+    placements_settle,
+    placements_sync,
+    placements_transition,
+)
+from controlplane.deployments.placement.reconciler import Outcome as PlacementOutcome
+from controlplane.deployments.placement.reconciler import reconcile_placements
 from controlplane.deployments.provisioners import provisioner_of
 from controlplane.deployments.provisioners.base import (
     Desired,
+    Endpoint,
     Observation,
-    Place,
     Provisioner,
     ProvisioningError,
     State,
     Step,
 )
-from controlplane.deployments.rollouts.decisions import rollout_look, rollout_refused, rollout_told
-from controlplane.deployments.served import is_draining, places_serve
-from controlplane.deployments.steps import step_add
+from controlplane.deployments.rollouts.decisions import rollout_decide, rollout_refused, rollout_summary
 from controlplane.errors import ControlPlaneError
 from controlplane.platform.audit.services import audit_record
 
@@ -119,7 +126,7 @@ class _Run:
         try:
             deployment.routes_version = placements_sync(deployment=deployment)
             desired = desired_of(deployment)
-            with closing(self.make(deployment.target, desired, beat=self.lease.renew)) as provisioner:
+            with closing(self.make(deployment.target, desired, heartbeat=self.lease.renew)) as provisioner:
                 if deployment.is_wanted:
                     return self._keep(deployment, desired, provisioner)
                 self._remove(deployment, provisioner, shared=desired.endpoint_is_shared)
@@ -136,19 +143,19 @@ class _Run:
         seen = provisioner.observe()
         for text in seen.drift:
             step_add(deployment, "drift", "", text, Outcome.NOTED)
-        self._serve(deployment, seen.places)
-        if rollout_look(deployment=deployment, desired=desired, seen=seen, renew=self._renew):
+        self._serve(deployment, seen.endpoints)
+        if rollout_decide(deployment=deployment, desired=desired, seen=seen, renew=self._renew):
             return True
         count, held = self._do(deployment, provisioner.apply(seen))
         if count:
             seen = provisioner.observe()
-            self._serve(deployment, seen.places)
+            self._serve(deployment, seen.endpoints)
         placements_settle(deployment=deployment, seen=seen.adapters)
         scale_ups_observe(deployment=deployment, seen=seen)
-        placement = rules_keep(deployment=deployment, renew=self.lease.renew)
+        placement = reconcile_placements(deployment=deployment, renew=self.lease.renew)
         if held is not None:
             raise held
-        rolling = "" if desired.turn is None else rollout_told(deployment=deployment)
+        rolling = "" if desired.stage is None else rollout_summary(deployment=deployment)
         self._settle(deployment, seen, rolling, placement)
         return False
 
@@ -179,11 +186,11 @@ class _Run:
             failures=0, next_at=now + POLL,
         )  # fmt: skip
 
-    def _serve(self, deployment: Deployment, places: Sequence[Place]) -> bool:
-        """Call `places_serve` under the lease, which no other owner can take before the commit."""
+    def _serve(self, deployment: Deployment, endpoints: Sequence[Endpoint]) -> bool:
+        """Call `copies_sync` under the lease, which no other owner can take before the commit."""
         with transaction.atomic():
             self._renew()
-            return places_serve(deployment=deployment, places=places)
+            return copies_sync(deployment=deployment, endpoints=endpoints)
 
     def _do(self, deployment: Deployment, steps: Iterator[Step]) -> tuple[int, ProvisioningError | None]:
         """Take steps while there is time.
@@ -215,26 +222,24 @@ class _Run:
                 self.made += not step.failed
         return count, None
 
-    def _settle(self, deployment: Deployment, seen: Observation, rolling: str, placement: Kept) -> None:
+    def _settle(
+        self, deployment: Deployment, seen: Observation, rolling: str, placement: PlacementOutcome
+    ) -> None:
         """Write the status that follows from an observation, and when to run again.
 
         Args:
             rolling: what an active rollout waits for; "" without one.
         """
         now, was = timezone.now(), deployment.status
-        broken = [row for row in deployment.placements.all() if row.status == Placement.Status.FAILED]
+        broken = placements_failure(deployment)
         values: dict[str, Any] = {"resources": _resource_rows(seen), "observed_at": now, "failures": 0}
         if seen.failed:
-            status, reason, wait = (Status.DEGRADED if seen.places else Status.FAILED), seen.failed, RETRY
+            status, reason, wait = (Status.DEGRADED if seen.endpoints else Status.FAILED), seen.failed, RETRY
         elif rolling:
             status, reason, wait = Status.WORKING, rolling, POLL
         elif broken:
-            status, wait = Status.DEGRADED, RETRY
-            reason = (
-                f"{len(broken)} of its adapters failed; the first, {broken[0].engine_name}: "
-                f"{broken[0].reason}"
-            )
-        elif seen.unscaled and seen.places:
+            status, reason, wait = Status.DEGRADED, broken, RETRY
+        elif seen.unscaled and seen.endpoints:
             status, reason, wait = Status.DEGRADED, seen.unscaled, POLL if seen.waiting else CHECK
         elif seen.copies_complete and placement.failed:
             status, reason, wait = Status.DEGRADED, placement.failed, CHECK
@@ -243,15 +248,17 @@ class _Run:
             values["observed_generation"] = deployment.generation
         elif seen.copies_complete and was in (Status.SERVING, Status.DEGRADED):
             # A new adapter is routine: it must not degrade the status and alert an operator.
-            status, reason, wait = Status.SERVING, _transition_text(deployment, seen), POLL
+            moving = placements_transition(deployment) or seen.waiting
+            reason = moving or "what is not wanted any more is being taken away"
+            status, wait = Status.SERVING, POLL
         else:
-            serves = seen.places and was in (Status.SERVING, Status.DEGRADED)
+            serves = seen.endpoints and was in (Status.SERVING, Status.DEGRADED)
             status, reason, wait = (Status.DEGRADED if serves else Status.WORKING), seen.waiting, POLL
-        if is_draining(deployment) or deployment.placements.exclude(leaves_at=None).exists():
+        if is_draining(deployment) or placements_are_leaving(deployment):
             wait = min(wait, drain_time())
         if placement.within is not None:
             wait = min(wait, placement.within)
-        if seen.instances is not None and open_ones(deployment).exists():
+        if seen.instances is not None and open_scale_ups(deployment).exists():
             wait = min(wait, GROWTH)
         retry_at = _retry_at(deployment, now) if seen.failed or broken else None
         if status in (Status.FAILED, Status.DEGRADED) and (was, deployment.reason) != (status, reason):
@@ -267,7 +274,7 @@ class _Run:
         if str(error) != deployment.reason:
             step_add(deployment, "call", "", str(error), Outcome.FAILED)
         wait = timedelta(seconds=backoff(failures, wait=least)) if error.transient else RETRY
-        if error.transient and deployment.placements.exclude(leaves_at=None).exists():
+        if error.transient and placements_are_leaving(deployment):
             wait = min(wait, drain_time())
         status = Status.REMOVING if not deployment.is_wanted else deployment.status
         if deployment.is_wanted and not error.transient:
@@ -294,22 +301,12 @@ class _Run:
             if shared and not endpoint_is_shared(deployment):
                 self.lease.write(reason="its endpoint is left to it", next_at=now)
                 return
-            Placement.objects.filter(deployment=deployment).delete()
-            AdapterRule.objects.filter(deployment=deployment).delete()
+            placements_remove(deployment)
             step_add(deployment, "removed", "", "nothing of it is left")
             self.lease.write(
                 status=Status.REMOVED, reason="", resources=[], observed_at=now, removed_at=now, failures=0
             )
             audit_record(tenant="", action="deployment.removed", target=deployment, after={"removed_at": now})
-
-
-def _transition_text(deployment: Deployment, seen: Observation) -> str:
-    """Return what is still in transition while all copies serve."""
-    count = Counter(deployment.placements.values_list("status", flat=True))
-    coming, leaving = count["waiting"] + count["loading"], count["leaving"]
-    parts = [f"{coming} of its adapters are being placed"] if coming else []
-    parts += [f"{leaving} leave"] if leaving else []
-    return ", ".join(parts) or seen.waiting or "what is not wanted any more is being taken away"
 
 
 def _retry_at(deployment: Deployment, now: datetime) -> datetime:

@@ -6,7 +6,7 @@ from django.db.models import QuerySet
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
-from controlplane.errors import NotFoundError
+from controlplane.errors import ConflictError, NotFoundError
 
 
 def copy_list(*, base_model: BaseModel | None = None) -> QuerySet[Copy]:
@@ -54,3 +54,19 @@ def placement_list(*, deployment: Deployment) -> QuerySet[Placement]:
 def step_list(*, deployment: Deployment) -> QuerySet[DeploymentStep]:
     """Return a deployment's steps, newest first."""
     return DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")
+
+
+def deployment_locked(deployment: Deployment, *, removing: bool = False) -> Deployment:
+    """Return the deployment's current row, locked until the transaction ends.
+
+    Args:
+        removing: accept a deployment that is being removed.
+
+    Raises:
+        ConflictError: the deployment is removed or, without `removing`, being removed.
+    """
+    rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
+    row = rows.get(pk=deployment.pk)
+    if row.removed_at is not None or not (removing or row.is_wanted):
+        raise ConflictError(f"deployment {row.name} is being removed: make another")
+    return row

@@ -1,4 +1,4 @@
-"""Serializers of targets and deployments."""
+"""Serializers of deployments."""
 
 from __future__ import annotations
 
@@ -8,48 +8,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.deployments.containers.images import Family
-from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target
+from controlplane.deployments.models import Deployment, DeploymentStep, Placement
 from controlplane.deployments.phases.selectors import warnings_of
 from controlplane.platform.http.strict import StrictSerializer
-
-
-class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
-    urls = serializers.ListField(child=serializers.CharField())
-
-    class Meta:
-        model = Target
-        fields = (
-            "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host",
-            "address", "urls", "created_at",
-        )  # fmt: skip
-
-
-class TargetInput(StrictSerializer):
-    """Fields by kind: sagemaker takes the first five, local the next two, openai_http `urls`."""
-
-    name = serializers.CharField(max_length=40)
-    kind = serializers.ChoiceField(choices=Target.Kind.choices)
-    region = serializers.CharField(max_length=30, default="", allow_blank=True)
-    endpoint_url = serializers.CharField(
-        max_length=500, default="", allow_blank=True, help_text="Instead of AWS's: a local SageMaker."
-    )
-    role_arn = serializers.CharField(
-        max_length=2048, default="", allow_blank=True, help_text="What endpoints run as."
-    )
-    assume_role_arn = serializers.CharField(
-        max_length=2048, default="", allow_blank=True,
-        help_text="Assumed for every call; left out, the Celery worker's own credentials are used.",
-    )  # fmt: skip
-    store = serializers.CharField(
-        max_length=500, default="", allow_blank=True, help_text="s3://bucket/prefix for archives."
-    )
-    host = serializers.CharField(
-        max_length=255, default="", allow_blank=True, help_text="Left out, the web process's own."
-    )
-    address = serializers.CharField(
-        max_length=255, default="", allow_blank=True, help_text="By which gateways reach it; 127.0.0.1."
-    )
-    urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
 
 
 class ResourceSerializer(serializers.Serializer[Any]):

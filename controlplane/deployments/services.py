@@ -1,195 +1,259 @@
-"""Register and remove copies, and publish them to gateways."""
+"""Operators' changes to deployments and their scaling: each is recorded and handed to the reconciler."""
 
 from __future__ import annotations
 
 import re
-import secrets
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.utils import timezone
 
-from contracts.base_routes import CanaryRoute, CopyRoute, SageMakerTarget
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.catalog.models import BaseModel
-from controlplane.catalog.selectors import base_model_route
-from controlplane.deployments.models import Copy, Deployment
-from controlplane.deployments.placement.selectors import homes_of
-from controlplane.deployments.scaling.selectors import hold_seconds
-from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.deployments.copies.publishing import base_publish
+from controlplane.deployments.journal import actor_name, step_add
+from controlplane.deployments.models import ROLLED, Deployment, Scaling, Target
+from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_overtake
+from controlplane.deployments.rollouts.ends import rollouts_end_with
+from controlplane.deployments.rollouts.selectors import deployment_rollout_active
+from controlplane.deployments.scaling.policy import ScalingPolicy
+from controlplane.deployments.scaling.selectors import policy_of
+from controlplane.deployments.scheduling import RECONCILE_TASK
+from controlplane.deployments.selectors import deployment_locked
+from controlplane.deployments.validation import HOSTINGS, deployment_check, policy_check
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
-from controlplane.routes.selectors import route_base
-from controlplane.routes.services import route_set
-from controlplane.webhooks.outbox import event_emit
+from controlplane.platform.queue import enqueue
 
-REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
-"""An AWS region's name."""
-_NAME: Final = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-"""Names that SageMaker accepts for an endpoint or inference component."""
+CHANGEABLE: Final = (
+    "min_copies", "max_copies", "instance_type", "min_instances", "max_instances", "variant", "urls", "image",
+    "image_family", "options", "environment", "compute", "adapter_scope",
+)  # fmt: skip
+"""Fields of the desired state that can be changed; the others identify the deployment."""
+_MEASURED = ("metric", "target", "in_after")
+"""Fields that determine how the load is counted."""
+_RESERVED_NAME: Final = re.compile(r".*-([0-9a-f]{8}|[0-9a-f]{20})")
+"""Names that end like those of our resources could be mistaken for another deployment's resources."""
 
 
 @transaction.atomic
-def copy_register(
-    *,
-    base_model: BaseModel,
-    kind: str,
-    url: str,
-    loads_adapters: bool = False,
-    sagemaker: SageMakerTarget | None = None,
-    deployment: Deployment | None = None,
-    canary: tuple[str, int] = ("", 0),
-) -> Copy:
-    """Register a server for `base_model` with the gateways.
-
-    Registering the same location again updates and returns its existing copy.
+def deployment_create(
+    *, name: str, target: Target, base_model: BaseModel, hosting: str = "", endpoint: str = "", **values: Any
+) -> Deployment:
+    """Record the desired state of a new deployment; the reconciler creates its resources.
 
     Args:
-        deployment: owner of a new copy; an existing copy keeps its owner.
-        canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
+        hosting: hosting mode; "" for the default of the target's kind.
+        endpoint: sagemaker: a name that deployments of several base models share.
+        values: fields of CHANGEABLE that differ from their defaults.
 
     Raises:
-        InvalidInputError: the kind is unknown, or a value that it needs is missing or malformed.
+        InvalidInputError: a value is malformed, out of bounds, or not valid for this kind of target.
+        ConflictError: the name is taken, or the shared endpoint has other instances.
     """
-    if kind not in Copy.Kind.values:
-        raise InvalidInputError(f"kind must be one of {', '.join(Copy.Kind.values)}", field="kind")
-    if loads_adapters and kind != Copy.Kind.OPENAI_HTTP:
-        raise InvalidInputError("loads_adapters is for copies of kind openai_http", field="loads_adapters")
-    if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
+    if SLUG_PATTERN.fullmatch(name) is None or len(name) > 36 or _RESERVED_NAME.fullmatch(name):
         raise InvalidInputError(
-            "sagemaker is for copies of kind sagemaker, and needed there", field="sagemaker"
+            "a deployment's name is 1-36 lower-case letters, digits and inner hyphens, and does not "
+            "end in 8 or 20"
+            " hexadecimal digits, as the names of its resources do",
+            field="name",
         )
-    location = _location_columns(sagemaker)
-    location["url"] = base_url(url) if url or sagemaker is None else ""
-    settings: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
-    if deployment is not None:
-        settings["canary"], settings["percent"] = canary
-    if sagemaker is not None:
-        settings |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
-    # Lock the base model's row while its copies change, so that the published list is complete.
-    base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
-    known = Copy.objects.filter(base_model=base_model, **location).first()
-    before = None if known is None else snapshot(known)
-    copy, _ = Copy.objects.update_or_create(
-        base_model=base_model,
-        **location,
-        defaults=settings,
-        create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **settings},
+    # Lock the target so that the second of two deployments on one endpoint sees the first.
+    target = Target.objects.select_for_update().get(pk=target.pk)
+    if Deployment.objects.filter(name=name, removed_at=None).exists():
+        raise ConflictError(f"there is a deployment {name!r} already")
+    deployment = Deployment(
+        name=name, target=target, base_model=base_model, endpoint=endpoint, created_by=actor_name(),
+        hosting=hosting or HOSTINGS[target.kind][0], **values,
+    )  # fmt: skip
+    deployment_check(deployment)
+    deployment.save()
+    step_add(deployment, "create", deployment.name, f"{base_model.name} in {target.name}")
+    enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
+    audit_record(
+        tenant="", action="deployment.create", target=deployment, after=_desired_snapshot(deployment)
     )
-    _publish(base_model)
-    audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
-    if before is None:
-        _emit("deployment.copy.added", base_model)
-    return copy
+    return deployment
 
 
 @transaction.atomic
-def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
-    """Remove a server from the route table; running streams finish.
+def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
+    """Replace the given fields of CHANGEABLE; the reconciler applies them.
 
     Raises:
-        ConflictError: it belongs to a deployment, which alone may remove it (`by_deployment`).
+        InvalidInputError: as for `deployment_create`.
+        ConflictError: the deployment is being removed, a rollout is changing its copies, or its instances
+            would differ from those of its shared endpoint.
     """
-    if copy.deployment_id is not None and not by_deployment:
-        raise ConflictError(
-            f"{copy.pk} is a copy of deployment {copy.deployment}, which would bring it back: remove "
-            f"or change that"
-        )
-    base_model = BaseModel.objects.select_for_update().get(pk=copy.base_model_id)
-    if Copy.objects.filter(pk=copy.pk).delete()[0]:
-        audit_record(tenant="", action="copy.remove", target=copy, before=snapshot(copy))
-        _emit("deployment.copy.removed", base_model)
-    _publish(base_model)
+    row = deployment_locked(deployment)
+    before = _desired_snapshot(row)
+    if set(values) & set(ROLLED) and (active := deployment_rollout_active(deployment=row)) is not None:
+        raise ConflictError(f"{active} is {active.status}: let it end, or abort it")
+    for field, value in values.items():
+        setattr(row, field, value)
+    deployment_check(row)
+    if (policy := policy_of(row)) is not None:
+        policy_check(row, policy)
+    changed = [field for field in CHANGEABLE if before[field] != _desired_snapshot(row)[field]]
+    if not changed:
+        return row
+    row.generation += 1
+    row.next_at = timezone.now()
+    fields = ["generation", "next_at", *changed]
+    if "adapter_scope" in changed:
+        row.routes_version = 0
+        fields.append("routes_version")
+    row.save(update_fields=fields)
+    summary = ", ".join(f"{field}: {before[field]} -> {getattr(row, field)}" for field in changed)
+    step_add(row, "update", row.name, summary)
+    if policy is None and "min_copies" in changed and row.target.kind != Target.Kind.OPENAI_HTTP:
+        _record_manual_scaling(row, before=int(before["min_copies"]))
+    if policy is not None and "min_copies" in changed:
+        base_publish(row.base_model)  # min_copies decides whether gateways hold requests
+    enqueue(RECONCILE_TASK, deployment_id=row.pk)
+    audit_record(
+        tenant="", action="deployment.update", target=row, before=before, after=_desired_snapshot(row)
+    )
+    return row
 
 
-def _emit(event: str, base_model: BaseModel) -> None:
-    """Emit an event to every subscribed tenant.
+@transaction.atomic
+def scaling_set(*, deployment: Deployment, **values: Any) -> Scaling:
+    """Set the scaling policy, replacing an existing one.
 
-    The event omits where the copy runs, which concerns only the operator.
+    Args:
+        values: fields of ScalingPolicy; `min_copies` and `max_copies` change the deployment's own.
+
+    Raises:
+        InvalidInputError: a value is malformed, out of bounds, or not valid for this kind of target.
+        ConflictError: the deployment is being removed, or others on its endpoint have other settings.
     """
-    data = {"base_model": base_model.name, "copies": _copies(base_model).count()}
-    event_emit(tenant=None, type=event, data=data)
+    own = {name: values.pop(name) for name in ("min_copies", "max_copies") if name in values}
+    if deployment.endpoint:
+        # Lock the target before the deployment, as all callers do: the second of two deployments on an
+        # endpoint then sees the policy of the first.
+        Target.objects.select_for_update().get(pk=deployment.target_id)
+    row = deployment_locked(deployment)
+    # Start from the previous minimum: a new policy removes serving copies only after it has read the load.
+    min_before = row.min_copies
+    if own:
+        row = deployment_update(deployment=row, **own)
+    policy = ScalingPolicy.of(values, min_copies=row.min_copies, max_copies=row.max_copies)
+    policy_check(row, policy)
+    scaling = Scaling.objects.select_for_update().filter(deployment=row).first()
+    before = None if scaling is None else scaling.policy
+    if scaling is None:
+        scaling = Scaling(deployment=row)
+    if before is None:
+        least, most = policy.bounds(timezone.now())
+        scaling.copies, scaling.state = min(max(min_before, row.min_copies, least), most), {}
+    scaling.policy = policy.to_json()
+    if before is not None and any(before.get(name) != scaling.policy[name] for name in _MEASURED):
+        # Earlier readings of another metric or target are not comparable.
+        scaling.state = {}
+    scaling.save()
+    if before != scaling.policy:
+        _publish_scaling(row, "scaling", before, scaling.policy)
+    return scaling
 
 
-def base_publish(base_model: BaseModel) -> None:
-    """Publish a base model's copies, hold time and adapter homes to gateways."""
-    _publish(BaseModel.objects.select_for_update().get(pk=base_model.pk))
+@transaction.atomic
+def scaling_clear(*, deployment: Deployment) -> None:
+    """Delete the policy; the deployment has `min_copies` copies again, and no autoscaler.
+
+    Raises:
+        NotFoundError: it has no policy.
+        ConflictError: it is being removed.
+    """
+    row = deployment_locked(deployment)
+    scaling = Scaling.objects.select_for_update().filter(deployment=row, policy__isnull=False).first()
+    if scaling is None:
+        raise NotFoundError(f"deployment {row.name} has no scaling policy")
+    before = scaling.policy
+    scaling.policy, scaling.state, scaling.seen = None, {}, {}
+    scaling.save()
+    _publish_scaling(row, "scaling_off", before, None)
 
 
-def homes_publish(base_model: BaseModel) -> None:
-    """Publish the base model if the adapter homes that gateways know are outdated."""
-    copies = set(_copies(base_model).values_list("pk", flat=True))
-    known = route_base(base_model=base_model.name)
-    if homes_of(base_model_id=base_model.pk, copies=copies) != ({} if known is None else known.homes):
-        base_publish(base_model)
+@transaction.atomic
+def deployment_remove(*, deployment: Deployment) -> Deployment:
+    """Start the removal of a deployment and its resources, routes first; repeated calls change nothing.
+
+    Raises:
+        ConflictError: it is already removed.
+    """
+    row = Deployment.objects.select_for_update().get(pk=deployment.pk)
+    if row.removed_at is not None:
+        raise ConflictError(f"deployment {row.name} is gone already")
+    if row.removal_asked_at is not None:
+        return row
+    now = timezone.now()
+    row.removal_asked_at, row.next_at, row.generation = now, now, row.generation + 1
+    row.status, row.reason, row.failures, row.routes_version = Deployment.Status.REMOVING, "", 0, 0
+    row.save(
+        update_fields=[
+            "removal_asked_at", "next_at", "generation", "status", "reason", "failures", "routes_version",
+        ]
+    )  # fmt: skip
+    rollouts_end_with(deployment=row)
+    step_add(row, "remove", row.name, "asked for")
+    if policy_of(row) is not None:
+        base_publish(row.base_model)  # gateways must stop holding requests for its copies
+    enqueue(RECONCILE_TASK, deployment_id=row.pk)
+    audit_record(tenant="", action="deployment.remove", target=row, before=_desired_snapshot(row))
+    return row
 
 
-def _publish(base_model: BaseModel) -> None:
-    """Publish a base model whose row is locked, and was read under that lock."""
-    rows = list(_copies(base_model))
-    copies = tuple(_route(copy) for copy in rows)
-    held = hold_seconds(base_model_id=base_model.pk)
-    homes = homes_of(base_model_id=base_model.pk, copies={copy.id for copy in copies})
-    canary = _canary(rows)
-    entry = base_model_route(base_model=base_model)
-    entry = replace(entry, copies=copies, hold_seconds=held, homes=homes, canary=canary)
-    route_set(path=f"bases/{base_model.name}", entry=entry)
+@transaction.atomic
+def deployment_retry(*, deployment: Deployment) -> Deployment:
+    """Reconcile a deployment now and recreate failed resources.
+
+    Raises:
+        ConflictError: it is removed.
+    """
+    row = deployment_locked(deployment, removing=True)
+    row.next_at = row.retry_at = timezone.now()
+    row.failures, row.generation = 0, row.generation + 1
+    row.save(update_fields=["next_at", "retry_at", "failures", "generation"])
+    step_add(row, "retry", row.name, "asked for")
+    enqueue(RECONCILE_TASK, deployment_id=row.pk)
+    audit_record(tenant="", action="deployment.retry", target=row, after={"status": row.status})
+    return row
 
 
-def _canary(copies: Sequence[Copy]) -> CanaryRoute | None:
-    """Return the canary's route; None without a canary, or without other copies to get the rest."""
-    tried = [copy for copy in copies if copy.canary]
-    if not tried or len(tried) == len(copies):
-        return None
-    ids = tuple(copy.pk for copy in tried)
-    return CanaryRoute(tried[0].canary, tried[0].percent, ids)
+def _record_manual_scaling(row: Deployment, *, before: int) -> None:
+    """Record an operator's scale-up; without a policy no autoscaler does so."""
+    now = timezone.now()
+    if row.min_copies < before:
+        scale_ups_overtake(deployment=row, at=now)
+        return
+    if row.target.kind == Target.Kind.SAGEMAKER:
+        # On SageMaker more copies than the minimum may run already.
+        before = max([before, *(int(item.get("has", {}).get("copies", 0)) for item in row.resources)])
+        if row.min_copies <= before:
+            return
+    scale_up_begin(
+        deployment=row, before=before, after=row.min_copies, cause=f"asked for by {actor_name()}",
+        began=now, decided=now,
+    )  # fmt: skip
 
 
-def _copies(base_model: BaseModel) -> QuerySet[Copy]:
-    """Query the current copies; `base_model` may have cached earlier ones."""
-    return Copy.objects.filter(base_model_id=base_model.pk)
+def _desired_snapshot(deployment: Deployment) -> dict[str, Any]:
+    """Return the desired state for the audit log."""
+    fields = ("name", "target", "base_model", "hosting", "endpoint", *CHANGEABLE)
+    values = snapshot(deployment)
+    return {field: values[field] for field in fields}
 
 
-def _route(copy: Copy) -> CopyRoute:
-    target = None
-    if copy.kind == Copy.Kind.SAGEMAKER:
-        target = SageMakerTarget(copy.region, copy.endpoint, copy.component, copy.adapter_naming, copy.api)
-    return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target)
-
-
-def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
-    """Validate a SageMaker copy's location and return its columns; empty for other kinds."""
-    if target is None:
-        return {"region": "", "endpoint": "", "component": ""}
-    if REGION.fullmatch(target.region) is None:
-        raise _wrong("region", "a region such as eu-central-1", target.region)
-    if _NAME.fullmatch(target.endpoint) is None:
-        raise _wrong("endpoint", "1-63 letters, digits and inner hyphens", target.endpoint)
-    if target.component and _NAME.fullmatch(target.component) is None:
-        raise _wrong("component", "1-63 letters, digits and inner hyphens", target.component)
-    if target.adapters not in Copy.AdapterNaming.values:
-        raise _wrong("adapters", f"one of {', '.join(Copy.AdapterNaming.values)}", target.adapters)
-    if target.api not in Copy.Api.values:
-        raise _wrong("api", f"one of {', '.join(Copy.Api.values)}", target.api)
-    if target.adapters == Copy.AdapterNaming.COMPONENTS and not target.component:
-        text = "adapters as components need the base model's component; without one use reference or name"
-        raise InvalidInputError(text, field="sagemaker.adapters")
-    return {"region": target.region, "endpoint": target.endpoint, "component": target.component}
-
-
-def _wrong(name: str, wanted: str, given: str) -> InvalidInputError:
-    return InvalidInputError(f"sagemaker.{name} must be {wanted}, got {given!r}", field=f"sagemaker.{name}")
-
-
-def base_url(text: str, *, field: str = "url") -> str:
-    """Return an HTTP server's base URL without `/v1`. Raises InvalidInputError for anything else."""
-    parts = urlsplit(text.strip().rstrip("/").removesuffix("/v1"))
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidInputError(f"{field} must be like http://host:port, got {text!r}", field=field)
-    if parts.username or parts.password:
-        raise InvalidInputError(
-            f"{field} must carry no credentials: workers take the fleet token", field=field
-        )
-    return parts.geturl()
+def _publish_scaling(row: Deployment, action: str, before: Any, after: Any) -> None:
+    now = timezone.now()
+    Deployment.objects.filter(pk=row.pk).update(generation=row.generation + 1, next_at=now)
+    summary = ", ".join(f"{name}: {value}" for name, value in (after or {}).items())
+    step_add(row, action, row.name, summary or "asked for")
+    base_publish(row.base_model)
+    enqueue(RECONCILE_TASK, deployment_id=row.pk)
+    audit_record(
+        tenant="", action=f"deployment.{action}", target=row, before=before and {"policy": before},
+        after=after and {"policy": after},
+    )  # fmt: skip

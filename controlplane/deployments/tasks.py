@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from controlplane.deployments.autoscaler.controller import scale_all
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.scaling.controller import scale_all
-from controlplane.deployments.sweep import deployments_sweep
+from controlplane.deployments.scheduling import deployments_sweep
 
 
 @shared_task(name="deployments.reconcile", acks_late=True)

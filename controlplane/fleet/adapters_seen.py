@@ -15,10 +15,9 @@ from django.utils import timezone
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
 from controlplane.adapters.models import AdapterVersion
-from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.models import AdapterRule, Copy, Deployment
 from controlplane.deployments.placement.memories import memories_read
-from controlplane.deployments.placement.models import AdapterRule
-from controlplane.deployments.placement.residency.base import Held, Memory
+from controlplane.deployments.placement.residency.base import Memory, Resident
 from controlplane.deployments.placement.selectors import rule_list
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.errors import InvalidInputError
@@ -59,7 +58,7 @@ class OnCopy:
 
     copy: str
     known: bool
-    held: Held | None
+    held: Resident | None
     use: Use = Use()
 
     def last_used(self, now: dt.datetime) -> dt.datetime | None:

@@ -15,12 +15,14 @@ from django.utils import timezone
 
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.options import LmiOptions
-from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked, deployment_update
+from controlplane.deployments.journal import step_add
 from controlplane.deployments.models import Copy, Deployment, Scaling, Target
 from controlplane.deployments.phases.recorder import scale_ups_overtake
 from controlplane.deployments.placement.planner import Plan, Traffic, plan
 from controlplane.deployments.scaling.selectors import policy_of
-from controlplane.deployments.steps import step_add
+from controlplane.deployments.scheduling import RECONCILE_TASK
+from controlplane.deployments.selectors import deployment_locked
+from controlplane.deployments.services import deployment_update
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.metering.models import UsageEventRow
 from controlplane.platform.audit.services import audit_record

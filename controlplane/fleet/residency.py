@@ -17,7 +17,7 @@ from controlplane.adapters.models import AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy
 from controlplane.deployments.placement.memories import memories_read
-from controlplane.deployments.placement.residency.base import Held, Memory
+from controlplane.deployments.placement.residency.base import Memory, Resident
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.errors import InvalidInputError
 from controlplane.fleet.adapters_seen import MOST_MINUTES, Use, uses_of
@@ -36,7 +36,7 @@ class Cell:
     copy: str
     tier: str
     pinned: bool = False
-    held: Held | None = None
+    held: Resident | None = None
     use: Use = field(default_factory=Use)
 
     @property

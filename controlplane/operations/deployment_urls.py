@@ -7,21 +7,21 @@ from typing import Final
 from django.urls import URLPattern, path
 
 from controlplane.canaries import sides_api as sides
-from controlplane.deployments import api as copies
-from controlplane.deployments import deployments_api as deployments
-from controlplane.deployments import state_api as state
+from controlplane.deployments import api as deployments
+from controlplane.deployments import scaling_api as scaling
+from controlplane.deployments.copies import api as copies
 from controlplane.deployments.phases import api as phases
 from controlplane.deployments.placement import api as placing
-from controlplane.deployments.rollouts import api as turns
-from controlplane.deployments.scaling import api as scaling
+from controlplane.deployments.rollouts import api as rollouts
+from controlplane.deployments.targets import api as targets
 from controlplane.fleet import adapters_seen_api as adapters_seen
 from controlplane.fleet import consolidation_api as consolidation
 
 DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
     path("copies", copies.CopiesApi.as_view(), name="copies"),
     path("copies/<str:copy_id>", copies.CopyApi.as_view(), name="copy"),
-    path("targets", deployments.TargetsApi.as_view(), name="targets"),
-    path("targets/<str:target>", deployments.TargetApi.as_view(), name="target"),
+    path("targets", targets.TargetsApi.as_view(), name="targets"),
+    path("targets/<str:target>", targets.TargetApi.as_view(), name="target"),
     path("deployments", deployments.DeploymentsApi.as_view(), name="deployments"),
     path("deployments/<str:deployment>", deployments.DeploymentApi.as_view(), name="deployment"),
     path(
@@ -29,7 +29,11 @@ DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
         deployments.DeploymentRetryApi.as_view(),
         name="deployment-retry",
     ),
-    path("deployments/<str:deployment>/state", state.DeploymentStateApi.as_view(), name="deployment-state"),
+    path(
+        "deployments/<str:deployment>/state",
+        deployments.DeploymentStateApi.as_view(),
+        name="deployment-state",
+    ),
     path("deployments/<str:deployment>/scaling", scaling.ScalingApi.as_view(), name="deployment-scaling"),
     path("deployments/<str:deployment>/scale-ups", phases.ScaleUpsApi.as_view(), name="deployment-scale-ups"),
     path(
@@ -44,12 +48,12 @@ DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
     ),
     path(
         "deployments/<str:deployment>/rollouts",
-        turns.DeploymentRolloutsApi.as_view(),
+        rollouts.DeploymentRolloutsApi.as_view(),
         name="deployment-rollouts",
     ),
     path(
         "deployments/<str:deployment>/rollouts/<int:deployment_rollout>",
-        turns.DeploymentRolloutApi.as_view(),
+        rollouts.DeploymentRolloutApi.as_view(),
         name="deployment-rollout",
     ),
     path(
@@ -59,17 +63,17 @@ DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
     ),
     path(
         "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/pause",
-        turns.DeploymentRolloutPauseApi.as_view(),
+        rollouts.DeploymentRolloutPauseApi.as_view(),
         name="deployment-rollout-pause",
     ),
     path(
         "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/resume",
-        turns.DeploymentRolloutResumeApi.as_view(),
+        rollouts.DeploymentRolloutResumeApi.as_view(),
         name="deployment-rollout-resume",
     ),
     path(
         "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/abort",
-        turns.DeploymentRolloutAbortApi.as_view(),
+        rollouts.DeploymentRolloutAbortApi.as_view(),
         name="deployment-rollout-abort",
     ),
     path(

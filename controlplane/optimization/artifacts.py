@@ -28,7 +28,7 @@ UNNEEDED_AFTER: Final = timedelta(hours=1)
 State = Artifact.State
 
 
-def artifact_keep(claim: Claim, output: Path, *, beat: Callable[[], None]) -> Artifact:
+def artifact_keep(claim: Claim, output: Path, *, heartbeat: Callable[[], None]) -> Artifact:
     """Upload a whole output to the artifact store, unless it is stored already.
 
     The row is written first, so that files left by a process that dies are found and removed. Only
@@ -48,7 +48,7 @@ def artifact_keep(claim: Claim, output: Path, *, beat: Callable[[], None]) -> Ar
     store.remove(folder)
     for name, (size, sha256) in sorted(files.items()):
         with (output / name).open("rb") as stream:
-            digesting = _Digesting(stream, beat)
+            digesting = _Digesting(stream, heartbeat)
             store.put(f"{folder}/{name}", digesting, limit=size)
         if digesting.sha256 != sha256:
             raise RefusedError(f"{name} is not what was written: the disk of this host may be failing")

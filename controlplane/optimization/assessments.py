@@ -9,8 +9,8 @@ from django.db import transaction
 
 from contracts.errors import ContractError
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.journal import actor_name
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import Assessment, Machine, PromptSet

@@ -52,7 +52,7 @@ def adapters_chosen(*, base_model: BaseModel, adapters: Sequence[Mapping[str, st
 
 
 def adapters_bring(
-    adapters: Sequence[Mapping[str, str]], folder: Path, *, beat: Callable[[], None]
+    adapters: Sequence[Mapping[str, str]], folder: Path, *, heartbeat: Callable[[], None]
 ) -> list[dict[str, Any]]:
     """The `adapters` of an order, their files and prompts below `folder`.
 
@@ -64,7 +64,7 @@ def adapters_bring(
     for item in adapters:
         place = folder / "adapters" / item["sha256"]
         place.mkdir(parents=True, exist_ok=True)
-        digests = {name: _bring(item, name, place / name, beat) for name in ADAPTER_FILES}
+        digests = {name: _bring(item, name, place / name, heartbeat) for name in ADAPTER_FILES}
         if adapter_digest(digests) != item["sha256"]:
             raise _wrong(f"the store's files of {item['engine_name']} were changed: register it again")
         told: dict[str, Any] = {"name": item["name"], "folder": str(place)}
@@ -79,7 +79,7 @@ def adapters_bring(
     return found
 
 
-def _bring(item: Mapping[str, str], name: str, path: Path, beat: Callable[[], None]) -> str:
+def _bring(item: Mapping[str, str], name: str, path: Path, heartbeat: Callable[[], None]) -> str:
     store, key, digest = artifact_store(), f"adapters/{item['sha256']}/{name}", hashlib.sha256()
     if (size := store.size(key)) is None or size > _LARGEST:
         raise _wrong(f"the files of {item['engine_name']} are no longer in the artifact store")
@@ -87,7 +87,7 @@ def _bring(item: Mapping[str, str], name: str, path: Path, beat: Callable[[], No
         while data := stream.read(_CHUNK):
             target.write(data)
             digest.update(data)
-            beat()
+            heartbeat()
     return digest.hexdigest()
 
 

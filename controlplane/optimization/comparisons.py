@@ -9,7 +9,7 @@ from django.db import transaction
 
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.selectors import variant_get
-from controlplane.deployments.steps import actor_name
+from controlplane.deployments.journal import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.compared_adapters import adapters_chosen
 from controlplane.optimization.database_text import storable

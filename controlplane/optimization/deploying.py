@@ -9,8 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.catalog.models import Variant
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import Deployment, DeploymentRollout, Target
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
 from controlplane.deployments.rollouts.services import deployment_rollout_abort, deployment_rollout_start
 from controlplane.errors import ConflictError, InvalidInputError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.deployments.steps import actor_name
+from controlplane.deployments.journal import actor_name
 from controlplane.optimization.models import Work, WorkEvent
 
 

@@ -31,7 +31,7 @@ from controlplane.optimization.workspace import OUTPUT, checkpoint_folder, log_t
 _ORDER: Final = "order.json"
 _PROMPTS: Final = "prompts.jsonl"
 _MEASURED: Final = "measured.json"
-Beat = Callable[[], None]
+Heartbeat = Callable[[], None]
 
 
 class Order(Protocol):
@@ -41,7 +41,7 @@ class Order(Protocol):
     def needs(self) -> Needs:
         """Resources that the subprocess needs."""
 
-    def prepare(self, folder: Path, beat: Beat) -> None:
+    def prepare(self, folder: Path, heartbeat: Heartbeat) -> None:
         """Write the subprocess's input files into `folder`.
 
         Raises:
@@ -52,7 +52,7 @@ class Order(Protocol):
     def arguments(self, folder: Path) -> list[str]:
         """Return the subprocess's command-line arguments."""
 
-    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], heartbeat: Heartbeat) -> None:
         """End the work with the subprocess's result."""
 
 
@@ -72,10 +72,10 @@ class JobOrder:
             capability=recipe.target.hardware.capability,
         )  # fmt: skip
 
-    def prepare(self, folder: Path, beat: Beat) -> None:
+    def prepare(self, folder: Path, heartbeat: Heartbeat) -> None:
         job, base = self._job, self._job.base_model
         checkpoint_check(job)
-        source = checkpoint_folder(base, base.source, job.checkpoint_sha256, beat=beat)
+        source = checkpoint_folder(base, base.source, job.checkpoint_sha256, heartbeat=heartbeat)
         self._source_digest = files_digest(
             {item.name: item.sha256 for item in base.files.all() if belongs(item.name)}
         )
@@ -87,13 +87,13 @@ class JobOrder:
     def arguments(self, folder: Path) -> list[str]:
         return ["run", str(folder / _ORDER), "--output", str(folder / OUTPUT)]
 
-    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], heartbeat: Heartbeat) -> None:
         if lineage_of(folder / OUTPUT)["source"]["digest"] != self._source_digest:
             raise InvalidInputError(
                 f"{self._job.base_model.source} was changed since its digests were taken: have it read again,"
                 " and ask for it again"
             )
-        job_keep(claim, folder, result, beat=beat)
+        job_keep(claim, folder, result, heartbeat=heartbeat)
 
 
 class ComparisonOrder:
@@ -115,7 +115,7 @@ class ComparisonOrder:
         sizes = [self._size(arm["variant"], own) for arm in self._comparison.arms]
         return Needs.of(self._comparison.machine, sum(sizes))
 
-    def prepare(self, folder: Path, beat: Beat) -> None:
+    def prepare(self, folder: Path, heartbeat: Heartbeat) -> None:
         comparison = self._comparison
         load, quality = (
             dict(comparison.settings.get("load", {})),
@@ -128,9 +128,9 @@ class ComparisonOrder:
         if comparison.texts is not None:
             quality["texts"] = str(prompts_file(folder, comparison.texts, name="texts.jsonl"))
         order = {
-            "version": 1, "arms": [self._arm(arm, beat) for arm in comparison.arms], "load": load,
+            "version": 1, "arms": [self._arm(arm, heartbeat) for arm in comparison.arms], "load": load,
             "quality": quality, "seed": comparison.settings.get("seed", 0),
-            "adapters": adapters_bring(comparison.settings.get("adapters", ()), folder, beat=beat),
+            "adapters": adapters_bring(comparison.settings.get("adapters", ()), folder, heartbeat=heartbeat),
         }  # fmt: skip
         if price := comparison.settings.get("price"):
             order["price"] = price
@@ -141,18 +141,18 @@ class ComparisonOrder:
     def arguments(self, folder: Path) -> list[str]:
         return ["compare", str(folder / _ORDER), "--output", str(folder / _MEASURED)]
 
-    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], heartbeat: Heartbeat) -> None:
         told = json.loads((folder / _MEASURED).read_text(encoding="utf-8"))
         work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=storable(told))
 
-    def _arm(self, arm: Mapping[str, Any], beat: Beat) -> dict[str, Any]:
+    def _arm(self, arm: Mapping[str, Any], heartbeat: Heartbeat) -> dict[str, Any]:
         priced = {"price": arm["price"]} if "price" in arm else {}
-        return self._served(arm, beat) | priced
+        return self._served(arm, heartbeat) | priced
 
-    def _served(self, arm: Mapping[str, Any], beat: Beat) -> dict[str, Any]:
+    def _served(self, arm: Mapping[str, Any], heartbeat: Heartbeat) -> dict[str, Any]:
         base = self._comparison.base_model
         if not arm["variant"]:
-            folder = checkpoint_folder(base, base.source, base.checkpoint_sha256, beat=beat)
+            folder = checkpoint_folder(base, base.source, base.checkpoint_sha256, heartbeat=heartbeat)
             return {"name": arm["name"], "model": str(folder)}
         variant = self._variants.get(arm["variant"])
         if variant is None:
@@ -162,7 +162,7 @@ class ComparisonOrder:
             variant.source if hasattr(variant, "optimization") else f"{variant.source} {self._comparison.pk}"
         )
         digest = hashlib.sha256(content_name.encode()).hexdigest()
-        folder = checkpoint_folder(base, variant.source, digest, beat=beat)
+        folder = checkpoint_folder(base, variant.source, digest, heartbeat=heartbeat)
         served = served_how(variant, folder)
         return {
             "name": arm["name"],

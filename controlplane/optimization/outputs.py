@@ -14,7 +14,7 @@ from controlplane.deployments.provisioners.sagemaker.account import Account, aws
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 
 _CHUNK: Final = 4 << 20
-Beat = Callable[[], None]
+Heartbeat = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Output:
         return checkpoint_digest(self.files)
 
 
-def output_read(account: Account, uri: str, *, beat: Beat) -> Output:
+def output_read(account: Account, uri: str, *, heartbeat: Heartbeat) -> Output:
     """Hash every file under `uri`. Raises ProvisioningError."""
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     files: dict[str, str] = {}
@@ -48,7 +48,7 @@ def output_read(account: Account, uri: str, *, beat: Beat) -> Output:
             with closing(account.s3.get_object(Bucket=bucket, Key=item["Key"])["Body"]) as body:
                 while data := body.read(_CHUNK):
                     digest.update(data)
-                    beat()
+                    heartbeat()
             files[item["Key"].removeprefix(prefix)] = digest.hexdigest()
             total += int(item["Size"])
     return Output(uri, files, total)
@@ -57,7 +57,7 @@ def output_read(account: Account, uri: str, *, beat: Beat) -> Output:
 def output_remove(target: Target, uri: str) -> None:
     """Remove the files under `uri`, which must be in the target's own folder. Raises ProvisioningError."""
     with closing(Account.of(target)) as account:
-        folder_remove(Store(account, target, beat=lambda: None), uri)
+        folder_remove(Store(account, target, heartbeat=lambda: None), uri)
 
 
 def folder_remove(store: Store, uri: str) -> None:

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from contracts import strict_json
 from controlplane.artifacts.store import ByteStream, artifact_store
-from controlplane.deployments.steps import actor_name
+from controlplane.deployments.journal import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.models import ComparisonRun, PromptSet
 from controlplane.platform.audit.services import audit_record

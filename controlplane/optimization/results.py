@@ -19,7 +19,7 @@ from controlplane.optimization.workspace import OUTPUT, log_tail
 _KEPT = ("digest", "bytes", "serve", "reused")
 
 
-def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, beat: Any) -> None:
+def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, heartbeat: Any) -> None:
     """Stores a job's output, and makes it a variant.
 
     Raises:
@@ -28,7 +28,7 @@ def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, beat: Any) -
         ClaimLostError: another process has taken over; nothing is registered.
     """
     output = folder / OUTPUT
-    artifact = artifact_keep(claim, output, beat=beat)
+    artifact = artifact_keep(claim, output, heartbeat=heartbeat)
     with transaction.atomic():
         job = OptimizationJob.objects.select_for_update(of=("self",)).get(pk=claim.pk)
         Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.STORED)

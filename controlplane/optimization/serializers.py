@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from contracts.recipes.recipe import Preset
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout
 from controlplane.optimization.models import ComparisonRun, Machine, OptimizationJob, PromptSet, WorkEvent
 from controlplane.platform.http.strict import StrictSerializer
 

@@ -11,9 +11,8 @@ from django.utils import timezone
 from contracts.recipes.recipe import Drafting, Engine, Recipe, canonical_digest
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.rollouts.models import DeploymentRollout
-from controlplane.deployments.steps import actor_name
+from controlplane.deployments.journal import actor_name
+from controlplane.deployments.models import Deployment, DeploymentRollout, Target
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.endings import lost_close
 from controlplane.optimization.events import event_add

@@ -108,12 +108,14 @@ def log_tail(folder: Path) -> str:
     return text.split("\n", 1)[-1] if size > _TAIL_BYTES else text
 
 
-def checkpoint_folder(base_model: BaseModel, source: str, digest: str, *, beat: Callable[[], None]) -> Path:
+def checkpoint_folder(
+    base_model: BaseModel, source: str, digest: str, *, heartbeat: Callable[[], None]
+) -> Path:
     """A folder of this host that holds a checkpoint: its own, or a copy of what lies in a bucket or a hub.
 
     Args:
         digest: names the copy, which later works find again.
-        beat: called now and then while bytes come.
+        heartbeat: called now and then while bytes come.
 
     Raises:
         InvalidInputError: it is not there, or not what its digests say.
@@ -144,12 +146,12 @@ def checkpoint_folder(base_model: BaseModel, source: str, digest: str, *, beat: 
         for name, size in sorted(sizes.items()):
             path = folder / name
             if not (path.exists() and path.stat().st_size == size):
-                _copy(found, path, size, digests.get(name), beat)
+                _copy(found, path, size, digests.get(name), heartbeat)
     return folder
 
 
 def _copy(
-    source: CheckpointSource, path: Path, size: int, sha256: str | None, beat: Callable[[], None]
+    source: CheckpointSource, path: Path, size: int, sha256: str | None, heartbeat: Callable[[], None]
 ) -> None:
     """One file, aside and renamed; what could not be finished leaves nothing. `sha256` None: not known."""
     part, digest = path.with_name(f".{path.name}.part"), hashlib.sha256()
@@ -158,7 +160,7 @@ def _copy(
             while data := stream.read(_CHUNK):
                 target.write(data)
                 digest.update(data)
-                beat()
+                heartbeat()
             target.flush()
             os.fsync(target.fileno())
             copied = target.tell()

@@ -25,11 +25,11 @@ from controlplane.billing.taxes.services import treatment_set
 from controlplane.billing.terms import term_create
 from controlplane.canaries.services import rollout_start
 from controlplane.catalog.services import base_model_register, variant_create
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.copies.services import copy_register
 from controlplane.deployments.models import AdapterRule, DeploymentRollout, Scaling
 from controlplane.deployments.rollouts.states import state_values
-from controlplane.deployments.services import copy_register
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.metering.prompt_log.models import KeptPrompt

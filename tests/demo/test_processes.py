@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from controlplane.deployments.provisioners.local import _environment as worker_variables
-from controlplane.deployments.provisioners.processes import start_detached
+from controlplane.deployments.provisioners.local.processes import start_detached
+from controlplane.deployments.provisioners.local.provisioner import _environment as worker_variables
 from controlplane.optimization.subprocesses import child_environment
 from demo import reaper
 from demo.errors import ProcessDiedError

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.copies.endpoints import copies_sync
+from controlplane.deployments.copies.services import copy_register
 from controlplane.deployments.models import Deployment
-from controlplane.deployments.provisioners.base import Place
-from controlplane.deployments.served import places_serve
-from controlplane.deployments.services import copy_register
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.provisioners.base import Endpoint
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from demo.seed import base_model_seed
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ def test_a_start_over_a_deployment_leaves_its_copies(tiny_model: Path) -> None:
     deployment = deployment_create(
         name="mine", target=target_create(name="here", kind="local"), base_model=base
     )
-    places_serve(deployment=deployment, places=[Place("worker", DEPLOYED)])
+    copies_sync(deployment=deployment, endpoints=[Endpoint("worker", DEPLOYED)])
     copy_register(base_model=base, kind="openai_http", url=VLLM)
     for _ in range(2):
         base_model_seed(name="tiny", source=tiny_model, worker_url=WORKER)

@@ -19,8 +19,7 @@ from contracts.adapters.reference import engine_name
 from contracts.presence import GatewayStatus
 from contracts.redis_names import GATEWAYS, USAGE_GROUP, USAGE_STREAM
 from controlplane.catalog.models import BaseModel, Variant
-from controlplane.deployments.models import Copy, Deployment, DeploymentRollout, Target
-from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.models import Copy, Deployment, DeploymentRollout, ScaleUp, Target
 from controlplane.platform import task_signs
 from controlplane.platform.task_queues import QUEUES
 from tests.controlplane.fleet.copy_server import WORKER, copy_server

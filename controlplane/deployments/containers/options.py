@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
@@ -17,6 +18,12 @@ SPECULATION: Final = ("off", "ngram")
 """Values of the worker's `--speculation`. A draft model is a folder on its host, named by its flags."""
 _BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
+
+_SECRET: Final = re.compile(
+    r"^(?!(.*_)?(max|min|num)_|GRAFTWORK_WORKER_FLAG_SPECULATION_TOKENS$).*token(?!iz)|secret|passw|passphrase|credential|keys?(?![a-z])",
+    re.I,
+)
+"""Does not match MAX_TOTAL_TOKENS or TOKENIZERS_PARALLELISM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +219,12 @@ def worker_options_check(options: LmiOptions, *, checkpoint: str) -> None:
 
 def _wrong(name: str, text: str) -> InvalidInputError:
     return InvalidInputError(f"options.{name} {text}", field=f"options.{name}")
+
+
+def secret_variable_check(name: str, *, field: str) -> None:
+    """Raise InvalidInputError if the name looks like that of a secret."""
+    if _SECRET.search(name):
+        raise InvalidInputError(
+            f"{name} looks like a secret, which is kept nowhere in clear: let the execution role read it",
+            field=field,
+        )

@@ -71,7 +71,7 @@ class Migration(migrations.Migration):
                     "owner",
                     models.CharField(
                         db_default="",
-                        default=controlplane.deployments.models._new_owner,
+                        default=controlplane.deployments.models.target._new_owner,
                         editable=False,
                         help_text="sagemaker: the tag, and the store's folder, of what this installation made for it.",
                         max_length=12,

@@ -10,8 +10,7 @@ from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.deployments.models import Deployment
-from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.models import Deployment, ScaleUp
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import InvalidInputError

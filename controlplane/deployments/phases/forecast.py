@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from controlplane.deployments.containers.caching import image_is_cached
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.models import Deployment, ScaleUp, Target
 from controlplane.deployments.phases.prediction import Prediction
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list
 from controlplane.deployments.phases.timeline import WIDTH, Bar, bars_label, bars_of

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from controlplane.deployments.models import Deployment
-from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.models import Deployment, ScaleUp
 
 
-def machines_first(deployment: Deployment, *, decided: datetime, instances: int | None) -> dict[str, Any]:
+def machines_before(deployment: Deployment, *, decided: datetime, instances: int | None) -> dict[str, Any]:
     """Return the `machines` value of a new scale-up; {} if the number before it is unknown.
 
     The number comes from the last observation, if that precedes the scale-up and the count has not risen
@@ -23,14 +22,14 @@ def machines_first(deployment: Deployment, *, decided: datetime, instances: int 
     how long additional instances have existed would be a guess. Deployments on a shared endpoint share its
     instances, so the number is unknown for them.
     """
-    before = machines_told(deployment)
+    before = machines_observed(deployment)
     seen_at = deployment.observed_at
     if instances is None or before is None or deployment.endpoint or seen_at is None or seen_at > decided:
         return {}
     return {} if instances > before else {"before": before, "most": instances, "at": ""}
 
 
-def machines_seen(row: ScaleUp, *, instances: int | None, at: datetime) -> None:
+def machines_record(row: ScaleUp, *, instances: int | None, at: datetime) -> None:
     """Record when the instance count reached a new maximum."""
     if row.machines and instances is not None and instances > row.machines["most"]:
         row.machines = row.machines | {"most": instances, "at": at.isoformat()}
@@ -48,7 +47,7 @@ def growth_phases(row: ScaleUp, *, ended: datetime) -> dict[str, float]:
     return found | {"provision": provision, "copy": round(whole - provision, 3)}
 
 
-def machines_told(deployment: Deployment) -> int | None:
+def machines_observed(deployment: Deployment) -> int | None:
     """Return the endpoint's number of instances at the last observation; None if unknown."""
     for item in deployment.resources:
         has: Mapping[str, str] = item.get("has", {})

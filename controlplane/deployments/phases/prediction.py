@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-PHASES: Final = ("detect", "provision", "image", "weights", "runtime", "traffic")
-"""In time order: detecting the demand; a machine or process for it; the program on it; the model's weights in
-memory; the first step and the server; the first request."""
+from controlplane.deployments.phase_names import PHASES
+
 GROWTH_PHASES: Final = ("detect", "provision", "copy")
 """Phases of a SageMaker scale-up that can be separated, as in AWS's own published trials."""
 FEWEST: Final = 3

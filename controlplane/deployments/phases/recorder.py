@@ -15,16 +15,15 @@ import httpx
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.deployments.models import Copy, Deployment, Target
+from controlplane.deployments.models import Copy, Deployment, ScaleUp, Target
 from controlplane.deployments.phases.machines import (
     growth_phases,
-    machines_first,
-    machines_seen,
-    machines_told,
+    machines_before,
+    machines_observed,
+    machines_record,
 )
-from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import of_startup
-from controlplane.deployments.provisioners.base import Observation, Scaled
+from controlplane.deployments.provisioners.base import Observation, ScalingActivity
 from controlplane.platform.http.tls import tls_context
 
 _ANSWER_SECONDS: Final = 1.0
@@ -41,16 +40,16 @@ def scale_up_begin(
     return ScaleUp.objects.create(
         deployment=deployment, event=decided.isoformat(), copies_before=before, copies_after=after,
         cause=cause, began_at=min(began, decided), decided_at=decided, image=deployment.image,
-        machines=machines_first(deployment, decided=decided, instances=machines_told(deployment)),
+        machines=machines_before(deployment, decided=decided, instances=machines_observed(deployment)),
     )  # fmt: skip
 
 
 def scale_ups_observe(*, deployment: Deployment, seen: Observation) -> None:
     """Open scale-ups of the target's autoscaler and close finished ones, by an observation."""
-    for item in seen.scaled:
+    for item in seen.scaling_activities:
         _open_activity(deployment, item, seen)
-    activities = {item.event: item for item in seen.scaled}
-    for row in open_ones(deployment):
+    activities = {item.event: item for item in seen.scaling_activities}
+    for row in open_scale_ups(deployment):
         if deployment.target.kind == Target.Kind.SAGEMAKER:
             _close_sagemaker(row, activities.get(row.event), seen)
         else:
@@ -67,13 +66,13 @@ def _close_local(row: ScaleUp, deployment: Deployment) -> None:
         _close(row, copies[-1].created_at, _phases(row, copies[row.copies_before :]))
 
 
-def _close_sagemaker(row: ScaleUp, activity: Scaled | None, seen: Observation) -> None:
+def _close_sagemaker(row: ScaleUp, activity: ScalingActivity | None, seen: Observation) -> None:
     """Close a SageMaker scale-up, whose copies share one row in the routes.
 
     It ends when the autoscaler says so or, if an operator requested it, when enough copies run.
     """
     now = timezone.now()
-    machines_seen(row, instances=seen.instances, at=now)
+    machines_record(row, instances=seen.instances, at=now)
     if activity is not None:
         ended = activity.ended
     else:
@@ -84,10 +83,10 @@ def _close_sagemaker(row: ScaleUp, activity: Scaled | None, seen: Observation) -
 
 def scale_ups_overtake(*, deployment: Deployment, at: datetime) -> None:
     """End open scale-ups as overtaken, since another number of copies is wanted now."""
-    open_ones(deployment).update(outcome=ScaleUp.Outcome.OVERTAKEN, ended_at=at)
+    open_scale_ups(deployment).update(outcome=ScaleUp.Outcome.OVERTAKEN, ended_at=at)
 
 
-def open_ones(deployment: Deployment) -> QuerySet[ScaleUp]:
+def open_scale_ups(deployment: Deployment) -> QuerySet[ScaleUp]:
     """Return the scale-ups in progress."""
     return ScaleUp.objects.filter(deployment=deployment, ended_at=None)
 
@@ -133,7 +132,7 @@ def _startup(url: str) -> dict[str, float]:
         return {}
 
 
-def _open_activity(deployment: Deployment, item: Scaled, seen: Observation) -> None:
+def _open_activity(deployment: Deployment, item: ScalingActivity, seen: Observation) -> None:
     """Record an activity of the autoscaler once, by its id."""
     ScaleUp.objects.get_or_create(
         deployment=deployment,
@@ -142,7 +141,7 @@ def _open_activity(deployment: Deployment, item: Scaled, seen: Observation) -> N
             "copies_before": item.before, "copies_after": item.after, "cause": item.cause,
             "began_at": item.decided - timedelta(seconds=item.detect), "decided_at": item.decided,
             "phases": {"detect": item.detect}, "image": deployment.image,
-            "machines": machines_first(deployment, decided=item.decided, instances=seen.instances),
+            "machines": machines_before(deployment, decided=item.decided, instances=seen.instances),
         },
     )  # fmt: skip
 

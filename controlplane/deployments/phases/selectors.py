@@ -7,8 +7,7 @@ from dataclasses import replace
 from django.db.models import QuerySet
 
 from controlplane.deployments.containers.caching import image_is_cached
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.models import Deployment, ScaleUp, Target
 from controlplane.deployments.phases.prediction import (
     FEWEST,
     PUBLISHED,

@@ -9,8 +9,9 @@ from typing import Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from controlplane.deployments.phases.models import ScaleUp
-from controlplane.deployments.phases.prediction import PHASES, Prediction
+from controlplane.deployments.models import ScaleUp
+from controlplane.deployments.phase_names import PHASES
+from controlplane.deployments.phases.prediction import Prediction
 
 WIDTH: Final = 1000
 """Width of the drawing, in its own units."""

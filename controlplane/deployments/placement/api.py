@@ -10,8 +10,7 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.deployments.models import Deployment
-from controlplane.deployments.placement.models import AdapterRule
+from controlplane.deployments.models import AdapterRule, Deployment
 from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin, adapter_unpin
 from controlplane.deployments.placement.selectors import rule_get, rule_list
 from controlplane.deployments.selectors import deployment_get

@@ -76,12 +76,7 @@ class _Bin:
 
 
 def plan(
-    copies: Sequence[str],
-    traffic: Sequence[Traffic],
-    *,
-    sequences: int,
-    adapters: int,
-    least: int = 1,
+    copies: Sequence[str], traffic: Sequence[Traffic], *, sequences: int, adapters: int, least: int = 1
 ) -> Plan:
     """Pack `traffic` onto as few of `copies` as possible.
 

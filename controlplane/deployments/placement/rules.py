@@ -1,4 +1,4 @@
-"""Operators' rules for single adapters: pin, move and evict. `placement.keeper` applies them."""
+"""Operators' rules for single adapters: pin, move and evict. `placement.reconciler` applies them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked
-from controlplane.deployments.models import Copy, Deployment
-from controlplane.deployments.placement.models import AdapterRule
-from controlplane.deployments.placement.selectors import MOST_RULES, demand_placeable, placed_ref
-from controlplane.deployments.placement.timing import leaves_at
-from controlplane.deployments.services import base_publish
-from controlplane.deployments.steps import actor_name, step_add
-from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.deployments.copies.publishing import base_publish
+from controlplane.deployments.journal import actor_name, step_add
+from controlplane.deployments.models import AdapterRule, Copy, Deployment
+from controlplane.deployments.placement.placements import leaves_at
+from controlplane.deployments.placement.selectors import MOST_RULES, demand_placeable, placed_ref, rule_get
+from controlplane.deployments.scheduling import RECONCILE_TASK
+from controlplane.deployments.selectors import deployment_locked
+from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.queue import enqueue
 
@@ -67,9 +67,7 @@ def adapter_unpin(*, deployment: Deployment, engine_name: str) -> None:
         ConflictError: the deployment is being removed.
     """
     row = deployment_locked(deployment)
-    rule = AdapterRule.objects.filter(deployment=row, engine_name=engine_name).first()
-    if rule is None or rule.is_over:
-        raise NotFoundError(f"adapter {engine_name!r} is placed nowhere by hand on {row.name}")
+    rule = rule_get(deployment=row, engine_name=engine_name)
 
     def change(rule: AdapterRule) -> None:
         rule.copies, rule.on, rule.away, rule.leaving = 0, [], [], {}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from django.db.models import QuerySet
 
 from contracts.adapters.reference import AdapterRef
-from contracts.base_routes import AdapterHomes
 from contracts.errors import ContractError
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.placement.models import AdapterRule
+from controlplane.deployments.models import AdapterRule, Deployment, Target
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.routes.selectors import route_refs
 
@@ -61,19 +58,3 @@ def demand_placeable(deployment: Deployment) -> None:
             f"with hosting {deployment.hosting} every server has all adapters that routes lead to",
             field="hosting",
         )
-
-
-def homes_of(*, base_model_id: int, copies: Collection[str]) -> dict[str, AdapterHomes]:
-    """Return where gateways find adapters that are placed on `copies`, by engine name."""
-    rules = AdapterRule.objects.filter(
-        deployment__base_model_id=base_model_id, deployment__removal_asked_at=None,
-        deployment__removed_at=None,
-    ).order_by("engine_name", "pk")  # fmt: skip
-    found: dict[str, AdapterHomes] = {}
-    for rule in rules:
-        known = found.get(rule.engine_name, AdapterHomes())
-        at = (*known.at, *(copy for copy in rule.homes if copy in copies))
-        away = (*known.away, *(copy for copy in rule.avoided if copy in copies))
-        if at or away:
-            found[rule.engine_name] = AdapterHomes(at, away)
-    return found

@@ -8,11 +8,11 @@ from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import Desired, Provisioner
 
 
-def provisioner_of(target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
+def provisioner_of(target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Provisioner:
     """Return the provisioner for a deployment in `target`; each kind's libraries load on first use.
 
     Args:
-        beat: called during long calls, to renew the lease.
+        heartbeat: called during long calls, to renew the lease.
 
     Raises:
         ProvisioningError: the provisioner cannot start.
@@ -21,12 +21,12 @@ def provisioner_of(target: Target, desired: Desired, *, beat: Callable[[], None]
         case Target.Kind.SAGEMAKER:
             from controlplane.deployments.provisioners.sagemaker import SageMakerProvisioner
 
-            return SageMakerProvisioner.of(target, desired, beat=beat)
+            return SageMakerProvisioner.of(target, desired, heartbeat=heartbeat)
         case Target.Kind.LOCAL:
-            from controlplane.deployments.provisioners.local import LocalProvisioner
+            from controlplane.deployments.provisioners.local.provisioner import LocalProvisioner
 
-            return LocalProvisioner.of(target, desired, beat=beat)
+            return LocalProvisioner.of(target, desired, heartbeat=heartbeat)
         case Target.Kind.OPENAI_HTTP:
             from controlplane.deployments.provisioners.openai_http import OpenAIHttpProvisioner
 
-            return OpenAIHttpProvisioner.of(target, desired, beat=beat)
+            return OpenAIHttpProvisioner.of(target, desired, heartbeat=heartbeat)

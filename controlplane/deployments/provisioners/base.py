@@ -39,31 +39,31 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RolloutStage:
     """Stage of a rollout between two states of the copies; the desired state is the one that it moves to.
 
     Attributes:
         before: the other state: the previous one or, while rolling back, the abandoned one.
-        fresh: target number of copies of the desired state now.
-        led: maximum number of those that routes may lead to; lower while a complete new set starts.
-        spare: keep the other copies running without routes, for a rollback.
+        target_copies: number of copies of the desired state now.
+        routed_copies: maximum number of those that routes may lead to; lower while a complete new set starts.
+        keep_old: keep the other copies running without routes, for a rollback.
         share: share of callers for the routed new copies, while all others keep their routes and get the
             rest. None: each routed new copy replaces an old one in the routes, and requests follow load.
-        back: the rollout is rolling back: no route leads to the others once a desired copy serves.
-        hold: the rollout is paused: a target that performs all of it by itself is not called yet.
-        began: Unix seconds of the start of the rollout or rollback; earlier exits of copies do not count.
+        rolling_back: the rollout is rolling back: no route leads to the others once a desired copy serves.
+        paused: the rollout is paused: a target that performs all of it by itself is not called yet.
+        started_at: start of the rollout or rollback in Unix seconds; earlier exits of copies are ignored.
         config: `DeploymentConfig` of SageMaker's update, without our own alarms.
         thresholds: thresholds of our own alarms, by metric; see `provisioners.sagemaker.alarms`.
     """
 
     before: Desired
-    fresh: int = 0
-    led: int = 0
-    spare: bool = False
+    target_copies: int = 0
+    routed_copies: int = 0
+    keep_old: bool = False
     share: Share | None = None
-    back: bool = False
-    hold: bool = False
-    began: float = 0.0
+    rolling_back: bool = False
+    paused: bool = False
+    started_at: float = 0.0
     config: Mapping[str, Any] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
@@ -73,16 +73,16 @@ class Progress:
     """Progress of the copies towards the desired state.
 
     Attributes:
-        fresh: responsive copies of the desired state, up to the target number.
-        places: URLs of those that routes lead to.
+        ready_copies: responsive copies of the desired state, up to the target number.
+        routed_urls: URLs of those that routes lead to.
         failed: why a copy of the desired state failed; "" without a failure.
-        taken_back: why the target itself rolled back; "" if it did not.
+        rolled_back: why the target itself rolled back; "" if it did not.
     """
 
-    fresh: int = 0
-    places: frozenset[str] = frozenset()
+    ready_copies: int = 0
+    routed_urls: frozenset[str] = frozenset()
     failed: str = ""
-    taken_back: str = ""
+    rolled_back: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class Desired:
         endpoint_scaling: policy for the endpoint's routing and release of instances: `scaling`, or that of
             another deployment on it.
         urls: openai_http: servers that replace the target's.
-        turn: active rollout towards this state; None without one.
-        had_turns: a rollout has existed, so its alarms may exist.
+        stage: active rollout towards this state; None without one.
+        had_rollouts: a rollout has existed, so its alarms may exist.
     """
 
     deployment: str
@@ -138,8 +138,8 @@ class Desired:
     scaled: bool = False
     endpoint_scaling: ScalingPolicy | None = None
     urls: tuple[str, ...] = ()
-    turn: Turn | None = None
-    had_turns: bool = False
+    stage: RolloutStage | None = None
+    had_rollouts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +161,12 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """An endpoint that gateways may send requests to.
 
     Attributes:
-        silent: it exists but did not answer in time. It stays in the routes for a while (`served`), but is
-            not added to them.
+        silent: it exists but did not answer in time. It stays in the routes for a while, but is not added to
+            them (`copies.endpoints`).
         share: share of callers for all endpoints with this share together; None for the other endpoints.
     """
 
@@ -188,7 +188,7 @@ class PlacedAdapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScalingActivity:
     """A scale-up that the target's own autoscaler started.
 
     Attributes:
@@ -211,7 +211,7 @@ class Observation:
     """Observed state of a deployment.
 
     Attributes:
-        places: endpoints where the base answers now; a target with its own routing has one for all copies.
+        endpoints: endpoints where the base answers now; a target with its own routing has one for all copies.
         adapters: by engine name; empty where requests load adapters on demand.
         waiting: what must happen before more can be done; "" for nothing.
         complete: the observed state equals the desired one, with nothing left over.
@@ -221,14 +221,14 @@ class Observation:
         failed: an essential resource failed; says what to do.
         drift: external changes, as sentences.
         unscaled: why the target's autoscaler does not follow the policy, although copies serve.
-        scaled: the autoscaler's latest scale-ups, oldest first.
+        scaling_activities: the autoscaler's latest scale-ups, oldest first.
         running, instances: running copies and their machines, if the target counts them itself.
         progress: progress of an active rollout.
         detail: the provisioner's own data, for its `apply` and `remove`.
     """
 
     resources: tuple[Resource, ...] = ()
-    places: tuple[Place, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
     adapters: Mapping[str, PlacedAdapter] = field(default_factory=dict)
     waiting: str = ""
     complete: bool = False
@@ -237,7 +237,7 @@ class Observation:
     failed: str = ""
     drift: tuple[str, ...] = ()
     unscaled: str = ""
-    scaled: tuple[Scaled, ...] = ()
+    scaling_activities: tuple[ScalingActivity, ...] = ()
     running: int | None = None
     instances: int | None = None
     progress: Progress = field(default_factory=Progress)

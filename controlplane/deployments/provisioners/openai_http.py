@@ -20,8 +20,8 @@ from contracts.errors import ContractError
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
+    Endpoint,
     Observation,
-    Place,
     PlacedAdapter,
     Progress,
     ProvisioningError,
@@ -66,63 +66,59 @@ class OpenAIHttpProvisioner:
         before: servers that a rollout moves away from.
         key: bearer token of the servers; "" for none.
         routed: engine names that a route leads to, placed or not.
-        beat: called before each request to a server; see `Lease.renew`.
+        heartbeat: called before each request to a server; see `Lease.renew`.
     """
 
     def __init__(
         self, urls: tuple[str, ...], desired: Desired, *,
-        key: str, routed: frozenset[str], beat: Callable[[], None], before: tuple[str, ...] = (),
+        key: str, routed: frozenset[str], heartbeat: Callable[[], None], before: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self._urls, self._desired, self._routed, self._beat = urls, desired, routed, beat
-        self._before = () if desired.turn is None else before
+        self._urls, self._desired, self._routed, self._heartbeat = urls, desired, routed, heartbeat
+        self._before = () if desired.stage is None else before
         self._wanted = {ref.name: ref for ref in desired.adapters}
         headers = {"authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, verify=tls_context())
         self._refused: dict[str, str] = {}
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
+    def of(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         routes = route_adapters_of(base_model=desired.base_model)
         routed = frozenset(ref.name for route in routes for ref in route.versions.values())
         key = settings.GRAFTWORK.openai_http_key
-        own, turn = tuple(target.urls), desired.turn
-        before = (turn.before.urls or own) if turn is not None else ()
-        return cls(desired.urls or own, desired, key=key, routed=routed, beat=beat, before=before)
+        own, stage = tuple(target.urls), desired.stage
+        before = (stage.before.urls or own) if stage is not None else ()
+        return cls(desired.urls or own, desired, key=key, routed=routed, heartbeat=heartbeat, before=before)
 
     def observe(self) -> Observation:
-        turn = self._desired.turn
-        fresh = [self._server(url) for url in (self._urls if turn is None else self._urls[: turn.fresh])]
+        stage = self._desired.stage
+        urls = self._urls if stage is None else self._urls[: stage.target_copies]
+        current = [self._server(url) for url in urls]
         others = [self._server(url) for url in self._before if url not in self._urls]
-        there = [server for server in [*fresh, *others] if server.serves(self._desired.served_name)]
-        away = [server for server in fresh if server not in there]
+        there = [server for server in [*current, *others] if server.serves(self._desired.served_name)]
+        away = [server for server in current if server not in there]
         loaded = frozenset[str]().union(*(server.adapters for server in there))
         adapters = {name: self._adapter(name, there) for name in {*self._wanted, *loaded}}
         missing = [name for name in self._wanted if adapters[name].state is not State.READY]
         surplus = self._surplus(loaded)
-        led, ready = self._routed_servers(fresh, others, there)
-        whole = not away and len(fresh) == len(self._urls)
+        routed, ready = self._routed_servers(current, others, there)
+        whole = not away and len(current) == len(self._urls)
+        base = {"base": self._desired.served_name}
         return Observation(
             resources=tuple(
-                Resource(
-                    "server",
-                    server.url,
-                    State.READY if server in there else State.STARTING,
-                    server.reason,
-                    has={"base": self._desired.served_name} if server in there else {},
-                    stale=server in others,
-                )
-                for server in [*fresh, *others]
+                Resource("server", server.url, State.READY if server in there else State.STARTING,
+                         server.reason, has=base if server in there else {}, stale=server in others)
+                for server in [*current, *others]
             ),
-            places=tuple(self._route_endpoint(server) for server in led),
+            endpoints=tuple(self._route_endpoint(server) for server in routed),
             adapters=adapters,
             waiting="; ".join(f"{server.url}: {server.reason}" for server in away),
             complete=whole and not missing and not surplus,
             copies_complete=whole,
             # An unreachable server's adapters are lost with its process.
             empty=not loaded,
-            progress=Progress(ready, frozenset(server.url for server in led if server in fresh)),
+            progress=Progress(ready, frozenset(server.url for server in routed if server in current)),
             detail=there,
-        )
+        )  # fmt: skip
 
     def apply(self, seen: Observation) -> Iterator[Step]:
         for server in seen.detail:
@@ -141,28 +137,28 @@ class OpenAIHttpProvisioner:
         self._http.close()
 
     def _routed_servers(
-        self, fresh: list[Server], others: list[Server], there: list[Server]
+        self, current: list[Server], others: list[Server], there: list[Server]
     ) -> tuple[list[Server], int]:
         """Return the servers that routes may lead to, and the number of new servers that are ready."""
-        turn = self._desired.turn
-        if turn is None:
-            return [server for server in fresh if server in there or server.silent], len(fresh)
+        stage = self._desired.stage
+        if stage is None:
+            return [server for server in current if server in there or server.silent], len(current)
         api = self._desired.hosting == Deployment.Hosting.API
         ready = [
             server
-            for server in fresh
+            for server in current
             if server in there and (not api or self._wanted.keys() <= server.adapters)
         ]
-        led = ready[: turn.led]
-        missing = 1 - len(led) / len(self._urls)
-        count = len(others) if turn.share is not None else math.ceil(len(others) * missing)
+        routed = ready[: stage.routed_copies]
+        missing = 1 - len(routed) / len(self._urls)
+        count = len(others) if stage.share is not None else math.ceil(len(others) * missing)
         older = [server for server in others if server in there or server.silent]
-        return led + ([] if turn.back and led else older[:count]), len(ready)
+        return routed + ([] if stage.rolling_back and routed else older[:count]), len(ready)
 
-    def _route_endpoint(self, server: Server) -> Place:
-        turn = self._desired.turn
-        share = turn.share if turn is not None and server.url in self._urls else None
-        return Place("openai_http", server.url, self._loads, silent=server.silent, share=share)
+    def _route_endpoint(self, server: Server) -> Endpoint:
+        stage = self._desired.stage
+        share = stage.share if stage is not None and server.url in self._urls else None
+        return Endpoint("openai_http", server.url, self._loads, silent=server.silent, share=share)
 
     @property
     def _loads(self) -> bool:
@@ -175,7 +171,7 @@ class OpenAIHttpProvisioner:
         return loaded - self._wanted.keys() - self._routed - self._desired.keep
 
     def _server(self, url: str) -> Server:
-        self._beat()
+        self._heartbeat()
         try:
             answer = self._http.get(f"{url}/v1/models", timeout=_LOOK)
             listed = answer.json().get("data", []) if answer.is_success else None

@@ -8,7 +8,7 @@ from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout
 from controlplane.deployments.rollouts.selectors import deployment_rollout_get, deployment_rollout_list
 from controlplane.deployments.rollouts.serializers import DeploymentRolloutInput, DeploymentRolloutSerializer
 from controlplane.deployments.rollouts.services import (

@@ -12,20 +12,18 @@ from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Target
+from controlplane.deployments.journal import step_add
+from controlplane.deployments.models import Copy, Deployment, DeploymentRollout, DeploymentStep, Target
 from controlplane.deployments.provisioners.base import Desired, Observation, ProvisioningError
 from controlplane.deployments.rollouts.ends import rollout_end, rollout_take_back
-from controlplane.deployments.rollouts.models import DeploymentRollout
-from controlplane.deployments.rollouts.plan import Stage, stage_of
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
-from controlplane.deployments.rollouts.turns import copies_wanted, policy_of
-from controlplane.deployments.steps import step_add
+from controlplane.deployments.rollouts.stages import PlanStep, copies_wanted, plan_step, policy_of
 
 Status = DeploymentRollout.Status
 Outcome = DeploymentStep.Outcome
 
 
-def rollout_look(
+def rollout_decide(
     *, deployment: Deployment, desired: Desired, seen: Observation, renew: Callable[[], None]
 ) -> bool:
     """Decide by an observation; return True if the desired state or the step has changed.
@@ -33,12 +31,12 @@ def rollout_look(
     Args:
         renew: renews the lease in the decision's transaction. Raises LeaseLostError.
     """
-    if desired.turn is None:
+    if desired.stage is None:
         return False
     with transaction.atomic():
         renew()
         rollout = deployment_rollout_active(deployment=deployment)
-        if rollout is None or (rollout.status == Status.ROLLING_BACK) != desired.turn.back:
+        if rollout is None or (rollout.status == Status.ROLLING_BACK) != desired.stage.rolling_back:
             return True  # an operator changed it first
         if rollout.status == Status.ROLLING_BACK:
             if seen.complete:
@@ -50,7 +48,7 @@ def rollout_look(
         return _decide(rollout, deployment, desired, seen)
 
 
-def rollout_told(*, deployment: Deployment) -> str:
+def rollout_summary(*, deployment: Deployment) -> str:
     """Return the rollout's status as one line; "" if it has just ended."""
     rollout = deployment_rollout_active(deployment=deployment)
     return "" if rollout is None else f"rollout {rollout.pk} is {rollout.status}: {rollout.reason}"
@@ -72,7 +70,7 @@ def rollout_refused(*, deployment: Deployment, error: ProvisioningError, renew: 
 def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired, seen: Observation) -> bool:
     kind, now = deployment.target.kind, timezone.now()
     policy = policy_of(rollout, kind)
-    stage = stage_of(rollout, policy, kind=kind, total=copies_wanted(deployment, desired))
+    step = plan_step(rollout, policy, kind=kind, total=copies_wanted(deployment, desired))
     if trouble := _trouble(rollout, seen, limit=timedelta(seconds=policy.max_seconds), kind=kind):
         rollout_take_back(rollout=rollout, reason=trouble)
         return True
@@ -80,31 +78,35 @@ def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired
         if seen.complete:
             rollout_end(rollout=rollout, reason="all copies are new")
         return seen.complete
-    if seen.progress.fresh < stage.fresh:
-        _wait(rollout, f"{stage.name}: {seen.progress.fresh} of {stage.fresh} answer", ready=False)
+    if seen.progress.ready_copies < step.target_copies:
+        _wait(
+            rollout, f"{step.name}: {seen.progress.ready_copies} of {step.target_copies} answer", ready=False
+        )
         return False
     if rollout.ready_at is None:
         rollout.ready_at = now
-        step_add(deployment, "rollout.ready", str(rollout.pk), stage.name, Outcome.NOTED)
-    wait = _waits_for(rollout, stage, policy.wait_seconds, judged=policy.is_judged)
+        step_add(deployment, "rollout.ready", str(rollout.pk), step.name, Outcome.NOTED)
+    wait = _waits_for(rollout, step, policy.wait_seconds, judged=policy.is_judged)
     if wait:
-        _wait(rollout, f"{stage.name}; {wait}", ready=True)
+        _wait(rollout, f"{step.name}; {wait}", ready=True)
         return False
-    if not stage.is_last:
-        return _advance(rollout, deployment, stage, policy_total=copies_wanted(deployment, desired))
+    if not step.is_last:
+        return _advance(rollout, deployment, step, policy_total=copies_wanted(deployment, desired))
     if not seen.complete:
-        _wait(rollout, f"{stage.name}; the others end their last requests", ready=True)
+        _wait(rollout, f"{step.name}; the others end their last requests", ready=True)
         return False
-    rollout_end(rollout=rollout, reason=stage.name)
+    rollout_end(rollout=rollout, reason=step.name)
     return True
 
 
-def _advance(rollout: DeploymentRollout, deployment: Deployment, stage: Stage, *, policy_total: int) -> bool:
-    why = f"{stage.name}, and nothing speaks against it"
+def _advance(
+    rollout: DeploymentRollout, deployment: Deployment, step: PlanStep, *, policy_total: int
+) -> bool:
+    why = f"{step.name}, and nothing speaks against it"
     rollout.step += 1
     rollout.ready_at, rollout.verdict, rollout.judged_at = None, "", None
     kind = deployment.target.kind
-    following = stage_of(rollout, policy_of(rollout, kind), kind=kind, total=policy_total)
+    following = plan_step(rollout, policy_of(rollout, kind), kind=kind, total=policy_total)
     rollout.reason = following.name
     rollout.save(update_fields=["step", "ready_at", "verdict", "judged_at", "reason"])
     step_add(deployment, "rollout.step", str(rollout.pk), f"{following.name}: {why}")
@@ -116,8 +118,8 @@ def _trouble(rollout: DeploymentRollout, seen: Observation, *, limit: timedelta,
 
     An alarm at SageMaker appears as a rollback by SageMaker itself.
     """
-    if seen.progress.taken_back:
-        return seen.progress.taken_back
+    if seen.progress.rolled_back:
+        return seen.progress.rolled_back
     if seen.progress.failed:
         return seen.progress.failed
     if rollout.verdict == "worse":
@@ -127,9 +129,9 @@ def _trouble(rollout: DeploymentRollout, seen: Observation, *, limit: timedelta,
     return ""
 
 
-def _waits_for(rollout: DeploymentRollout, stage: Stage, seconds: float, *, judged: bool) -> str:
+def _waits_for(rollout: DeploymentRollout, step: PlanStep, seconds: float, *, judged: bool) -> str:
     """Return what must happen before the next step; "" for nothing."""
-    if not stage.waits or rollout.ready_at is None:
+    if not step.waits or rollout.ready_at is None:
         return ""
     due = rollout.ready_at + timedelta(seconds=seconds)
     if (left := due - timezone.now()) > timedelta(0):
@@ -150,8 +152,8 @@ def _record_copies(rollout: DeploymentRollout, deployment: Deployment, seen: Obs
     """Record which copies served each side; usage is judged by them even after they left the routes."""
     sides = {side: set(ids) for side, ids in rollout.copies.items()}
     for copy in Copy.objects.filter(deployment=deployment):
-        # A new copy that is too busy to answer is missing from `places`.
-        new = copy.url in seen.progress.places or copy.canary or copy.pk in sides.get("new", ())
+        # A new copy that is too busy to answer is missing from `routed_urls`.
+        new = copy.url in seen.progress.routed_urls or copy.canary or copy.pk in sides.get("new", ())
         sides.setdefault("new" if new else "old", set()).add(copy.pk)
     recorded = {side: sorted(ids) for side, ids in sides.items()}
     if recorded != rollout.copies:

@@ -7,10 +7,9 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.deployments.models import Deployment, DeploymentStep
-from controlplane.deployments.rollouts.models import ROLLED, DeploymentRollout
+from controlplane.deployments.journal import step_add
+from controlplane.deployments.models import ROLLED, Deployment, DeploymentRollout, DeploymentStep
 from controlplane.deployments.rollouts.states import state_values
-from controlplane.deployments.steps import step_add
 from controlplane.platform.audit.services import audit_record
 
 Status = DeploymentRollout.Status

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from controlplane.deployments.models import Deployment
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import Deployment, DeploymentRollout
 from controlplane.errors import NotFoundError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from controlplane.deployments.containers.images import Family
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout
 from controlplane.deployments.rollouts.policy import MOST_ALARMS, MOST_SHARES, SHARES, RolloutPolicy
 from controlplane.platform.http.strict import StrictSerializer
 

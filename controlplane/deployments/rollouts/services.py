@@ -10,14 +10,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_check
-from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.journal import actor_name, step_add
+from controlplane.deployments.models import ROLLED, Deployment, DeploymentRollout, Target
 from controlplane.deployments.rollouts.ends import rollout_take_back
-from controlplane.deployments.rollouts.models import ROLLED, DeploymentRollout
 from controlplane.deployments.rollouts.policy import SHARES, RolloutPolicy
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
 from controlplane.deployments.rollouts.states import state_values
-from controlplane.deployments.steps import actor_name, step_add
+from controlplane.deployments.scheduling import RECONCILE_TASK
+from controlplane.deployments.validation import deployment_check
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.queue import enqueue

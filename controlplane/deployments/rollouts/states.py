@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalog.models import BaseModel, Variant
-from controlplane.deployments.models import Deployment
+from controlplane.deployments.models import ROLLED, Deployment
 from controlplane.deployments.provisioners.base import ProvisioningError
-from controlplane.deployments.rollouts.models import ROLLED
 
 
 def state_values(deployment: Deployment) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Number of copies: one policy for SageMaker's autoscaler and for our own controller."""
+"""Scaling policies of deployments. SageMaker applies them itself; on hosts `autoscaler` does."""

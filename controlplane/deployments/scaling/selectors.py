@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from controlplane.deployments.models import Deployment
-from controlplane.deployments.scaling.models import Scaling
+from controlplane.deployments.models import Deployment, Scaling
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import NotFoundError
 

@@ -54,12 +54,7 @@ class Shape:
 
     @classmethod
     def of(
-        cls,
-        modules: Mapping[str, Sequence[int]],
-        *,
-        dtype: str,
-        max_model_len: int,
-        file_bytes: int = 0,
+        cls, modules: Mapping[str, Sequence[int]], *, dtype: str, max_model_len: int, file_bytes: int = 0
     ) -> Shape:
         """Return the sizes of a checkpoint.
 

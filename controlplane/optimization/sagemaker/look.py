@@ -78,7 +78,7 @@ class Look(ABC, Generic[RowT]):
     def _poll(self, account: Account, target: Target) -> None:
         try:
             if not self._lost_too_often():
-                self._go_on(account, target, Store(account, target, beat=self._claim.renew))
+                self._go_on(account, target, Store(account, target, heartbeat=self._claim.renew))
         except ProvisioningError as error:
             self._refused(error)
         except UnavailableError as error:
@@ -174,7 +174,7 @@ class Look(ABC, Generic[RowT]):
 
     def _cleared(self, account: Account, target: Target) -> None:
         try:
-            self._clear(account, target, Store(account, target, beat=_no_lease))
+            self._clear(account, target, Store(account, target, heartbeat=_no_lease))
         except ProvisioningError as error:
             logger.warning("%s: what it left in the account stays: %s", self._row, error)
             event_add(self._row, "left", f"what it left in {target.name} could not be removed: {error}")

@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 from contracts.recipes.recipe import Hardware, Recipe
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Image
+from controlplane.deployments.containers.options import secret_variable_check
 from controlplane.deployments.models import Target
-from controlplane.deployments.secret_variables import secret_variable_check
 from controlplane.errors import InvalidInputError
 
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S{1,900}")

@@ -26,7 +26,7 @@ class Uploads:
     def _texts(self) -> str:
         return f"optimization-texts/{self._job.prompts_id}"
 
-    def weights(self, options: RemoteOptions, *, beat: Callable[[], None]) -> str:
+    def weights(self, options: RemoteOptions, *, heartbeat: Callable[[], None]) -> str:
         """The s3:// prefix; "" where SageMaker reads one of its own models.
 
         Raises:
@@ -40,7 +40,7 @@ class Uploads:
             return source
         there = self._store.keys(self._folder)
         for name in checkpoint_files(source):
-            beat()
+            heartbeat()
             if (key := f"{self._folder}/{name}") not in there:
                 checkpoint_put(self._store, source, name, key)
         return self._store.url(f"{self._folder}/")

@@ -80,7 +80,7 @@ class RemoteTurn(Look[OptimizationJob]):
         options, uploads = RemoteOptions.read(job.remote["options"]), Uploads(job, store)
         name = remote_name(job, target)
         self._claim.write(phase="uploading", percent=1.0, started_at=job.started_at or timezone.now())
-        weights = uploads.weights(options, beat=self._claim.renew)
+        weights = uploads.weights(options, heartbeat=self._claim.renew)
         request = create_request(
             job, target, options, weights=weights, training=uploads.training(),
             output=store.url(f"optimized/{name}/"),
@@ -119,7 +119,7 @@ class RemoteTurn(Look[OptimizationJob]):
 
     def _completed(self, account: Account) -> None:
         uri = str(self._remote["request"]["OutputConfig"]["S3OutputLocation"])
-        output = output_read(account, uri, beat=self._claim.renew)
+        output = output_read(account, uri, heartbeat=self._claim.renew)
         if not output.files:
             self._end(
                 Status.FAILED, f"SageMaker says that it is done, and nothing lies under {uri}:"

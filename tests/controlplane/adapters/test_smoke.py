@@ -20,7 +20,7 @@ from controlplane.adapters.smoke.openai_http import OpenAIHttpProber
 from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.deployments.services import copy_register
+from controlplane.deployments.copies.services import copy_register
 from controlplane.errors import RefusedError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create

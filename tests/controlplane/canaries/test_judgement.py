@@ -12,10 +12,10 @@ from contracts.usage_event import uuid7
 from controlplane.canaries.judgement import deployment_rollouts_judge
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import DeploymentRollout
 from controlplane.deployments.rollouts.states import state_values
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from tests.controlplane.conftest import write_checkpoint

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.canaries import sides
 from controlplane.canaries.sides import Side, rollout_sides
-from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.models import DeploymentRollout
 
 
 class Clock:

@@ -26,7 +26,8 @@ from controlplane.catalog import digests
 from controlplane.catalog.digests import checkpoint_digest, digest_request, digest_run, digests_resume
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
 from controlplane.catalog.services import base_model_register, base_model_update, variant_create
-from controlplane.deployments.services import base_publish, copy_register, copy_remove
+from controlplane.deployments.copies.publishing import base_publish
+from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.errors import ConflictError, InvalidInputError, UnavailableError
 from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.routes.selectors import route_base

@@ -12,9 +12,9 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane.adapters.aliases import alias_move, alias_split
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import AdapterRule
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from tests.controlplane.console.conftest import HOSTILE, Team, make_adapter
 
 

@@ -14,9 +14,9 @@ from pytest_django import Settings
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import variant_create
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, DeploymentRollout
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.optimization.comparisons import comparison_create
 from controlplane.optimization.models import Artifact, ComparisonRun, OptimizationJob
 from controlplane.optimization.recipes import recipe_read

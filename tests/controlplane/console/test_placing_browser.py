@@ -10,9 +10,9 @@ from playwright.sync_api import expect
 
 from controlplane.adapters.services import adapter_publish
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from tests.controlplane.console.conftest import Team

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane.adapters.aliases import alias_move
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.services import copy_register
+from controlplane.deployments.copies.services import copy_register
 from controlplane.tenants.models import Membership
 from controlplane.tenants.roles import Role
 from tests.controlplane.console.conftest import HOSTILE, Team, make_adapter

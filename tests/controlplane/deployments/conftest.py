@@ -25,7 +25,8 @@ from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.deployments.models import Deployment
-from controlplane.deployments.provisioners import processes, provisioner_of
+from controlplane.deployments.provisioners import provisioner_of
+from controlplane.deployments.provisioners.local import processes
 from controlplane.deployments.reconciler import Make, deployment_reconcile
 from controlplane.tenants.models import Tenant
 from tests.worker_engine.tiny_adapter import adapter_ref
@@ -170,7 +171,7 @@ def orphan(deployment: Deployment) -> None:
 def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Iterator[Path]:
     """The folder of local copies; at the end every process in it is stopped."""
     root = tmp_path / "var"
-    monkeypatch.setattr("controlplane.deployments.provisioners.local.VAR", root)
+    monkeypatch.setattr("controlplane.deployments.provisioners.local.provisioner.VAR", root)
     yield root
     assert_forked(root)
     for process in processes.processes():

@@ -47,8 +47,8 @@ class Dying:
 def dying_after(calls: int) -> Make:
     left = [calls]
 
-    def make(target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
-        return Dying(provisioner_of(target, desired, beat=beat), left)
+    def make(target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Provisioner:
+        return Dying(provisioner_of(target, desired, heartbeat=heartbeat), left)
 
     return make
 
@@ -60,8 +60,8 @@ def killed_at_each_call(deployment: Deployment, until: Callable[[Deployment], bo
     """
     calls: list[str] = []
 
-    def make(target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
-        return Dying(provisioner_of(target, desired, beat=beat), [1], calls)
+    def make(target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Provisioner:
+        return Dying(provisioner_of(target, desired, heartbeat=heartbeat), [1], calls)
 
     for _ in range(2000):
         try:

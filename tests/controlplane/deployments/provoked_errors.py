@@ -96,7 +96,7 @@ def of_service(service: str, operation: str, code: str, message: str = "", **arg
 
 
 def bucket_is_gone(world: World) -> None:
-    Store(world.own, world.target(), beat=lambda: None).put("adapters/x", io.BytesIO(b"x"))
+    Store(world.own, world.target(), heartbeat=lambda: None).put("adapters/x", io.BytesIO(b"x"))
 
 
 def of_store(code: str, message: str, status: int = 400) -> Any:
@@ -104,7 +104,7 @@ def of_store(code: str, message: str, status: int = 400) -> Any:
 
     def provoke(world: World) -> None:
         world.refuses("s3", code, message, status)
-        Store(world.own, world.target(), beat=lambda: None).keys("adapters/x")
+        Store(world.own, world.target(), heartbeat=lambda: None).keys("adapters/x")
 
     return provoke
 
@@ -247,7 +247,7 @@ def file_is_archived(world: World) -> None:
     s3 = world.own.s3
     s3.create_bucket(Bucket="cold", CreateBucketConfiguration={"LocationConstraint": REGION})
     s3.put_object(Bucket="cold", Key="optimized/model.safetensors", Body=b"x", StorageClass="GLACIER")
-    output_read(world.own, "s3://cold/optimized/", beat=lambda: None)
+    output_read(world.own, "s3://cold/optimized/", heartbeat=lambda: None)
 
 
 def form_is_wrong(world: World) -> None:

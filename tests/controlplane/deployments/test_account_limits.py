@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment, Placement
 from controlplane.deployments.provisioners.base import ThrottledError
 from controlplane.deployments.provisioners.sagemaker.pace import Pace
 from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.services import deployment_remove
 from tests.controlplane.deployments.conftest import Register, drive, removed, serving, unregister
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,

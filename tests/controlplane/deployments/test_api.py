@@ -8,11 +8,11 @@ import pytest
 from django.test import Client
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.copies.endpoints import copies_sync
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.provisioners.base import Place
-from controlplane.deployments.served import places_serve
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.provisioners.base import Endpoint
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import orphan
@@ -158,14 +158,14 @@ def test_a_deployments_copy_is_not_taken_by_hand(staff: Client, tiny: BaseModel)
     by_hand = post(
         staff, "copies", {"base_model": tiny.name, "kind": "openai_http", "url": "http://v:2"}
     ).json()
-    places = [Place("openai_http", "http://v:1"), Place("openai_http", "http://v:2")]
-    places_serve(deployment=deployment, places=places)
+    endpoints = [Endpoint("openai_http", "http://v:1"), Endpoint("openai_http", "http://v:2")]
+    copies_sync(deployment=deployment, endpoints=endpoints)
     (own,) = deployment.copies.all()
     assert own.url == "http://v:1", "the other is whose it was"
     answer = staff.delete(f"/api/v1/copies/{own.pk}")
     assert answer.status_code == 409
     assert "copy of deployment tiny" in answer.json()["errors"][0]["detail"]
-    assert places_serve(deployment=deployment, places=[])
+    assert copies_sync(deployment=deployment, endpoints=[])
     assert [copy.pk for copy in tiny.copies.all()] == [by_hand["id"]]
 
 

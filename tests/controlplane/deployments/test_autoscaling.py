@@ -11,12 +11,11 @@ import httpx
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import ProvisioningError
-from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling, Registered
+from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling, RegisteredScaling
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.scaling.services import scaling_clear, scaling_set
+from controlplane.deployments.services import deployment_remove, scaling_clear, scaling_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.controlplane.deployments.conftest import drive, removed, serving
@@ -45,7 +44,7 @@ def settled(deployment: Deployment) -> bool:
     return serving(deployment) and deployment.observed_generation == deployment.generation
 
 
-def _refuse(_: Autoscaling) -> Registered:
+def _refuse(_: Autoscaling) -> RegisteredScaling:
     raise ProvisioningError("describe_scalable_targets: refused")
 
 

@@ -18,10 +18,10 @@ from contracts.base_routes import BaseRoute, CanaryRoute
 from controlplane.canaries.judgement import deployment_rollout_judge
 from controlplane.canaries.sides import rollout_sides
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Copy, Deployment, DeploymentRollout
 from controlplane.deployments.rollouts.services import deployment_rollout_pause, deployment_rollout_start
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove
+from controlplane.deployments.targets.services import target_create
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.models import RouteCounter, RouteEntryRow
 from controlplane.routes.services import route_publish_now

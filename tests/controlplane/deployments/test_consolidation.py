@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Copy, Deployment, Scaling
 from controlplane.deployments.placement.planner import HEADROOM, Traffic, plan
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.platform.audit.models import AuditRecord

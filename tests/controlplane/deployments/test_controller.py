@@ -11,12 +11,11 @@ import pytest
 from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.autoscaler.controller import INTERVAL, scale, scale_all
 from controlplane.deployments.models import Copy, Deployment, Scaling
-from controlplane.deployments.phases.recorder import open_ones, scale_up_begin
-from controlplane.deployments.scaling.controller import INTERVAL, scale, scale_all
-from controlplane.deployments.scaling.services import scaling_set
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.phases.recorder import open_scale_ups, scale_up_begin
+from controlplane.deployments.services import deployment_create, scaling_set
+from controlplane.deployments.targets.services import target_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,4 +129,4 @@ def test_fewer_copies_end_a_growth_that_goes_on(tiny: BaseModel) -> None:
     assert scale(scaling_id=row.pk, now=now)
     row.refresh_from_db()
     assert row.copies == 0
-    assert not open_ones(row.deployment).exists()
+    assert not open_scale_ups(row.deployment).exists()

@@ -16,9 +16,9 @@ import pytest
 
 from contracts.base_routes import adapter_component
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.services import deployment_remove
 from tests.conftest import ROOT
 from tests.controlplane.deployments.conftest import Register, drive, removed
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove, deployment_update
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.phases.forecast import forecast_of
+from controlplane.deployments.services import deployment_remove, deployment_update
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.test_sagemaker import NOTHING, credentials, deploy, pause, resources
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand

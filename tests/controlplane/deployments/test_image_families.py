@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove
+from controlplane.deployments.services import deployment_remove
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,

@@ -17,23 +17,23 @@ from django.utils.dateparse import parse_datetime
 from contracts.adapters.reference import AdapterRef
 from contracts.route_table import AdapterRoute
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.copies.endpoints import copies_sync
 from controlplane.deployments.leases import Lease, LeaseLostError
-from controlplane.deployments.lifecycle import deployment_create, deployment_retry, deployment_update
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.placements import placements_sync
+from controlplane.deployments.placement.placements import placements_sync
 from controlplane.deployments.provisioners.base import (
     Desired,
+    Endpoint,
     Observation,
-    Place,
     Provisioner,
     ProvisioningError,
     Step,
     ThrottledError,
 )
 from controlplane.deployments.reconciler import RETRY, backoff, deployment_reconcile
-from controlplane.deployments.served import places_serve
-from controlplane.deployments.sweep import EXPIRES_S, deployments_sweep
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.scheduling import EXPIRES_S, deployments_sweep
+from controlplane.deployments.services import deployment_create, deployment_retry, deployment_update
+from controlplane.deployments.targets.services import target_create
 from controlplane.routes.selectors import route_version
 from controlplane.routes.services import route_remove, route_set
 
@@ -52,7 +52,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self._error, self.taken = error, 0
 
-    def __call__(self, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
+    def __call__(self, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Provisioner:
         return self
 
     def observe(self) -> Observation:
@@ -139,7 +139,7 @@ def test_what_no_patience_helps_fails_at_once_and_is_tried_again_when_told(deplo
 def test_what_serves_is_degraded_when_its_target_goes_on_refusing(
     deployment: Deployment, base_model: BaseModel, transient: bool
 ) -> None:
-    places_serve(deployment=deployment, places=[Place("openai_http", "http://127.0.0.1:2")])
+    copies_sync(deployment=deployment, endpoints=[Endpoint("openai_http", "http://127.0.0.1:2")])
     Deployment.objects.update(status=Deployment.Status.SERVING)
     target = Failing(ProvisioningError("The credentials have expired: renew them.", transient=transient))
     told = []
@@ -157,7 +157,7 @@ def test_who_has_lost_the_lease_changes_no_route(deployment: Deployment, base_mo
         def observe(self) -> Observation:
             Deployment.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
             assert Lease.take(deployment_id=deployment.pk) is not None
-            return Observation(places=(Place("openai_http", "http://127.0.0.1:2"),))
+            return Observation(endpoints=(Endpoint("openai_http", "http://127.0.0.1:2"),))
 
     deployment_reconcile(deployment_id=deployment.pk, make=Slow(ValueError()))
     assert deployment.copies.count() == 0

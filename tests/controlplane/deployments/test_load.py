@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.scaling.load import copies_load, reading
+from controlplane.deployments.autoscaler.load import copies_load, reading
 from controlplane.deployments.scaling.policy import Metric
 from tests.controlplane.deployments.conftest import TOKEN, drive, serving
 from tests.controlplane.deployments.test_local import deploy, wait

@@ -16,17 +16,17 @@ from django.utils import timezone
 
 from contracts.base_routes import BaseRoute
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import (
+from controlplane.deployments.copies.endpoints import PATIENCE
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.local.processes import Process, end, processes
+from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.services import (
     deployment_create,
     deployment_remove,
     deployment_retry,
     deployment_update,
 )
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.provisioners.processes import Process, end, processes
-from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.served import PATIENCE
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.routes.models import RouteEntryRow
 from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, removed, serving
 from tests.controlplane.deployments.dying import KilledError, dying_after

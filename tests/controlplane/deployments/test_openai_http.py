@@ -16,15 +16,15 @@ from pytest_django import Settings
 
 from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.copies.services import copy_register
 from controlplane.deployments.leases import LEASE
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Deployment, Placement, Target
 from controlplane.deployments.provisioners import openai_http, provisioner_of
 from controlplane.deployments.provisioners.base import Desired, Provisioner
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.services import copy_register
-from controlplane.deployments.sweep import deployments_sweep
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.scheduling import deployments_sweep
+from controlplane.deployments.services import deployment_create, deployment_remove
+from controlplane.deployments.targets.services import target_create
 from tests.conftest import free_port
 from tests.controlplane.conftest import Start
 from tests.controlplane.deployments.conftest import TOKEN, Register, drive, removed, serving, unregister
@@ -117,13 +117,13 @@ def test_servers_that_accept_and_hang_end_a_look_before_its_lease(tiny: BaseMode
         urls = [f"http://127.0.0.1:{server.getsockname()[1]}" for server in silent]
         deployment = deploy(tiny, *urls)
         served = copy_register(base_model=tiny, kind="openai_http", url=urls[0], deployment=deployment)
-        beats: list[None] = []
+        heartbeats: list[None] = []
 
-        def make(target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
-            return provisioner_of(target, desired, beat=lambda: beats.append(None))
+        def make(target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Provisioner:
+            return provisioner_of(target, desired, heartbeat=lambda: heartbeats.append(None))
 
         assert deployment_reconcile(deployment_id=deployment.pk, make=make)
-    assert len(beats) >= 2, "each server is followed by a heartbeat that renews the lease"
+    assert len(heartbeats) >= 2, "each server is followed by a heartbeat that renews the lease"
     assert 2 * sum(seconds or 0 for seconds in openai_http._LOOK.as_dict().values()) < LEASE.total_seconds()
     deployment.refresh_from_db()
     assert "does not answer" in deployment.reason

@@ -8,17 +8,17 @@ import pytest
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.desired import desired_of
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.placements import placements_sync
+from controlplane.deployments.placement.placements import placements_sync
 from controlplane.deployments.provisioners import provisioner_of
 from controlplane.deployments.provisioners.base import Desired, Provisioner
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.archives import Store
-from controlplane.deployments.provisioners.sagemaker.seen import Seen
+from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.services import deployment_remove
 from tests.controlplane.deployments.conftest import Register, drive, removed
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,
@@ -34,16 +34,16 @@ pytestmark = [pytest.mark.django_db, pytest.mark.costly("deploys at the local Sa
 
 
 def provisioner(deployment: Deployment) -> Provisioner:
-    return provisioner_of(deployment.target, desired_of(deployment), beat=lambda: None)
+    return provisioner_of(deployment.target, desired_of(deployment), heartbeat=lambda: None)
 
 
 def archive_put(deployment: Deployment) -> None:
     """Upload the first adapter's archive, as the step before the component's creation does."""
     placements_sync(deployment=deployment)
     account, desired = Account.of(deployment.target), desired_of(deployment)
-    store = Store(account, deployment.target, beat=lambda: None)
+    store = Store(account, deployment.target, heartbeat=lambda: None)
     names = Specs.of(deployment.target, desired, store).names
-    step = next(Adapters(account, store, names, desired, beat=lambda: None).apply(Seen()))
+    step = next(Adapters(account, store, names, desired, heartbeat=lambda: None).apply(ObservedResources()))
     assert step.action == "put_archive"
 
 
@@ -98,10 +98,10 @@ def test_a_shared_endpoint_goes_though_both_deployments_end_together(
     for deployment in (first, second):
         deployment_remove(deployment=deployment)
 
-    def overlapping(target: Target, desired: Desired, *, beat: Callable[[], None]) -> Provisioner:
+    def overlapping(target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Provisioner:
         assert desired.endpoint_is_shared
         drive(first, removed)
-        return provisioner_of(target, desired, beat=beat)
+        return provisioner_of(target, desired, heartbeat=heartbeat)
 
     deployment_reconcile(deployment_id=second.pk, make=overlapping)
     assert resources(stand)["endpoints"] == ["both"]

@@ -12,12 +12,10 @@ from django.utils import timezone
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.containers.caching import CACHED, cached_family, image_is_cached
 from controlplane.deployments.containers.images import IMAGES
-from controlplane.deployments.lifecycle import deployment_create, deployment_update
-from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.models import Copy, Deployment, ScaleUp
+from controlplane.deployments.phase_names import PHASES
 from controlplane.deployments.phases.forecast import forecast_of
-from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import (
-    PHASES,
     PUBLISHED,
     Timings,
     held_out_errors,
@@ -28,8 +26,9 @@ from controlplane.deployments.phases.prediction import (
 from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_observe
 from controlplane.deployments.phases.selectors import predictions_of
 from controlplane.deployments.phases.timeline import timelines
-from controlplane.deployments.provisioners.base import Observation, Scaled
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.provisioners.base import Observation, ScalingActivity
+from controlplane.deployments.services import deployment_create, deployment_update
+from controlplane.deployments.targets.services import target_create
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.test_api import CLOUD, create
 from worker_engine.startup import PHASES as OF_WORKER
@@ -245,8 +244,10 @@ def cloud(staff: Client, tiny: BaseModel) -> Deployment:
     return deployment
 
 
-def observe(deployment: Deployment, *scaled: Scaled, instances: int = 1, running: int = 1) -> ScaleUp:
-    seen = Observation(scaled=scaled, instances=instances, running=running)
+def observe(
+    deployment: Deployment, *scaled: ScalingActivity, instances: int = 1, running: int = 1
+) -> ScaleUp:
+    seen = Observation(scaling_activities=scaled, instances=instances, running=running)
     scale_ups_observe(deployment=deployment, seen=seen)
     return deployment.scale_ups.get()
 
@@ -255,8 +256,8 @@ def test_a_growth_at_aws_is_written_once_and_only_ended_later(cloud: Deployment,
     """A scale-up from zero is recorded too, although one route row stands for any number of copies."""
     Copy.objects.create(id="copy-1", base_model=tiny, kind="sagemaker", url="", deployment=cloud)
     began = timezone.now() - dt.timedelta(seconds=30)
-    assert observe(cloud, Scaled("e", 0, 1, "alarm", 30.0, began), running=0).outcome == ""
-    ended = Scaled("e", 0, 1, "alarm", 30.0, began, began + dt.timedelta(seconds=90))
+    assert observe(cloud, ScalingActivity("e", 0, 1, "alarm", 30.0, began), running=0).outcome == ""
+    ended = ScalingActivity("e", 0, 1, "alarm", 30.0, began, began + dt.timedelta(seconds=90))
     row = observe(cloud, ended)
     assert (row.copies_before, row.outcome) == (0, "done")
     assert row.phases == {"detect": 30.0, "provision": 0.0, "copy": 90.0}, "there was room"
@@ -265,11 +266,11 @@ def test_a_growth_at_aws_is_written_once_and_only_ended_later(cloud: Deployment,
 
 def test_a_machine_that_comes_parts_a_growth(cloud: Deployment) -> None:
     decided = timezone.now() - dt.timedelta(seconds=50)
-    growth = Scaled("e", 1, 3, "alarm", 30.0, decided)
+    growth = ScalingActivity("e", 1, 3, "alarm", 30.0, decided)
     observe(cloud, growth)
     observe(cloud, growth, instances=2)
     observe(cloud, growth, instances=2)
-    ended = Scaled("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=200))
+    ended = ScalingActivity("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=200))
     row = observe(cloud, ended, instances=2, running=3)
     assert row.phases["provision"] == pytest.approx(50, abs=2), "when there first were two"
     assert row.phases["provision"] + row.phases["copy"] == pytest.approx(200)
@@ -286,7 +287,7 @@ def test_machines_that_cannot_be_counted_part_nothing(cloud: Deployment, why: st
         cloud.observed_at = timezone.now()
     if why == "a shared endpoint":
         cloud.endpoint = "shared"
-    growth = Scaled("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=40))
+    growth = ScalingActivity("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=40))
     row = observe(cloud, growth, instances=2 if why == "more at the first look" else 1, running=3)
     assert row.phases == {"detect": 30.0, "copy": 40.0}
     (told,) = timelines([row])

@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from contracts.base_routes import AdapterHomes, BaseRoute
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove, deployment_update
 from controlplane.deployments.models import AdapterRule, Deployment
 from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin, adapter_unpin
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove, deployment_update
+from controlplane.deployments.targets.services import target_create
 from controlplane.errors import ConflictError
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.models import RouteEntryRow

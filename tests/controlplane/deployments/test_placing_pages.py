@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from contracts.base_routes import AdapterHomes
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.copies.publishing import homes_of
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
-from controlplane.deployments.placement.selectors import homes_of
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.platform.audit.models import AuditRecord

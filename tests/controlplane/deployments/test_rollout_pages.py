@@ -11,9 +11,9 @@ from django.utils import timezone
 from contracts.usage_event import uuid7
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import variant_create
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, DeploymentRollout
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.platform.audit.models import AuditRecord

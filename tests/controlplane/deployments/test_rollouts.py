@@ -13,9 +13,8 @@ import pytest
 from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove, deployment_update
 from controlplane.deployments.models import Deployment, DeploymentRollout
-from controlplane.deployments.provisioners.processes import Process
+from controlplane.deployments.provisioners.local.processes import Process
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
 from controlplane.deployments.rollouts.services import (
@@ -25,6 +24,7 @@ from controlplane.deployments.rollouts.services import (
     deployment_rollout_resume,
     deployment_rollout_start,
 )
+from controlplane.deployments.services import deployment_remove, deployment_update
 from controlplane.errors import ConflictError, InvalidInputError
 from tests.controlplane.deployments.conftest import drive, orphan, removed, serving
 from tests.controlplane.deployments.test_local import ENVIRONMENT, deploy, published, wait, workers

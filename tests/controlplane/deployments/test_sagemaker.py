@@ -17,15 +17,15 @@ from controlplane.adapters.aliases import alias_move
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.deployments.lifecycle import (
+from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
+from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.services import (
     deployment_create,
     deployment_remove,
     deployment_retry,
     deployment_update,
 )
-from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
-from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment, DeploymentRollout
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.rollouts.services import (
@@ -17,6 +16,7 @@ from controlplane.deployments.rollouts.services import (
     deployment_rollout_resume,
     deployment_rollout_start,
 )
+from controlplane.deployments.services import deployment_remove
 from controlplane.errors import ConflictError, InvalidInputError
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.test_rollouts import ended, rollout_steps

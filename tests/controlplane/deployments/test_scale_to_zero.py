@@ -15,13 +15,12 @@ from django.utils import timezone
 
 from contracts.demand import demand_key
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove
+from controlplane.deployments.autoscaler.controller import INTERVAL, scale, scale_all
+from controlplane.deployments.autoscaler.load import demand
 from controlplane.deployments.models import Deployment, Scaling
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.scaling.controller import INTERVAL, scale, scale_all
-from controlplane.deployments.scaling.load import demand
-from controlplane.deployments.scaling.services import scaling_set
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove, scaling_set
+from controlplane.deployments.targets.services import target_create
 from controlplane.routes.models import RouteCounter
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create

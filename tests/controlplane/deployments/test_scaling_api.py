@@ -9,9 +9,9 @@ from django.test import Client
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.desired import desired_of
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove, deployment_update
 from controlplane.deployments.models import Deployment, Scaling
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove, deployment_update
+from controlplane.deployments.targets.services import target_create
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.services import user_create

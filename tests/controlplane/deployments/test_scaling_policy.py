@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.deployments.scaling.decision import GAP, LOW, Reading, ScaleState, decide
-from controlplane.deployments.scaling.load import CopyLoad, reading
+from controlplane.deployments.autoscaler.decision import GAP, LOW, Reading, ScaleState, decide
+from controlplane.deployments.autoscaler.load import CopyLoad, reading
 from controlplane.deployments.scaling.policy import DAYS, Metric, ScalingPolicy
 from controlplane.errors import InvalidInputError
 

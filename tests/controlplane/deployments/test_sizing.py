@@ -7,8 +7,8 @@ import dataclasses
 import botocore.session
 import pytest
 
-from controlplane.deployments.sizing import INSTANCES, Load, Shape, requirements
-from controlplane.deployments.sizing.requirements import GIB
+from controlplane.deployments.sizing.instances import INSTANCES
+from controlplane.deployments.sizing.requirements import GIB, Load, Shape, requirements
 from controlplane.errors import InvalidInputError
 
 

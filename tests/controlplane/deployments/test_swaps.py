@@ -13,9 +13,9 @@ from openai import NotFoundError, OpenAI
 from contracts.base_routes import adapter_component
 from controlplane.adapters.aliases import alias_move
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import DeploymentRollout
 from controlplane.deployments.rollouts.services import deployment_rollout_start
+from controlplane.deployments.services import deployment_remove
 from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create

@@ -6,16 +6,16 @@ import pytest
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.desired import desired_of
-from controlplane.deployments.lifecycle import deployment_remove, deployment_retry, deployment_update
+from controlplane.deployments.journal import step_add
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import State
 from controlplane.deployments.provisioners.sagemaker import SageMakerProvisioner, provisioner
 from controlplane.deployments.provisioners.sagemaker.archives import Store
-from controlplane.deployments.provisioners.sagemaker.seen import Component, Seen
+from controlplane.deployments.provisioners.sagemaker.resources import Component, ObservedResources
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.steps import step_add
+from controlplane.deployments.services import deployment_remove, deployment_retry, deployment_update
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,
@@ -83,18 +83,18 @@ def test_a_deployment_is_complete_with_the_copies_that_run(
     """SageMaker may report a component in service with fewer copies than desired."""
     deployment = deploy(stand, tiny, hosting="fused", min_copies=2, max_copies=2)
     account, desired = ServicesAccount.of(deployment.target), desired_of(deployment)
-    specs = Specs.of(deployment.target, desired, Store(account, deployment.target, beat=lambda: None))
+    specs = Specs.of(deployment.target, desired, Store(account, deployment.target, heartbeat=lambda: None))
     told = {
         "Specification": specs.base,
         "RuntimeConfig": {"DesiredCopyCount": 2, "CurrentCopyCount": running},
     }
-    seen = Seen(
-        endpoint=Component("gw-tiny", State.READY, told={"EndpointConfigName": specs.config_name}),
-        base=Component("gw-tiny", State.READY, told=told),
+    seen = ObservedResources(
+        endpoint=Component("gw-tiny", State.READY, description={"EndpointConfigName": specs.config_name}),
+        base=Component("gw-tiny", State.READY, description=told),
         configs=frozenset({specs.config_name}),
         models=frozenset({specs.model_name}),
     )
-    monkeypatch.setattr(provisioner, "look", lambda *_, **__: seen)
-    found = SageMakerProvisioner(deployment.target, desired, account, beat=lambda: None).observe()
+    monkeypatch.setattr(provisioner, "observe_resources", lambda *_, **__: seen)
+    found = SageMakerProvisioner(deployment.target, desired, account, heartbeat=lambda: None).observe()
     assert found.complete is (running == 2)
     assert found.waiting == ("" if running == 2 else "1 of 2 copies run")

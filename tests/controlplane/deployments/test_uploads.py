@@ -11,16 +11,16 @@ from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.leases import LeaseLostError
-from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Target
-from controlplane.deployments.placements import placements_sync
+from controlplane.deployments.placement.placements import placements_sync
 from controlplane.deployments.provisioners.base import State
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.archives import Store
-from controlplane.deployments.provisioners.sagemaker.seen import Seen
+from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_remove
+from controlplane.deployments.targets.services import target_create
 from tests.controlplane.deployments.conftest import Register, drive, removed, serving
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,
@@ -47,7 +47,7 @@ def test_uploads_that_were_not_ended_are_given_up(stand: Stand, tiny: BaseModel)
     s3, target = stand.client("s3"), deployment.target
     left_open(s3, target, "adapters/tiny/one.tar.gz")
     left_open(s3, target, "checkpoints/tiny/0123/model.safetensors")
-    store = Store(Account.of(target), target, beat=lambda: None)
+    store = Store(Account.of(target), target, heartbeat=lambda: None)
     store.put("adapters/tiny/one.tar.gz", io.BytesIO(b"whole"))
     (other,) = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
     assert other["Key"].endswith("model.safetensors"), "that one may still be put"
@@ -82,18 +82,18 @@ def test_whose_bucket_is_gone_is_told_and_can_be_removed(
 
 
 def test_who_lost_the_lease_stops_in_the_middle_of_a_file(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
-    target, beats = deploy(stand, tiny).target, 0
+    target, heartbeats = deploy(stand, tiny).target, 0
 
     def lose_lease() -> None:
-        nonlocal beats
-        beats += 1
+        nonlocal heartbeats
+        heartbeats += 1
         raise LeaseLostError
 
     with pytest.raises(LeaseLostError):
-        Store(Account.of(target), target, beat=lose_lease).put(
+        Store(Account.of(target), target, heartbeat=lose_lease).put(
             "adapters/tiny/x", io.BytesIO(b"x" * (1 << 20))
         )
-    assert beats > 0
+    assert heartbeats > 0
     assert resources(stand)["files"] == []
 
 
@@ -107,15 +107,15 @@ def test_an_adapter_whose_files_are_gone_holds_up_no_other(
     deployment = deploy(stand, tiny)
     placements_sync(deployment=deployment)
     account, desired = Account.of(deployment.target), desired_of(deployment)
-    store = Store(account, deployment.target, beat=lambda: None)
+    store = Store(account, deployment.target, heartbeat=lambda: None)
     names = Specs.of(deployment.target, desired, store).names
-    adapters = Adapters(account, store, names, desired, beat=lambda: None)
-    refused, *others = adapters.apply(Seen())
+    adapters = Adapters(account, store, names, desired, heartbeat=lambda: None)
+    refused, *others = adapters.apply(ObservedResources())
     assert "no longer in the artifact store: register that version again" in refused.failed
     # Its component waits for the endpoint, which this account has not.
     assert [(step.action, step.failed) for step in others] == [("put_archive", "")]
     assert others[0].cause.startswith(kept.ref().name)
-    assert adapters.placed(Seen())[lost.engine_name].state is State.FAILED
+    assert adapters.placed(ObservedResources())[lost.engine_name].state is State.FAILED
     assert resources(stand)["files"] == [
         f"graft/{deployment.target.owner}/adapters/tiny/{kept.sha256}.tar.gz"
     ]

@@ -23,12 +23,12 @@ from controlplane.adapters.smoke import smoke_test
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin, adapter_unpin
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.rollouts.services import deployment_rollout_start
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove
+from controlplane.deployments.targets.services import target_create
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create

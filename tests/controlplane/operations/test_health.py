@@ -165,7 +165,7 @@ def test_without_redis_the_page_comes_and_says_so(staff: Client, settings: Setti
 def test_routes_that_are_not_published_are_seen(
     server: redis.Redis, base_model: BaseModel, redis_url: str
 ) -> None:
-    from controlplane.deployments.services import copy_register
+    from controlplane.deployments.copies.services import copy_register
 
     copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1")
     server.set(ROUTES_SNAPSHOT, "x")

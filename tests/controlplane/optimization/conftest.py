@@ -16,7 +16,7 @@ from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.deployments.models import Target
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.optimization.models import OptimizationJob, PromptSet
 from controlplane.optimization.prompt_sets import prompts_create
 from controlplane.optimization.recipes import recipe_read

@@ -50,7 +50,7 @@ def stored(tmp_path: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def no_beat() -> None:
+def no_heartbeat() -> None:
     """A heartbeat that does nothing."""
 
 
@@ -75,12 +75,12 @@ def test_a_store_that_fails_half_way_registers_nothing_and_the_next_attempt_fini
 
         patch.setattr(LocalStore, "put", fails)
         with pytest.raises(UnavailableError):
-            job_keep(claim, folder, {}, beat=no_beat)
+            job_keep(claim, folder, {}, heartbeat=no_heartbeat)
     assert (Variant.objects.count(), Artifact.objects.get().state) == (0, "storing")
     # The failed attempt left half a file under the same name.
     (left,) = (tmp_path / "artifacts").rglob("model.safetensors")
     left.write_bytes(b"half")
-    job_keep(claim, folder, {"digest": "ab" * 32}, beat=no_beat)
+    job_keep(claim, folder, {"digest": "ab" * 32}, heartbeat=no_heartbeat)
     job.refresh_from_db()
     assert (job.status, Artifact.objects.get().state, job.result) == ("done", "stored", {"digest": "ab" * 32})
     assert left.read_bytes() == b"weights" * 1000
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_what_was_written_is_refused(tiny_base: BaseModel, as
     job = ask(tiny_base)
     output(work_folder(job) / "output", sha256="00" * 32)
     with pytest.raises(RefusedError, match="is not what was written"):
-        job_keep(claimed(job), work_folder(job), {}, beat=no_beat)
+        job_keep(claimed(job), work_folder(job), {}, heartbeat=no_heartbeat)
     assert not Variant.objects.exists()
 
 
@@ -98,7 +98,7 @@ def test_the_same_content_is_stored_once(tiny_base: BaseModel, ask: Ask, tmp_pat
     jobs = [ask(tiny_base, {"quantization": name}) for name in ("int8", "awq_int4_g64")]
     for job in jobs:
         output(work_folder(job) / "output")
-        job_keep(claimed(job), work_folder(job), {}, beat=no_beat)
+        job_keep(claimed(job), work_folder(job), {}, heartbeat=no_heartbeat)
     assert (Artifact.objects.count(), Variant.objects.count()) == (1, 2)
     assert len(stored(tmp_path)) == 2
 
@@ -109,11 +109,11 @@ def test_while_one_stores_another_waits(tiny_base: BaseModel, ask: Ask) -> None:
     OptimizationJob.objects.filter(pk=first.pk).update(artifact_id="ab" * 32, status="running")
     output(work_folder(second) / "output")
     with pytest.raises(UnavailableError, match=f"optimization {first.pk} is storing the same files"):
-        artifact_keep(claimed(second), work_folder(second) / "output", beat=no_beat)
+        artifact_keep(claimed(second), work_folder(second) / "output", heartbeat=no_heartbeat)
     OptimizationJob.objects.filter(pk=first.pk).update(status="failed")
     Artifact.objects.update(state="removing")
     with pytest.raises(UnavailableError, match="just being removed"):
-        artifact_keep(claimed_again(second), work_folder(second) / "output", beat=no_beat)
+        artifact_keep(claimed_again(second), work_folder(second) / "output", heartbeat=no_heartbeat)
 
 
 def claimed_again(job: OptimizationJob) -> Claim:
@@ -124,7 +124,7 @@ def claimed_again(job: OptimizationJob) -> Claim:
 def test_files_stay_as_long_as_something_needs_them(tiny_base: BaseModel, ask: Ask, tmp_path: Path) -> None:
     job = ask(tiny_base)
     output(work_folder(job) / "output")
-    job_keep(claimed(job), work_folder(job), {}, beat=no_beat)
+    job_keep(claimed(job), work_folder(job), {}, heartbeat=no_heartbeat)
     old()
     assert artifacts_collect() == 0
     job.refresh_from_db()
@@ -145,7 +145,7 @@ def test_files_stay_as_long_as_something_needs_them(tiny_base: BaseModel, ask: A
 def test_a_variant_that_is_being_measured_stays(tiny_base: BaseModel, ask: Ask) -> None:
     job = ask(tiny_base)
     output(work_folder(job) / "output")
-    job_keep(claimed(job), work_folder(job), {}, beat=no_beat)
+    job_keep(claimed(job), work_folder(job), {}, heartbeat=no_heartbeat)
     job.refresh_from_db()
     assert job.variant is not None
     run, _ = comparison_create(base_model=tiny_base, arms=[{"variant": ""}, {"variant": job.variant.name}])
@@ -159,7 +159,7 @@ def test_a_variant_that_is_being_measured_stays(tiny_base: BaseModel, ask: Ask) 
 def test_what_a_failed_job_had_begun_to_store_goes(tiny_base: BaseModel, ask: Ask, tmp_path: Path) -> None:
     job = ask(tiny_base)
     output(work_folder(job) / "output")
-    artifact_keep(claimed(job), work_folder(job) / "output", beat=no_beat)
+    artifact_keep(claimed(job), work_folder(job) / "output", heartbeat=no_heartbeat)
     old()
     assert artifacts_collect() == 0, "it goes on"
     OptimizationJob.objects.update(status="failed", lease_owner="", ended_at=timezone.now())

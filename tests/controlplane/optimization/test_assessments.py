@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.errors import UnavailableError
 from controlplane.optimization.claims import LEASE
 from controlplane.optimization.models import Assessment, PromptSet

@@ -15,11 +15,11 @@ from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_create
 from controlplane.console.optimization.comparison_charts import bars, frontier, ranked, sweep
 from controlplane.deployments.desired import desired_of
-from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, DeploymentRollout
-from controlplane.deployments.provisioners.local import _flags, _worker_variables
+from controlplane.deployments.provisioners.local.provisioner import _flags, _worker_variables
 from controlplane.deployments.rollouts.services import deployment_rollout_abort
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.comparisons import comparison_create
 from controlplane.optimization.deploying import job_deploy, job_take_back

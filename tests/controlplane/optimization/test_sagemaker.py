@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Target
-from controlplane.deployments.targets import target_remove
+from controlplane.deployments.targets.services import target_remove
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.metering.hosting.present import hosted_now
 from controlplane.optimization.artifacts import UNNEEDED_AFTER, artifacts_collect

@@ -48,8 +48,8 @@ def bucket(tiny_base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     return made
 
 
-def copied(base: BaseModel, beat: Callable[[], None] = lambda: None) -> Path:
-    return checkpoint_folder(base, base.source, base.checkpoint_sha256, beat=beat)
+def copied(base: BaseModel, heartbeat: Callable[[], None] = lambda: None) -> Path:
+    return checkpoint_folder(base, base.source, base.checkpoint_sha256, heartbeat=heartbeat)
 
 
 def test_a_copy_is_held_to_its_digests(tiny_base: BaseModel, bucket: Bucket) -> None:
@@ -70,7 +70,7 @@ def test_two_works_do_not_copy_the_same_at_once(tiny_base: BaseModel, bucket: Bu
         with pytest.raises(UnavailableError, match="another work is copying"):
             copied(tiny_base)
 
-    folder = copied(tiny_base, beat=another)
+    folder = copied(tiny_base, heartbeat=another)
     assert (folder / "model-1.safetensors").read_bytes() == bucket.files["model-1.safetensors"]
 
 

@@ -14,7 +14,7 @@ from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
 from controlplane.billing.budgets import _alert
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.services import copy_register, copy_remove
+from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant

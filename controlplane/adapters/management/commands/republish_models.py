@@ -11,7 +11,7 @@ from django.db import transaction
 from controlplane.adapters.models import Adapter
 from controlplane.adapters.services import adapter_locked, adapter_publish
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.services import base_publish
+from controlplane.deployments.copies.publishing import base_publish
 from controlplane.errors import NotFoundError
 
 

@@ -21,9 +21,9 @@ from controlplane.catalog.services import (
 )
 from controlplane.console.entered import entered, fitting
 from controlplane.console.pages import field_errors, staff_page
+from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_get
-from controlplane.deployments.services import copy_register, copy_remove
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 
 BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)

@@ -18,14 +18,8 @@ from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, desi
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
 from controlplane.console.pages import field_errors, staff_page
-from controlplane.deployments.compared import compared, copies_there
+from controlplane.deployments.comparison import compare, observed_copies
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family
-from controlplane.deployments.lifecycle import (
-    deployment_create,
-    deployment_remove,
-    deployment_retry,
-    deployment_update,
-)
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list, warnings_of
@@ -34,7 +28,6 @@ from controlplane.deployments.placement.selectors import rule_list
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
 from controlplane.deployments.scaling.policy import Metric, Release, Routing
 from controlplane.deployments.scaling.selectors import policy_of, scaling_of
-from controlplane.deployments.scaling.services import scaling_clear, scaling_set
 from controlplane.deployments.selectors import (
     deployment_get,
     deployment_list,
@@ -42,8 +35,16 @@ from controlplane.deployments.selectors import (
     step_list,
     target_get,
 )
-from controlplane.deployments.sizing import INSTANCES
-from controlplane.deployments.targets import target_create, target_remove
+from controlplane.deployments.services import (
+    deployment_create,
+    deployment_remove,
+    deployment_retry,
+    deployment_update,
+    scaling_clear,
+    scaling_set,
+)
+from controlplane.deployments.sizing.instances import INSTANCES
+from controlplane.deployments.targets.services import target_create, target_remove
 from controlplane.errors import ControlPlaneError
 
 _SHOWN: Final = 50
@@ -59,7 +60,7 @@ _TARGET_FIELDS: Final = (
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
     """List deployments with their status."""
-    rows = [(deployment, copies_there(deployment)) for deployment in deployment_list()]
+    rows = [(deployment, observed_copies(deployment)) for deployment in deployment_list()]
     return render(request, "console/deployments/index.html", {"deployments": rows})
 
 
@@ -214,7 +215,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "asked_copies": copies,
         "predictions": predicted(predictions_of(deployment, copies=copies)),
         "forecast": forecast,
-        "compared": compared(deployment),
+        "compared": compare(deployment),
         "phases": phase_names(),
         "timelines": timelines(list(scale_up_list(deployment=deployment)[:_SCALE_UPS])),
         "scaling": row if policy else None,

@@ -18,10 +18,10 @@ from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.console.pages import staff_page
 from controlplane.console.paging import searched
+from controlplane.deployments.copies.services import copy_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.placement.selectors import demand_placeable, rule_list
 from controlplane.deployments.selectors import copy_get, deployment_list
-from controlplane.deployments.services import copy_remove
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.fleet.adapters_seen_api import read_minutes
 from controlplane.fleet.api import read_page

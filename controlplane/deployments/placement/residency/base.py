@@ -19,7 +19,7 @@ LOAD_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Resident:
     """An adapter in a copy's memory.
 
     Attributes:
@@ -47,13 +47,13 @@ class Memory:
         disk: first 12 digits of each digest with files on the copy's disk; filled in on request.
     """
 
-    adapters: Mapping[str, Held] = field(default_factory=dict)
+    adapters: Mapping[str, Resident] = field(default_factory=dict)
     nbytes: int | None = None
     max_bytes: int | None = None
     pinned_bytes: int | None = None
     disk: frozenset[str] = frozenset()
 
-    def of(self, ref: AdapterRef) -> Held | None:
+    def of(self, ref: AdapterRef) -> Resident | None:
         """Return the adapter's entry; None if it is not in memory."""
         return self.adapters.get(ref.name) or self.adapters.get(ref.sha256[:12])
 

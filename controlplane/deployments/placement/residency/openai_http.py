@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Held, Memory
+from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Memory, Resident
 from controlplane.deployments.provisioners.base import ProvisioningError
 
 
@@ -27,7 +27,7 @@ class OpenAIHttpResidency:
             names = [str(item["id"]) for item in answer.json()["data"]]
         except (ValueError, KeyError, TypeError) as error:
             raise ProvisioningError(f"{self._client.url}/v1/models is no list of models") from error
-        return Memory({name: Held("server", pinned=True) for name in names})
+        return Memory({name: Resident("server", pinned=True) for name in names})
 
     def on_disk(self) -> frozenset[str]:
         return frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Held, Memory
+from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Memory, Resident
 from controlplane.deployments.provisioners.base import ProvisioningError
 
 
@@ -26,7 +26,7 @@ class WorkerResidency:
         try:
             body = answer.json()
             adapters = {
-                item["sha256"][:12]: Held(
+                item["sha256"][:12]: Resident(
                     item["tier"], "placement" in item["pinned"], item["sha256"], item["bytes"],
                     item["requests"], item["idle_seconds"],
                 )

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.deployments.provisioners.base import (
-    Desired,
-    PlacedAdapter,
-    ProvisioningError,
-    State,
-    Step,
-)
+from controlplane.deployments.provisioners.base import Desired, PlacedAdapter, ProvisioningError, State, Step
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import (
     ArtifactMissingError,
@@ -20,16 +14,20 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
     adapter_key,
 )
 from controlplane.deployments.provisioners.sagemaker.names import Names
-from controlplane.deployments.provisioners.sagemaker.seen import Component, Seen, placed
+from controlplane.deployments.provisioners.sagemaker.resources import (
+    Component,
+    ObservedResources,
+    placed,
+)
 
 
 class Adapters:
     """Adapter components of one deployment; it has none unless its hosting is `components`."""
 
     def __init__(
-        self, account: Account, store: Store, names: Names, desired: Desired, *, beat: Callable[[], None]
+        self, account: Account, store: Store, names: Names, desired: Desired, *, heartbeat: Callable[[], None]
     ) -> None:
-        self._account, self._store, self._names, self._beat = account, store, names, beat
+        self._account, self._store, self._names, self._heartbeat = account, store, names, heartbeat
         refs = desired.adapters if desired.hosting == "components" else ()
         self._wanted: dict[str, AdapterRef] = {names.adapter(ref.name): ref for ref in refs}
         self._keep = {names.adapter(name) for name in desired.keep}
@@ -47,7 +45,7 @@ class Adapters:
         """Return the URL of the archive that each component must hold, by component name."""
         return {name: self._store.url(self._key(ref)) for name, ref in self._wanted.items()}
 
-    def placed(self, seen: Seen) -> dict[str, PlacedAdapter]:
+    def placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:
         """Return adapters by engine name; components without a known engine name use their own."""
         found = {}
         for name, ref in self._wanted.items():
@@ -58,7 +56,7 @@ class Adapters:
         others = set(seen.adapters) - set(self._wanted) - self._keep
         return found | {name: placed(seen.adapters[name]) for name in others}
 
-    def apply(self, seen: Seen) -> Generator[Step, None, ProvisioningError | None]:
+    def apply(self, seen: ObservedResources) -> Generator[Step, None, ProvisioningError | None]:
         """Create new components before deleting old ones, so that a replacement is ready first.
 
         Returns:
@@ -73,7 +71,7 @@ class Adapters:
                 if (key := self._key(ref)) not in stored:
                     stored.add(key)
                     try:
-                        with adapter_archive(ref, beat=self._beat) as stream:
+                        with adapter_archive(ref, heartbeat=self._heartbeat) as stream:
                             self._store.put(key, stream)
                     except ArtifactMissingError as error:
                         self._refused[name] = str(error)
@@ -102,7 +100,7 @@ class Adapters:
                 yield self._delete(seen.adapters[name], "no route leads to it")
         return held
 
-    def remove(self, seen: Seen, cause: str) -> Iterator[Step]:
+    def remove(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Delete all adapter components."""
         for name in sorted(seen.adapters):
             if seen.adapters[name].state is not State.LEAVING:
@@ -130,7 +128,7 @@ class Adapters:
 
     def _delete(self, item: Component, cause: str) -> Step:
         name = item.name
-        if not self._names.is_ours(self._account.tags(item.told["InferenceComponentArn"])):
+        if not self._names.is_ours(self._account.tags(item.description["InferenceComponentArn"])):
             raise self._names.refusal(name)
         self._account.take_away("delete_inference_component", name, InferenceComponentName=name)
         return Step("delete_inference_component", name, cause)

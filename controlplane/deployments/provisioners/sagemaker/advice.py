@@ -24,9 +24,7 @@ from botocore.exceptions import (
     SSOError,
     TokenRetrievalError,
 )
-from botocore.exceptions import (
-    ConnectionError as AwsConnectionError,
-)
+from botocore.exceptions import ConnectionError as AwsConnectionError
 
 UNKNOWN: Final = "AWS refuses; what it says tells what to change."
 """Advice for a code without a row."""

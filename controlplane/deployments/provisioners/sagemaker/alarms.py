@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controlplane.deployments.provisioners.base import ProvisioningError, Step, Turn
+from controlplane.deployments.provisioners.base import ProvisioningError, RolloutStage, Step
 from controlplane.deployments.provisioners.sagemaker.names import Names
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 
@@ -43,25 +43,26 @@ class Alarms:
         """Name of the alarm that we trigger ourselves."""
         return f"{self._names.alarms}{_VERDICT}"
 
-    def look(self) -> dict[str, str]:
+    def read(self) -> dict[str, str]:
         """Return our existing alarms with their states."""
         return self._states(AlarmNamePrefix=self._names.alarms)
 
-    def config(self, turn: Turn) -> dict[str, Any]:
+    def config(self, stage: RolloutStage) -> dict[str, Any]:
         """Return the update's DeploymentConfig; a rollback has no alarms."""
-        if turn.back:
-            return {"RollingUpdatePolicy": turn.config["RollingUpdatePolicy"]}
-        ours = [self.verdict, *(f"{self._names.alarms}{what}" for what in sorted(turn.thresholds))]
-        named = [*turn.config["AutoRollbackConfiguration"]["Alarms"], *({"AlarmName": name} for name in ours)]
-        return {**turn.config, "AutoRollbackConfiguration": {"Alarms": named}}
+        if stage.rolling_back:
+            return {"RollingUpdatePolicy": stage.config["RollingUpdatePolicy"]}
+        names = [self.verdict, *(f"{self._names.alarms}{what}" for what in sorted(stage.thresholds))]
+        ours = [{"AlarmName": name} for name in names]
+        alarms = [*stage.config["AutoRollbackConfiguration"]["Alarms"], *ours]
+        return {**stage.config, "AutoRollbackConfiguration": {"Alarms": alarms}}
 
-    def prepare(self, turn: Turn, there: Mapping[str, str]) -> Iterator[Step]:
+    def prepare(self, stage: RolloutStage, there: Mapping[str, str]) -> Iterator[Step]:
         """Prepare an update: make sure that all of its alarms exist and none is in ALARM.
 
         Raises:
             ProvisioningError: one of the operator's is missing, or (transient) in ALARM.
         """
-        self._check([item["AlarmName"] for item in turn.config["AutoRollbackConfiguration"]["Alarms"]])
+        self._check([item["AlarmName"] for item in stage.config["AutoRollbackConfiguration"]["Alarms"]])
         if self.verdict not in there:
             yield self._put(self.verdict, {
                 "Namespace": "Graftwork", "MetricName": "RolloutVerdict", "Statistic": "Maximum",
@@ -71,7 +72,7 @@ class Alarms:
             })  # fmt: skip
         elif there[self.verdict] == "ALARM":
             yield self._set("OK", "another rollout begins")
-        for what, threshold in sorted(turn.thresholds.items()):
+        for what, threshold in sorted(stage.thresholds.items()):
             metric = _METRICS[what]
             yield self._put(f"{self._names.alarms}{what}", {
                 "Namespace": "AWS/SageMaker", "MetricName": metric.name, "Statistic": metric.statistic,

@@ -30,10 +30,10 @@ class ArtifactMissingError(ProvisioningError):
 
 
 class Store:
-    """A target's own folder in its `s3://bucket/prefix`. `beat` is called during transfers."""
+    """A target's own folder in its `s3://bucket/prefix`. `heartbeat` is called during transfers."""
 
-    def __init__(self, account: Account, target: Target, *, beat: Callable[[], None]) -> None:
-        self._s3, self._beat = account.s3, beat
+    def __init__(self, account: Account, target: Target, *, heartbeat: Callable[[], None]) -> None:
+        self._s3, self._heartbeat = account.s3, heartbeat
         self._bucket, _, prefix = f"{target.store}/{target.owner}".removeprefix("s3://").partition("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
@@ -53,15 +53,15 @@ class Store:
     def put(self, key: str, stream: IO[bytes] | Any) -> None:
         """Store the bytes of `stream`; nothing appears under `key` until the upload is complete.
 
-        Raises the error that `beat` raised. botocore calls it during the upload, and would turn its error
-        into a connection failure and retry.
+        Raises the error that `heartbeat` raised. botocore calls it during the upload, and would turn its
+        error into a connection failure and retry.
         """
         self.abort(key)
         errors: list[Exception] = []
 
         def on_progress(_: int) -> None:
             try:
-                self._beat()
+                self._heartbeat()
             except Exception as error:
                 errors.append(error)
                 raise
@@ -86,7 +86,7 @@ class Store:
                 for item in page.get("Uploads", ())
             ]
             for key, upload in found:
-                self._beat()
+                self._heartbeat()
                 try:
                     self._s3.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
                 except self._s3.exceptions.NoSuchUpload:
@@ -127,17 +127,19 @@ def preloaded_key(deployment: str, adapters: Iterable[AdapterRef]) -> str:
 
 
 @contextmanager
-def adapter_archive(ref: AdapterRef, *, beat: Callable[[], None]) -> Iterator[IO[bytes]]:
+def adapter_archive(ref: AdapterRef, *, heartbeat: Callable[[], None]) -> Iterator[IO[bytes]]:
     """Yield an archive with the adapter's files at its root, as adapter components need it."""
-    with _archive([("", ref)], beat) as stream:
+    with _archive([("", ref)], heartbeat) as stream:
         yield stream
 
 
 @contextmanager
-def preloaded_archive(adapters: Iterable[AdapterRef], *, beat: Callable[[], None]) -> Iterator[IO[bytes]]:
+def preloaded_archive(
+    adapters: Iterable[AdapterRef], *, heartbeat: Callable[[], None]
+) -> Iterator[IO[bytes]]:
     """Yield an archive of `adapters/<engine name>/...`, which LMI loads at its start."""
     ordered = sorted(adapters, key=lambda ref: ref.name)
-    with _archive([(f"adapters/{ref.name}/", ref) for ref in ordered], beat) as stream:
+    with _archive([(f"adapters/{ref.name}/", ref) for ref in ordered], heartbeat) as stream:
         yield stream
 
 
@@ -153,7 +155,7 @@ def checkpoint_put(store: Store, source: str, name: str, key: str) -> None:
 
 
 @contextmanager
-def _archive(members: list[tuple[str, AdapterRef]], beat: Callable[[], None]) -> Iterator[IO[bytes]]:
+def _archive(members: list[tuple[str, AdapterRef]], heartbeat: Callable[[], None]) -> Iterator[IO[bytes]]:
     """Yield a reproducible archive: its header has no time, owner or file name."""
     artifacts = artifact_store()
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
@@ -172,7 +174,7 @@ def _archive(members: list[tuple[str, AdapterRef]], beat: Callable[[], None]) ->
                     member = tarfile.TarInfo(folder + name)
                     member.size, member.mode = size, 0o644
                     with artifacts.open(key) as stream:
-                        archive.addfile(member, _HeartbeatReader(stream, beat))
+                        archive.addfile(member, _HeartbeatReader(stream, heartbeat))
         spool.seek(0)
         yield spool
 
@@ -180,11 +182,11 @@ def _archive(members: list[tuple[str, AdapterRef]], beat: Callable[[], None]) ->
 class _HeartbeatReader(io.RawIOBase):
     """Calls the heartbeat on each read, and reads as many bytes as requested."""
 
-    def __init__(self, stream: Any, beat: Callable[[], None]) -> None:
-        self._stream, self._beat = stream, beat
+    def __init__(self, stream: Any, heartbeat: Callable[[], None]) -> None:
+        self._stream, self._heartbeat = stream, heartbeat
 
     def read(self, size: int = -1, /) -> bytes:
-        self._beat()
+        self._heartbeat()
         data = bytearray()
         while len(data) < size and (part := self._stream.read(size - len(data))):
             data += part

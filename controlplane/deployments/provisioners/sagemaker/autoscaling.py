@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from controlplane.deployments.provisioners.base import Desired, ProvisioningError, Scaled, Step
+from controlplane.deployments.provisioners.base import Desired, ProvisioningError, ScalingActivity, Step
 from controlplane.deployments.provisioners.sagemaker.account import aws_answers
 from controlplane.deployments.provisioners.sagemaker.errors import is_absent
 from controlplane.deployments.provisioners.sagemaker.names import Names
@@ -35,7 +35,7 @@ TRACK, FROM_ZERO = f"{_OURS}track", f"{_OURS}from-zero"
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredScaling:
     """Registered autoscaling resources; policies and scheduled actions by name, as Describe returns them.
 
     `refused`: why they could not be read, or "". If set, nothing else is known.
@@ -46,7 +46,7 @@ class Registered:
     scheduled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     alarm: Mapping[str, Any] | None = None
 
-    scaled: tuple[Scaled, ...] = ()
+    scaled: tuple[ScalingActivity, ...] = ()
     refused: str = ""
 
     @property
@@ -60,7 +60,7 @@ class Registered:
         return any(not name.startswith(_OURS) for name in (*self.policies, *self.scheduled))
 
 
-NOTHING_REGISTERED: Final = Registered()
+NOTHING_REGISTERED: Final = RegisteredScaling()
 
 
 class Autoscaling:
@@ -77,26 +77,26 @@ class Autoscaling:
             "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
         }
 
-    def look(self) -> Registered:
+    def read(self) -> RegisteredScaling:
         """Return the registered resources. A refusal is returned, not raised, so that other parts go on."""
         if not self._desired.scaled:
             return NOTHING_REGISTERED
         try:
             return replace(self._read_registered(), refused=self._refused)
         except ProvisioningError as error:
-            return Registered(refused=str(error))
+            return RegisteredScaling(refused=str(error))
 
-    def _read_registered(self) -> Registered:
+    def _read_registered(self) -> RegisteredScaling:
         targets = self._list("describe_scalable_targets", "ScalableTargets", ResourceIds=[self._id])
         alarms = self._account.ask("cloudwatch", "describe_alarms", self._alarm, AlarmNames=[self._alarm])[
             "MetricAlarms"
         ]
         if not targets:
-            return Registered(alarm=next(iter(alarms), None))
+            return RegisteredScaling(alarm=next(iter(alarms), None))
         one = {key: self._resource[key] for key in ("ResourceId", "ScalableDimension")}
         policies = self._list("describe_scaling_policies", "ScalingPolicies", **one)
         scheduled = self._list("describe_scheduled_actions", "ScheduledActions", **one)
-        return Registered(
+        return RegisteredScaling(
             targets[0],
             {item["PolicyName"]: item for item in policies},
             {item["ScheduledActionName"]: item for item in scheduled},
@@ -104,13 +104,13 @@ class Autoscaling:
             self._scale_ups(),
         )
 
-    def _scale_ups(self) -> tuple[Scaled, ...]:
+    def _scale_ups(self) -> tuple[ScalingActivity, ...]:
         """Return the latest scale-ups, oldest first; one page, since observations are frequent."""
         about = {key: self._resource[key] for key in ("ServiceNamespace", "ResourceId", "ScalableDimension")}
         activities = self._account.ask(
             _SCALING, "describe_scaling_activities", self._id, MaxResults=_ACTIVITIES, **about
         )["ScalingActivities"]
-        found = list[Scaled]()
+        found = list[ScalingActivity]()
         before: int | None = None
         for item in sorted(activities, key=lambda item: item["StartTime"]):
             match = _SET.search(item["Description"])
@@ -124,15 +124,15 @@ class Autoscaling:
                 ended = item.get("EndTime") if item["StatusCode"] == "Successful" else None
                 detect = ALARM_SECONDS if "alarm" in cause else 0.0
                 event = str(item["ActivityId"])[:64]
-                found.append(Scaled(event, before, after, cause, detect, item["StartTime"], ended))
+                found.append(ScalingActivity(event, before, after, cause, detect, item["StartTime"], ended))
             before = after
         return tuple(found)
 
-    def complete(self, seen: Registered) -> bool:
+    def complete(self, seen: RegisteredScaling) -> bool:
         """Return True if exactly the desired resources are registered."""
         return not seen.refused and next(self._steps(seen, act=False), None) is None
 
-    def apply(self, seen: Registered) -> Iterator[Step]:
+    def apply(self, seen: RegisteredScaling) -> Iterator[Step]:
         """Register the desired resources. A refusal is kept for the next `look`, not raised."""
         if seen.refused:
             return
@@ -141,7 +141,7 @@ class Autoscaling:
         except ProvisioningError as error:
             self._refused = str(error)
 
-    def remove(self, seen: Registered, cause: str) -> Iterator[Step]:
+    def remove(self, seen: RegisteredScaling, cause: str) -> Iterator[Step]:
         """Deregister the target, with all policies and the schedule on it, and delete our alarm.
 
         Raises:
@@ -160,7 +160,7 @@ class Autoscaling:
     def _id(self) -> str:
         return self._resource["ResourceId"]
 
-    def _steps(self, seen: Registered, *, act: bool) -> Iterator[Step]:
+    def _steps(self, seen: RegisteredScaling, *, act: bool) -> Iterator[Step]:
         """Yield the steps that are necessary; with `act` each one is first carried out."""
         policy = self._policy
         if policy is None:
@@ -186,7 +186,7 @@ class Autoscaling:
         yield from self._surplus(seen, set(policies), set(scheduled), act=act)
         yield from self._alarms(seen, act=act)
 
-    def _end(self, seen: Registered, *, act: bool) -> Iterator[Step]:
+    def _end(self, seen: RegisteredScaling, *, act: bool) -> Iterator[Step]:
         """Remove our resources if the policy was deleted; keep a target that another tool uses."""
         yield from self._surplus(seen, set(), set(), act=act)
         if seen.target is not None and not seen.is_shared:
@@ -196,7 +196,7 @@ class Autoscaling:
         yield from self._alarms(seen, act=act)
 
     def _surplus(
-        self, seen: Registered, policies: set[str], scheduled: set[str], *, act: bool
+        self, seen: RegisteredScaling, policies: set[str], scheduled: set[str], *, act: bool
     ) -> Iterator[Step]:
         """Delete surplus resources with our prefix only: those of other tools stay."""
         for name in sorted({name for name in seen.policies if name.startswith(_OURS)} - policies):
@@ -206,7 +206,7 @@ class Autoscaling:
             self._do(act, "delete_scheduled_action", ScheduledActionName=name)
             yield Step("delete_scheduled_action", name, "the policy asks for it no more")
 
-    def _alarms(self, seen: Registered, *, act: bool) -> Iterator[Step]:
+    def _alarms(self, seen: RegisteredScaling, *, act: bool) -> Iterator[Step]:
         """Keep the alarm for scaling from zero: requests that found no copy trigger the step policy."""
         arn = str(seen.policies.get(FROM_ZERO, {}).get("PolicyARN", ""))
         if self._policy is None or self._policy.least > 0:

@@ -11,7 +11,7 @@ from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
 from controlplane.deployments.provisioners.sagemaker.errors import failure_reason
 from controlplane.deployments.provisioners.sagemaker.names import VARIANT
-from controlplane.deployments.provisioners.sagemaker.seen import Component, Seen
+from controlplane.deployments.provisioners.sagemaker.resources import Component, ObservedResources
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
 
@@ -22,39 +22,39 @@ class BaseComponent:
         self, account: Account, specs: Specs, desired: Desired, adapters: Adapters, alarms: Alarms
     ) -> None:
         self._account, self._specs, self._desired = account, specs, desired
-        self._names, self._turn = specs.names, desired.turn
+        self._names, self._stage = specs.names, desired.stage
         self._adapters, self._alarms = adapters, alarms
 
-    def progress(self, seen: Seen) -> Progress:
+    def progress(self, seen: ObservedResources) -> Progress:
         """Return the rollout's progress.
 
         SageMaker does not count copies by version, so either none of them is new or all are.
         """
-        turn, there = self._turn, not self.difference(seen) and seen.base.state is State.READY
-        taken = turn is not None and not turn.back and self.taken_back(seen)
+        stage, there = self._stage, not self.difference(seen) and seen.base.state is State.READY
+        taken = stage is not None and not stage.rolling_back and self.taken_back(seen)
         return Progress(
-            fresh=seen.copies[1] if there else 0,
+            ready_copies=seen.copies[1] if there else 0,
             failed=seen.base.reason if seen.base.state is State.FAILED else "",
-            taken_back=taken_back_text(seen.base, self.difference(seen)) if taken else "",
+            rolled_back=taken_back_text(seen.base, self.difference(seen)) if taken else "",
         )
 
-    def difference(self, seen: Seen) -> str:
+    def difference(self, seen: ObservedResources) -> str:
         """Return how the base component differs from the desired state; "" if it does not."""
         if seen.base.state is State.ABSENT:
             return ""
-        specification = seen.base.told.get("Specification", {})
+        specification = seen.base.description.get("Specification", {})
         if seen.model_in_force != self._specs.model_name:
             return f"its model is {seen.model_in_force}, and {self._specs.model_name} is wanted"
         has = specification.get("ComputeResourceRequirements", {})
         wrong = [name for name, value in self._specs.requirements.items() if has.get(name) != value]
         return f"{wrong[0]} is {has.get(wrong[0])}" if wrong else ""
 
-    def taken_back(self, seen: Seen) -> bool:
+    def taken_back(self, seen: ObservedResources) -> bool:
         """Return True if SageMaker rolled back an update that is still wanted and not to be repeated yet."""
         tried = self.difference(seen) in self._desired.tried
         return seen.base.state is State.READY and tried and not self._desired.retry
 
-    def apply(self, seen: Seen) -> Iterator[Step]:
+    def apply(self, seen: ObservedResources) -> Iterator[Step]:
         """Apply the desired state to the base component; see `Provisioner.apply`."""
         name = self._names.base
         match seen.base.state:
@@ -65,7 +65,7 @@ class BaseComponent:
                     RuntimeConfig={"CopyCount": self._desired.min_copies}, Tags=self._names.tags(),
                 )  # fmt: skip
                 yield Step("create_inference_component", name, "it is not there")
-            case State.CHANGING if self._turn is not None and self._turn.back:
+            case State.CHANGING if self._stage is not None and self._stage.rolling_back:
                 yield from self._alarms.ring(seen.alarms)
             case State.READY if self.taken_back(seen):
                 return
@@ -85,20 +85,20 @@ class BaseComponent:
             case State.FAILED if self._desired.retry:
                 yield from self._adapters.remove(seen, "its base failed, and is made anew")
 
-    def _update(self, seen: Seen, cause: str) -> Iterator[Step]:
+    def _update(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Update all copies at once, or as the active rollout prescribes."""
-        name, turn = self._names.base, self._turn
+        name, stage = self._names.base, self._stage
         arguments: dict[str, Any] = {"InferenceComponentName": name, "Specification": self._specs.base}
-        if turn is not None:
-            if turn.hold:
+        if stage is not None:
+            if stage.paused:
                 return
-            if not turn.back:
-                yield from self._alarms.prepare(turn, seen.alarms)
-            arguments["DeploymentConfig"] = self._alarms.config(turn)
+            if not stage.rolling_back:
+                yield from self._alarms.prepare(stage, seen.alarms)
+            arguments["DeploymentConfig"] = self._alarms.config(stage)
         self._account.call("update_inference_component", name, **arguments)
         yield Step("update_inference_component", name, cause)
 
-    def in_bounds(self, seen: Seen) -> bool:
+    def in_bounds(self, seen: ObservedResources) -> bool:
         """Return True if SageMaker's desired number of copies is within the bounds."""
         return self._desired.min_copies <= seen.copies[0] <= self._desired.max_copies
 
@@ -110,7 +110,8 @@ class BaseComponent:
 
 def taken_back_text(item: Component, difference: str) -> str:
     """Return what to do about an update of `item` that SageMaker rolled back."""
-    reason = failure_reason(str(item.told["FailureReason"])) if item.told.get("FailureReason") else ""
+    failure = item.description.get("FailureReason")
+    reason = failure_reason(str(failure)) if failure else ""
     return (
         f"SageMaker took the update of {item.name} back ({difference}): what was there serves on; "
         "change what made it, or retry. "

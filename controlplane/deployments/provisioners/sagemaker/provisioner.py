@@ -17,8 +17,8 @@ from controlplane.deployments.containers.images import DEFAULT_IMAGE
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
+    Endpoint,
     Observation,
-    Place,
     PlacedAdapter,
     ProvisioningError,
     Resource,
@@ -35,7 +35,7 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
 )
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
-from controlplane.deployments.provisioners.sagemaker.seen import Seen, look
+from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
@@ -50,46 +50,46 @@ _UP = (State.READY, State.CHANGING)
 
 
 class SageMakerProvisioner:
-    """Provisioner for SageMaker. `beat` is called during transfers, to renew the lease."""
+    """Provisioner for SageMaker. `heartbeat` is called during transfers, to renew the lease."""
 
     def __init__(
-        self, target: Target, desired: Desired, account: ServicesAccount, *, beat: Callable[[], None]
+        self, target: Target, desired: Desired, account: ServicesAccount, *, heartbeat: Callable[[], None]
     ) -> None:
         self._target, self._desired, self._account = target, desired, account
-        self._beat = beat
-        self._store = Store(account, target, beat=beat)
+        self._heartbeat = heartbeat
+        self._store = Store(account, target, heartbeat=heartbeat)
         self._specs = Specs.of(target, desired, self._store)
         self._names = self._specs.names
-        self._adapters = Adapters(account, self._store, self._names, desired, beat=beat)
+        self._adapters = Adapters(account, self._store, self._names, desired, heartbeat=heartbeat)
         self._autoscaling = Autoscaling(account, self._names, desired)
         self._alarms = Alarms(account, self._names)
         self._base = BaseComponent(account, self._specs, desired, self._adapters, self._alarms)
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
+    def of(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         """Return the provisioner.
 
         Raises:
             ProvisioningError: no credentials exist, or they cannot assume the target's role.
         """
-        return cls(target, desired, ServicesAccount.of(target), beat=beat)
+        return cls(target, desired, ServicesAccount.of(target), heartbeat=heartbeat)
 
     def close(self) -> None:
         self._account.close()
 
     def observe(self) -> Observation:
-        seen = look(
+        seen = observe_resources(
             self._account, self._store, self._names, self._desired,
             checkpoint_folder=self._specs.checkpoint_folder.rpartition("/")[0],
             archive_urls=self._adapters.urls(),
         )  # fmt: skip
-        seen = replace(seen, autoscaling=self._autoscaling.look())
-        if self._desired.had_turns:
-            seen = replace(seen, alarms=self._alarms.look())
+        seen = replace(seen, autoscaling=self._autoscaling.read())
+        if self._desired.had_rollouts:
+            seen = replace(seen, alarms=self._alarms.read())
         adapters = self._placed(seen)
         return Observation(
             resources=self._resources(seen),
-            places=(self._route_endpoint(),) if self._serves(seen) else (),
+            endpoints=(self._route_endpoint(),) if self._serves(seen) else (),
             adapters=adapters,
             waiting=self._waiting(seen),
             complete=self._complete(seen, adapters),
@@ -98,7 +98,7 @@ class SageMakerProvisioner:
             failed=self._failed(seen),
             drift=self._drift(seen),
             unscaled=seen.autoscaling.refused,
-            scaled=seen.autoscaling.scaled,
+            scaling_activities=seen.autoscaling.scaled,
             running=seen.copies[1],
             instances=seen.instances,
             progress=self._base.progress(seen),
@@ -106,7 +106,7 @@ class SageMakerProvisioner:
         )
 
     def apply(self, seen: Observation) -> Iterator[Step]:
-        found: Seen = seen.detail
+        found: ObservedResources = seen.detail
         names = self._specs.model_name, self._specs.config_name, self._names.endpoint, self._names.base
         if taken := found.foreign.intersection(names):
             raise self._names.refusal(min(taken))
@@ -131,7 +131,7 @@ class SageMakerProvisioner:
             raise held
 
     def remove(self, seen: Observation) -> Iterator[Step]:
-        found: Seen = seen.detail
+        found: ObservedResources = seen.detail
         cause = "the deployment is being removed"
         yield from self._autoscaling.remove(found.autoscaling, cause)
         if found.adapters:
@@ -155,7 +155,7 @@ class SageMakerProvisioner:
             self._store.abort(f"{folder}/{self._desired.deployment}/")
         yield from self._remove_files(set(found.archives | found.checkpoint), cause)
 
-    def _files(self, seen: Seen) -> Iterator[Step]:
+    def _files(self, seen: ObservedResources) -> Iterator[Step]:
         """Store the files that the model's container loads, one file per step."""
         if folder := self._specs.checkpoint_folder:
             if not self._desired.checkpoint_digest:
@@ -175,7 +175,7 @@ class SageMakerProvisioner:
                         "put_checkpoint", self._store.url(key), "SageMaker reads the checkpoint from S3"
                     )
         if (key := self._specs.preloaded) and key not in seen.archives:
-            with preloaded_archive(self._desired.adapters, beat=self._beat) as stream:
+            with preloaded_archive(self._desired.adapters, heartbeat=self._heartbeat) as stream:
                 self._store.put(key, stream)
             count = len(self._desired.adapters)
             yield Step("put_archive", self._store.url(key), f"{count} adapters that come with the model")
@@ -193,7 +193,7 @@ class SageMakerProvisioner:
         )
         return Step("create_endpoint_config", name, "no configuration of these instances is there")
 
-    def _endpoint(self, seen: Seen) -> Iterator[Step]:
+    def _endpoint(self, seen: ObservedResources) -> Iterator[Step]:
         name, config = self._names.endpoint, self._specs.config_name
         match seen.endpoint.state:
             case State.ABSENT:
@@ -208,9 +208,9 @@ class SageMakerProvisioner:
             case State.FAILED if self._desired.retry and seen.base.state is State.ABSENT:
                 yield self._delete("endpoint", name, "it failed, and is made anew")
 
-    def _tidy(self, seen: Seen) -> Iterator[Step]:
+    def _tidy(self, seen: ObservedResources) -> Iterator[Step]:
         """Delete resources of an earlier desired state."""
-        if self._desired.turn is None:
+        if self._desired.stage is None:
             yield from self._alarms.remove(seen.alarms, "no rollout is under way")
         for name in sorted(seen.configs - {self._specs.config_name, seen.config_in_force}):
             yield self._delete("endpoint_config", name, "another configuration is in force")
@@ -237,19 +237,19 @@ class SageMakerProvisioner:
         self._account.take_away(f"delete_{kind}", name, **{arguments[kind]: name})
         return Step(f"delete_{kind}", name, cause)
 
-    def _serves(self, seen: Seen) -> bool:
+    def _serves(self, seen: ObservedResources) -> bool:
         return (
             seen.endpoint.state in _UP
             and seen.base.state in _UP
             and (seen.copies[1] > 0 or self._desired.min_copies == 0)
         )
 
-    def _route_endpoint(self) -> Place:
+    def _route_endpoint(self) -> Endpoint:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
-        return Place("sagemaker", self._target.endpoint_url, sagemaker=target)
+        return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
-    def _placed(self, seen: Seen) -> dict[str, PlacedAdapter]:
+    def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:
         if self._desired.hosting == Hosting.COMPONENTS:
             return self._adapters.placed(seen)
         if self._desired.hosting != Hosting.PRELOADED:
@@ -258,7 +258,7 @@ class SageMakerProvisioner:
         state = State.READY if current else State.STARTING
         return {ref.name: PlacedAdapter(self._names.base, state) for ref in self._desired.adapters}
 
-    def _resources(self, seen: Seen) -> tuple[Resource, ...]:
+    def _resources(self, seen: ObservedResources) -> tuple[Resource, ...]:
         endpoint, base, desired = seen.endpoint, seen.base, self._desired
         # Names contain a digest of their content, so an equal name means equal content.
         config, model = seen.config_in_force, seen.model_in_force
@@ -281,7 +281,7 @@ class SageMakerProvisioner:
         parts += [Resource("model", name, State.READY) for name in sorted(seen.models)]
         return (*single, *parts)
 
-    def _waiting(self, seen: Seen) -> str:
+    def _waiting(self, seen: ObservedResources) -> str:
         slow = (State.STARTING, State.CHANGING, State.LEAVING)
         for kind, item in (("endpoint", seen.endpoint), ("base component", seen.base)):
             if item.state in slow:
@@ -292,7 +292,7 @@ class SageMakerProvisioner:
         least, running = self._desired.min_copies, seen.copies[1]
         return f"{running} of {least} copies run" if running < least else ""
 
-    def _complete(self, seen: Seen, adapters: dict[str, PlacedAdapter]) -> bool:
+    def _complete(self, seen: ObservedResources, adapters: dict[str, PlacedAdapter]) -> bool:
         wanted = {ref.name for ref in self._desired.adapters}
         return (
             self._copies_complete(seen)
@@ -300,12 +300,12 @@ class SageMakerProvisioner:
             and seen.configs <= {self._specs.config_name}
             and seen.models <= {self._specs.model_name}
             and not seen.wrong_archives
-            and (self._desired.turn is not None or not seen.alarms)
+            and (self._desired.stage is not None or not seen.alarms)
             and all(adapters[name].state is State.READY for name in wanted)
             and (set(adapters) <= wanted | self._desired.keep)
         )
 
-    def _copies_complete(self, seen: Seen) -> bool:
+    def _copies_complete(self, seen: ObservedResources) -> bool:
         return (
             self._serves(seen)
             and seen.config_in_force == self._specs.config_name
@@ -315,10 +315,10 @@ class SageMakerProvisioner:
             and (self._desired.hosting == Hosting.PRELOADED or self._base_in_force(seen))
         )
 
-    def _base_in_force(self, seen: Seen) -> bool:
+    def _base_in_force(self, seen: ObservedResources) -> bool:
         return seen.base.state is State.READY and not self._base.difference(seen)
 
-    def _empty(self, seen: Seen) -> bool:
+    def _empty(self, seen: ObservedResources) -> bool:
         shared = self._desired.endpoint_is_shared
         return (
             not seen.adapters
@@ -331,16 +331,16 @@ class SageMakerProvisioner:
             and not seen.alarms
         )
 
-    def _config_difference(self, seen: Seen) -> str:
+    def _config_difference(self, seen: ObservedResources) -> str:
         """Return how the endpoint differs from the desired state; "" if it does not."""
         has, wanted = seen.config_in_force, self._specs.config_name
         return "" if has == wanted else f"its configuration is {has}, and {wanted} is wanted"
 
-    def _config_taken_back(self, seen: Seen) -> bool:
+    def _config_taken_back(self, seen: ObservedResources) -> bool:
         tried = self._config_difference(seen) in self._desired.tried
         return seen.endpoint.state is State.READY and tried and not self._desired.retry
 
-    def _failed(self, seen: Seen) -> str:
+    def _failed(self, seen: ObservedResources) -> str:
         if self._config_taken_back(seen):
             return taken_back_text(seen.endpoint, self._config_difference(seen))
         if self._base.taken_back(seen):
@@ -348,7 +348,7 @@ class SageMakerProvisioner:
         broken = (item for item in (seen.endpoint, seen.base) if item.state is State.FAILED)
         return next((item.reason for item in broken), "")
 
-    def _drift(self, seen: Seen) -> tuple[str, ...]:
+    def _drift(self, seen: ObservedResources) -> tuple[str, ...]:
         """Return external changes: resources that matched the desired state and were changed since."""
         found = []
         # An autoscaler follows its schedule's bounds itself, so its changes are no drift.
@@ -359,5 +359,5 @@ class SageMakerProvisioner:
         return tuple(found)
 
 
-def _counted(seen: Seen) -> dict[str, str]:
+def _counted(seen: ObservedResources) -> dict[str, str]:
     return {} if seen.instances is None else {"instances": str(seen.instances)}

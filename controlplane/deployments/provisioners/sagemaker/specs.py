@@ -93,10 +93,7 @@ def _container(
     )
     if revision:
         env["OPTION_REVISION" if image.family is Family.LMI else "HF_REVISION"] = revision
-    container: dict[str, Any] = {
-        "Image": image.uri(region),
-        "Environment": {**env, **desired.environment},
-    }
+    container: dict[str, Any] = {"Image": image.uri(region), "Environment": {**env, **desired.environment}}
     if image.family not in (Family.LMI, Family.TGI) and weights.startswith("s3://"):
         source = {"S3Uri": weights, "S3DataType": "S3Prefix", "CompressionType": "None"}
         container["ModelDataSource"] = {"S3DataSource": source}

@@ -20,7 +20,7 @@ from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasAr
 from controlplane.adapters.services import adapter_publish
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.services import copy_register
+from controlplane.deployments.copies.services import copy_register
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, tenant_create, user_create

@@ -1,21 +1,52 @@
-"""Operators' placements of single adapter versions on a deployment's copies."""
+"""Adapters on deployments: those that routes want, and operators' rules for single ones."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.deployments.models.deployment import Deployment
+
+
+class Placement(models.Model):
+    """One adapter version that the route table wants on a deployment, and its last observed status."""
+
+    class Status(models.TextChoices):
+        WAITING = "waiting"
+        LOADING = "loading"
+        READY = "ready"
+        FAILED = "failed"
+        LEAVING = "leaving"
+
+    deployment = models.ForeignKey(Deployment, models.CASCADE, related_name="placements")
+    engine_name = models.CharField(max_length=200)
+    uri = models.CharField(max_length=1000)
+    sha256 = models.CharField(max_length=64)
+    rank = models.PositiveIntegerField()
+    resource = models.CharField(max_length=200, blank=True, help_text="What the provider calls it.")
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.WAITING)
+    reason = models.TextField(blank=True)
+    leaves_at = models.DateTimeField(null=True, blank=True, help_text="No route leads there any more.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("engine_name",)
+        constraints = [models.UniqueConstraint(fields=["deployment", "engine_name"], name="placement_once")]
+
+    def __str__(self) -> str:
+        return f"{self.engine_name} on {self.deployment}"
+
 
 class AdapterRule(models.Model):
     """Pins and moves of one adapter version.
 
-    Operators set `copies`, `on`, `away` and `leaving`; `generation` counts their changes. `placement.keeper`
-    replaces removed copies and writes the other fields.
+    Operators set `copies`, `on`, `away` and `leaving`; `generation` counts their changes. the placement
+    reconciler replaces removed copies and writes the other fields.
 
     Attributes:
         ref: `AdapterRef.to_dict()`, which identifies the adapter to copies after its route is removed.
-        on: ids of copies that should hold it; `placement.keeper` adds others while they are fewer than
-            `copies`.
+        on: ids of copies that should hold it; the placement reconciler adds others while they are fewer
+            than `copies`.
         ready: ids of copies that have it pinned in memory.
         away: ids of copies that get its requests only if no other copy takes them.
         leaving: id of a copy that it is leaving -> when it may be evicted there; "" until it is ready on its

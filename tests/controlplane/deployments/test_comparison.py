@@ -11,14 +11,13 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.compared import Compared, Verdict, compared
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove, deployment_update
-from controlplane.deployments.models import Copy, Deployment, Placement
+from controlplane.deployments.comparison import Comparison, Verdict, compare
+from controlplane.deployments.models import Copy, Deployment, Placement, ScaleUp
 from controlplane.deployments.phases.forecast import forecast_of
-from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.recorder import scale_ups_observe
 from controlplane.deployments.provisioners.base import Observation
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create, deployment_remove, deployment_update
+from controlplane.deployments.targets.services import target_create
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.test_api import CLOUD
 
@@ -54,11 +53,11 @@ def worker(base: str, state: str = "ready", *, stale: bool = False) -> dict[str,
 
 
 def verdicts(deployment: Deployment) -> dict[str, Verdict]:
-    return {item.what: item.verdict for item in compared(deployment)}
+    return {item.what: item.verdict for item in compare(deployment)}
 
 
-def comparison(deployment: Deployment, what: str) -> Compared:
-    return next(item for item in compared(deployment) if item.what == what)
+def comparison(deployment: Deployment, what: str) -> Comparison:
+    return next(item for item in compare(deployment) if item.what == what)
 
 
 def test_what_was_not_looked_at_is_not_told(local: Deployment) -> None:
@@ -69,7 +68,7 @@ def test_what_was_not_looked_at_is_not_told(local: Deployment) -> None:
 def test_a_host_with_all_that_is_wanted(local: Deployment, tiny: BaseModel) -> None:
     observe(local, worker(tiny.source), worker(tiny.source))
     assert set(verdicts(local).values()) == {Verdict.SAME}
-    assert comparison(local, "base") == Compared("base", tiny.source, tiny.source, Verdict.SAME)
+    assert comparison(local, "base") == Comparison("base", tiny.source, tiny.source, Verdict.SAME)
 
 
 def test_each_difference_is_marked(local: Deployment, tiny: BaseModel) -> None:
@@ -86,7 +85,7 @@ def test_a_deployment_that_is_removed_wants_nothing(local: Deployment, tiny: Bas
     observe(local, worker(tiny.source, "leaving"))
     deployment_remove(deployment=local)
     local.refresh_from_db()
-    assert compared(local) == [Compared("copies", "0", "0", Verdict.SAME)]
+    assert compare(local) == [Comparison("copies", "0", "0", Verdict.SAME)]
 
 
 def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
@@ -109,17 +108,17 @@ def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
     }  # fmt: skip
     assert comparison(row, "copies").wanted == "1 to 3"
     Placement.objects.update(status=Placement.Status.READY)
-    assert comparison(row, "adapters") == Compared("adapters", "1", "1", Verdict.SAME)
+    assert comparison(row, "adapters") == Comparison("adapters", "1", "1", Verdict.SAME)
     Placement.objects.update(leaves_at=timezone.now())
-    assert comparison(row, "adapters") == Compared("adapters", "0", "0, 1 leave", Verdict.DIFFERS)
+    assert comparison(row, "adapters") == Comparison("adapters", "0", "0, 1 leave", Verdict.DIFFERS)
 
 
 def test_servers_are_wanted_as_many_as_the_target_names(tiny: BaseModel) -> None:
     target = target_create(name="vllm", kind="openai_http", urls=["http://a", "http://b"])
     row = deployment_create(name="tiny", target=target, base_model=tiny)
     observe(row, {"kind": "server", "name": "http://a", "state": "ready", "has": {"base": "tiny"}})
-    assert comparison(row, "copies") == Compared("copies", "2", "1", Verdict.DIFFERS)
-    assert comparison(row, "base") == Compared("base", "tiny", "tiny", Verdict.SAME)
+    assert comparison(row, "copies") == Comparison("copies", "2", "1", Verdict.DIFFERS)
+    assert comparison(row, "base") == Comparison("base", "tiny", "tiny", Verdict.SAME)
 
 
 def ended(deployment: Deployment, seconds: float) -> None:

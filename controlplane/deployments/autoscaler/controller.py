@@ -13,14 +13,13 @@ from django.db.models import Q, Value
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from controlplane.deployments.lifecycle import RECONCILE_TASK
-from controlplane.deployments.models import Copy, Deployment, Target
+from controlplane.deployments.autoscaler.decision import ScaleState, decide
+from controlplane.deployments.autoscaler.load import copies_load, demand, reading
+from controlplane.deployments.journal import step_add
+from controlplane.deployments.models import Copy, Deployment, Scaling, Target
 from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_overtake
-from controlplane.deployments.scaling.decision import ScaleState, decide
-from controlplane.deployments.scaling.load import copies_load, demand, reading
-from controlplane.deployments.scaling.models import Scaling
 from controlplane.deployments.scaling.selectors import policy_of
-from controlplane.deployments.steps import step_add
+from controlplane.deployments.scheduling import RECONCILE_TASK
 from controlplane.platform.queue import enqueue
 
 logger = logging.getLogger(__name__)

@@ -1,61 +1,13 @@
-"""Models of deployments: targets, desired and observed state, and serving copies."""
+"""Desired and observed state of deployments, and their journal."""
 
 from __future__ import annotations
-
-import secrets
 
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.phases.models import ScaleUp as ScaleUp
-from controlplane.deployments.placement.models import AdapterRule as AdapterRule
-from controlplane.deployments.rollouts.models import DeploymentRollout as DeploymentRollout
-from controlplane.deployments.scaling.models import Scaling as Scaling
-
-
-def _new_owner() -> str:
-    return secrets.token_hex(6)
-
-
-class Target(models.Model):
-    """A place where deployments run. It stores no secrets: processes use their own credentials."""
-
-    class Kind(models.TextChoices):
-        SAGEMAKER = "sagemaker"
-        LOCAL = "local"
-        OPENAI_HTTP = "openai_http"
-
-    name = models.CharField(max_length=40, unique=True)
-    kind = models.CharField(max_length=20, choices=Kind.choices)
-    region = models.CharField(max_length=30, blank=True)
-    endpoint_url = models.CharField(
-        max_length=500, blank=True, help_text="sagemaker: instead of AWS's, for all its services."
-    )
-    role_arn = models.CharField(
-        max_length=2048, blank=True, help_text="sagemaker: what endpoints run as (ExecutionRoleArn)."
-    )
-    assume_role_arn = models.CharField(
-        max_length=2048, blank=True, help_text="sagemaker: assumed for every call; '' for the process's own."
-    )
-    store = models.CharField(
-        max_length=500, blank=True, help_text="sagemaker: s3://bucket/prefix for archives that it loads."
-    )
-    owner = models.CharField(
-        max_length=12, default=_new_owner, db_default="", editable=False,
-        help_text="sagemaker: the tag, and the store's folder, of what this installation made for it.",
-    )  # fmt: skip
-    host = models.CharField(max_length=255, blank=True, help_text="local: the machine's host name.")
-    address = models.CharField(max_length=255, blank=True, help_text="local: what gateways call it by.")
-    urls = models.JSONField(default=list, blank=True, help_text="openai_http: base URLs without /v1.")
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ("name",)
-
-    def __str__(self) -> str:
-        return self.name
+from controlplane.deployments.models.target import Target
 
 
 class Deployment(models.Model):
@@ -73,6 +25,9 @@ class Deployment(models.Model):
         FUSED = "fused", _("none: merged into the weights")
         ON_DEMAND = "on_demand", _("by the request that needs one")
         API = "api", _("by the server's own routes")
+
+    PLACING = (Hosting.COMPONENTS, Hosting.PRELOADED, Hosting.API)
+    """Hosting modes in which an adapter must be placed ahead of requests."""
 
     class Scope(models.TextChoices):
         """Versions of tenants' adapters that are placed."""
@@ -169,35 +124,6 @@ class Deployment(models.Model):
         return self.status in final or (self.status == self.Status.SERVING and not self.reason)
 
 
-class Placement(models.Model):
-    """One adapter version that the route table wants on a deployment, and its last observed status."""
-
-    class Status(models.TextChoices):
-        WAITING = "waiting"
-        LOADING = "loading"
-        READY = "ready"
-        FAILED = "failed"
-        LEAVING = "leaving"
-
-    deployment = models.ForeignKey(Deployment, models.CASCADE, related_name="placements")
-    engine_name = models.CharField(max_length=200)
-    uri = models.CharField(max_length=1000)
-    sha256 = models.CharField(max_length=64)
-    rank = models.PositiveIntegerField()
-    resource = models.CharField(max_length=200, blank=True, help_text="What the provider calls it.")
-    status = models.CharField(max_length=10, choices=Status.choices, default=Status.WAITING)
-    reason = models.TextField(blank=True)
-    leaves_at = models.DateTimeField(null=True, blank=True, help_text="No route leads there any more.")
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ("engine_name",)
-        constraints = [models.UniqueConstraint(fields=["deployment", "engine_name"], name="placement_once")]
-
-    def __str__(self) -> str:
-        return f"{self.engine_name} on {self.deployment}"
-
-
 class DeploymentStep(models.Model):
     """One action, refusal or observed change. Rows are never changed; the oldest are pruned."""
 
@@ -220,67 +146,3 @@ class DeploymentStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.deployment}: {self.action} {self.resource}"
-
-
-class Copy(models.Model):
-    """One server that serves a base model. Usage events carry its id as `endpoint`."""
-
-    class Kind(models.TextChoices):
-        WORKER = "worker"
-        OPENAI_HTTP = "openai_http"
-        SAGEMAKER = "sagemaker"
-
-    class AdapterNaming(models.TextChoices):
-        """How requests name the adapter to a SageMaker copy; see `SageMakerTarget.adapters`."""
-
-        COMPONENTS = "components"
-        REFERENCE = "reference"
-        NAME = "name"
-
-    class Api(models.TextChoices):
-        """Interface of a SageMaker endpoint that gateways call."""
-
-        INVOCATIONS = "invocations"
-        OPENAI = "openai"
-
-    id = models.CharField(primary_key=True, max_length=40)
-    base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")
-    kind = models.CharField(max_length=20, choices=Kind.choices)
-    url = models.CharField(
-        max_length=500, blank=True, help_text="Base URL without /v1; of SageMaker empty for the region's own."
-    )
-    loads_adapters = models.BooleanField(
-        default=False, help_text="openai_http: vLLM may be told to load an adapter that it does not know."
-    )
-    region = models.CharField(max_length=30, blank=True)
-    endpoint = models.CharField(max_length=63, blank=True)
-    component = models.CharField(
-        max_length=63, blank=True, help_text="Inference component of the base model, if there is one."
-    )
-    adapter_naming = models.CharField(
-        max_length=20, choices=AdapterNaming.choices, default=AdapterNaming.COMPONENTS
-    )
-    api = models.CharField(max_length=20, choices=Api.choices, default=Api.INVOCATIONS)
-    deployment = models.ForeignKey(
-        Deployment, models.SET_NULL, null=True, blank=True, related_name="copies", help_text="Whose it is."
-    )
-    canary = models.CharField(
-        max_length=40, blank=True, default="", db_default="",
-        help_text="Rollout that gives this copy and its like an exact share of callers; '' for none.",
-    )  # fmt: skip
-    percent = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="That share.")
-    silent_since = models.DateTimeField(
-        null=True, blank=True, help_text="Its deployment's looks have had no answer in time since."
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ("created_at", "id")
-        constraints = [
-            models.UniqueConstraint(
-                fields=["base_model", "url", "region", "endpoint", "component"], name="copy_once"
-            )
-        ]
-
-    def __str__(self) -> str:
-        return self.id

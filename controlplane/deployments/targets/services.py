@@ -13,7 +13,7 @@ from django.db.models import ProtectedError
 
 from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.services import REGION, base_url
+from controlplane.deployments.validation import REGION, base_url
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot

@@ -20,15 +20,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.deployments.models import Copy, Deployment, DeploymentStep
+from controlplane.deployments.copies.publishing import homes_publish
+from controlplane.deployments.journal import step_add
+from controlplane.deployments.models import AdapterRule, Copy, Deployment, DeploymentStep
 from controlplane.deployments.placement.memories import memories_read
-from controlplane.deployments.placement.models import AdapterRule
+from controlplane.deployments.placement.placements import leaves_at
 from controlplane.deployments.placement.residency import residency_of
 from controlplane.deployments.placement.residency.base import Memory, Residency
-from controlplane.deployments.placement.timing import leaves_at
 from controlplane.deployments.provisioners.base import ProvisioningError
-from controlplane.deployments.services import homes_publish
-from controlplane.deployments.steps import step_add
 from controlplane.routes.selectors import route_refs
 
 Status = AdapterRule.Status
@@ -44,7 +43,7 @@ crash in between, no adapter is evicted that gateways still route to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Outcome:
     """Result of one run.
 
     Attributes:
@@ -55,20 +54,20 @@ class Kept:
     within: timedelta | None = None
     failed: str = ""
 
-    def also(self, other: Kept) -> Kept:
+    def also(self, other: Outcome) -> Outcome:
         """Combine two results: the earlier next run and the first refusal."""
         within = [span for span in (self.within, other.within) if span is not None]
-        return Kept(min(within, default=None), self.failed or other.failed)
+        return Outcome(min(within, default=None), self.failed or other.failed)
 
 
-def rules_keep(*, deployment: Deployment, renew: Callable[..., None]) -> Kept:
+def reconcile_placements(*, deployment: Deployment, renew: Callable[..., None]) -> Outcome:
     """Reconcile all rules of a deployment once, and publish to gateways where its adapters are.
 
     Args:
         renew: `Lease.renew`. Raises LeaseLostError.
     """
     rules = list(AdapterRule.objects.filter(deployment=deployment).order_by("pk"))
-    result = _reconcile_rules(deployment, rules, renew) if rules else Kept()
+    result = _reconcile_rules(deployment, rules, renew) if rules else Outcome()
     with transaction.atomic():
         renew(now=True)
         # Publish also without rules: another deployment, or a process of the previous release, which knows no
@@ -79,17 +78,17 @@ def rules_keep(*, deployment: Deployment, renew: Callable[..., None]) -> Kept:
     return result
 
 
-def _reconcile_rules(deployment: Deployment, rules: list[AdapterRule], renew: Callable[..., None]) -> Kept:
+def _reconcile_rules(deployment: Deployment, rules: list[AdapterRule], renew: Callable[..., None]) -> Outcome:
     """Reconcile the rules until the time limit; return the combined result."""
     names = [rule.engine_name for rule in rules]
     routed = route_refs(base_model=deployment.base_model.name, names=names)
-    result = Kept()
+    result = Outcome()
     with closing(_PlacementReconciler.start(deployment, rules, renew)) as reconciler:
         # Shuffle the rules so that a late run does not always skip the same ones.
         for rule in random.SystemRandom().sample(rules, len(rules)):
             if reconciler.is_late:
-                return result.also(Kept(SOON))
-            result = result.also(reconciler.keep(rule, routed.get(rule.engine_name)))
+                return result.also(Outcome(SOON))
+            result = result.also(reconciler.reconcile(rule, routed.get(rule.engine_name)))
     return result
 
 
@@ -145,7 +144,7 @@ class _PlacementReconciler:
     def is_late(self) -> bool:
         return time.monotonic() > self.until
 
-    def keep(self, rule: AdapterRule, routed: AdapterRef | None) -> Kept:
+    def reconcile(self, rule: AdapterRule, routed: AdapterRef | None) -> Outcome:
         """Reconcile one rule."""
         before, ref = _stored_values(rule), routed or AdapterRef.from_dict(rule.ref)
         self._count(rule, -1)
@@ -161,8 +160,8 @@ class _PlacementReconciler:
         rule.status = _status(rule, failed=bool(failed))
         if before != _stored_values(rule) or (rule.is_over and not rule.ready):
             saved = self._save(rule)
-            return Kept(SOON if soon or not saved else None, failed)
-        return Kept(_retry_delay(rule) if soon else None, failed)
+            return Outcome(SOON if soon or not saved else None, failed)
+        return Outcome(_retry_delay(rule) if soon else None, failed)
 
     def close(self) -> None:
         for residency in self._open.values():

@@ -11,16 +11,16 @@ from django.utils import timezone
 
 from contracts.base_routes import AdapterHomes
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.copies.publishing import base_publish
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
-from controlplane.deployments.placement import keeper
-from controlplane.deployments.placement.keeper import SOON, Kept, rules_keep
+from controlplane.deployments.placement import reconciler
 from controlplane.deployments.placement.memories import memories_read
+from controlplane.deployments.placement.reconciler import SOON, Outcome, reconcile_placements
 from controlplane.deployments.placement.residency.worker import WorkerResidency
 from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin
 from controlplane.deployments.provisioners.base import ProvisioningError
-from controlplane.deployments.services import base_publish
-from controlplane.deployments.targets import target_create
+from controlplane.deployments.services import deployment_create
+from controlplane.deployments.targets.services import target_create
 from controlplane.routes.models import RouteDelta, RouteEntryRow
 from controlplane.routes.selectors import route_base
 from tests.controlplane.deployments.conftest import Register, unregister
@@ -48,8 +48,8 @@ def deployment(tiny: BaseModel, servers: dict[str, ResidentServer]) -> Deploymen
     return made
 
 
-def reconcile(deployment: Deployment) -> Kept:
-    return rules_keep(deployment=deployment, renew=lambda **_: None)
+def reconcile(deployment: Deployment) -> Outcome:
+    return reconcile_placements(deployment=deployment, renew=lambda **_: None)
 
 
 def homes(deployment: Deployment, name: str) -> AdapterHomes:
@@ -87,7 +87,7 @@ def test_what_passes_is_tried_again_ever_later(
 ) -> None:
     adapter_pin(deployment=deployment, engine_name=register("plain").engine_name, on=[A])
     servers[A].refuses["POST", "/resident"] = 503
-    assert reconcile(deployment) == Kept(SOON)
+    assert reconcile(deployment) == Outcome(SOON)
     aged(20)
     within = reconcile(deployment).within
     assert within is not None
@@ -131,7 +131,7 @@ def test_homes_are_told_once_a_look_and_again_where_they_were_lost(
     assert homes(deployment, names[2]) == AdapterHomes((A,), ())
     # Where there is not even time for one rule, too.
     lose()
-    monkeypatch.setattr(keeper, "MAX_SECONDS", -1.0)
+    monkeypatch.setattr(reconciler, "MAX_SECONDS", -1.0)
     assert reconcile(deployment).within == SOON
     assert homes(deployment, names[2]) == AdapterHomes((A,), ())
     # And where there are no rules any more.
@@ -155,7 +155,7 @@ def test_no_copy_drops_what_gateways_were_not_told_of(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeper, "homes_publish", die)
+        patch.setattr(reconciler, "homes_publish", die)
         with pytest.raises(KeyboardInterrupt):
             reconcile(deployment)
     at = datetime.fromisoformat(AdapterRule.objects.get().leaving[A])

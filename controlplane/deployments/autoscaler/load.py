@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from contracts.demand import DEMAND_SECONDS, demand_key, read_demand
-from controlplane.deployments.scaling.decision import GAP, Reading
+from controlplane.deployments.autoscaler.decision import GAP, Reading
 from controlplane.deployments.scaling.policy import Metric
 from controlplane.platform.http.tls import tls_context
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy, Deployment
-from controlplane.deployments.placements import drain_time
-from controlplane.deployments.provisioners.base import Place
-from controlplane.deployments.services import copy_register, copy_remove
+from controlplane.deployments.provisioners.base import Endpoint
 
 _REMEMBERED: Final = timedelta(hours=2)
 """How long a departed endpoint is remembered: longer than any of its requests runs."""
@@ -25,34 +25,46 @@ PATIENCE: Final = timedelta(seconds=60)
 
 
 @transaction.atomic
-def places_serve(*, deployment: Deployment, places: Sequence[Place]) -> bool:
-    """Make `places` the deployment's only copies; publishes nothing if they already are.
+def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> bool:
+    """Make `endpoints` the deployment's only copies; publishes nothing if they already are.
 
-    A copy that an operator registered at one of the places is not changed.
+    A copy that an operator registered at one of the endpoints is not changed.
 
     Returns:
         True if a copy was removed.
     """
     there = Copy.objects.filter(base_model=deployment.base_model)
     own = {_copy_key(copy): copy for copy in there if copy.deployment_id == deployment.pk}
-    wanted = {_key(place): place for place in places if _is_routable(place, own.get(_key(place)))}
+    wanted = {
+        _key(endpoint): endpoint for endpoint in endpoints if _is_routable(endpoint, own.get(_key(endpoint)))
+    }
     others = {_copy_key(copy) for copy in there if copy.deployment_id != deployment.pk}
-    for key, place in wanted.items():
+    for key, endpoint in wanted.items():
         known = own.get(key)
-        if key not in others and (known is None or _copy_settings(known) != _endpoint_settings(place)):
+        if key not in others and (known is None or _copy_settings(known) != _endpoint_settings(endpoint)):
             copy_register(
-                base_model=deployment.base_model, kind=place.kind, url=place.url,
-                loads_adapters=place.loads_adapters, sagemaker=place.sagemaker, deployment=deployment,
-                canary=_share_of(place),
+                base_model=deployment.base_model, kind=endpoint.kind, url=endpoint.url,
+                loads_adapters=endpoint.loads_adapters, sagemaker=endpoint.sagemaker, deployment=deployment,
+                canary=_share_of(endpoint),
             )  # fmt: skip
     gone = [copy for key, copy in own.items() if key not in wanted]
     for copy in gone:
         copy_remove(copy=copy, by_deployment=True)
-    _record_departures(deployment, [copy.url for copy in gone], [place.url for place in wanted.values()])
+    _record_departures(
+        deployment, [copy.url for copy in gone], [endpoint.url for endpoint in wanted.values()]
+    )
     return bool(gone)
 
 
-def drained(deployment: Deployment) -> dict[str, float]:
+def drain_time() -> timedelta:
+    """Return the time from a route's end until the removal of what it led to.
+
+    Gateways learn of the end within a second; the rest is for running requests.
+    """
+    return timedelta(seconds=settings.GRAFTWORK.deployment_drain_seconds)
+
+
+def drained_endpoints(deployment: Deployment) -> dict[str, float]:
     """Return URLs that left the routes so long ago that no new request arrives.
 
     Returns:
@@ -64,7 +76,7 @@ def drained(deployment: Deployment) -> dict[str, float]:
     }
 
 
-def routed(deployment: Deployment) -> frozenset[str]:
+def routed_urls(deployment: Deployment) -> frozenset[str]:
     """Return URLs of all copies of the base model, and of endpoints that recently left the routes."""
     there = Copy.objects.filter(base_model=deployment.base_model_id).values_list("url", flat=True)
     return frozenset({*there, *deployment.leaving})
@@ -75,12 +87,12 @@ def is_draining(deployment: Deployment) -> bool:
     return any(_time(at) > timezone.now() for at in deployment.leaving.values())
 
 
-def _is_routable(place: Place, copy: Copy | None) -> bool:
+def _is_routable(endpoint: Endpoint, copy: Copy | None) -> bool:
     """Return True if gateways may use the endpoint; records since when it has been silent."""
     if copy is None:
-        return not place.silent
+        return not endpoint.silent
     now = timezone.now()
-    since = (copy.silent_since or now) if place.silent else None
+    since = (copy.silent_since or now) if endpoint.silent else None
     if since != copy.silent_since:
         Copy.objects.filter(pk=copy.pk).update(silent_since=since)
     return since is None or now - since < PATIENCE
@@ -102,9 +114,9 @@ def _time(text: str) -> Any:
     return parse_datetime(text)
 
 
-def _key(place: Place) -> tuple[str, ...]:
-    target = place.sagemaker
-    return (place.url, *((target.region, target.endpoint, target.component) if target else ("", "", "")))
+def _key(endpoint: Endpoint) -> tuple[str, ...]:
+    target = endpoint.sagemaker
+    return (endpoint.url, *((target.region, target.endpoint, target.component) if target else ("", "", "")))
 
 
 def _copy_key(copy: Copy) -> tuple[str, ...]:
@@ -116,11 +128,11 @@ def _copy_settings(copy: Copy) -> tuple[Any, ...]:
     return copy.kind, copy.loads_adapters, naming, (copy.canary, copy.percent)
 
 
-def _endpoint_settings(place: Place) -> tuple[Any, ...]:
-    target = place.sagemaker
+def _endpoint_settings(endpoint: Endpoint) -> tuple[Any, ...]:
+    target = endpoint.sagemaker
     naming = (target.adapters, target.api) if target else None
-    return place.kind, place.loads_adapters, naming, _share_of(place)
+    return endpoint.kind, endpoint.loads_adapters, naming, _share_of(endpoint)
 
 
-def _share_of(place: Place) -> tuple[str, int]:
-    return ("", 0) if place.share is None else (place.share.name, place.share.percent)
+def _share_of(endpoint: Endpoint) -> tuple[str, int]:
+    return ("", 0) if endpoint.share is None else (endpoint.share.name, endpoint.share.percent)

@@ -1,4 +1,4 @@
-"""Find deployments that are due: by their time, or because their adapters changed in the routes."""
+"""Enqueue deployments that are due: by their time, or because their adapters changed in the routes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Final
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.deployments.lifecycle import RECONCILE_TASK
 from controlplane.deployments.models import Deployment
-from controlplane.deployments.placements import PLACING
 from controlplane.platform.queue import enqueue
 from controlplane.routes.selectors import route_adapters_changed, route_version
 
+RECONCILE_TASK: Final = "deployments.reconcile"
 EXPIRES_S: Final = 10.0
 """Seconds that a message may wait. Later sweeps send new ones, so an unread queue does not grow."""
 HISTORY: Final = timedelta(days=30)
@@ -36,7 +35,7 @@ def deployments_sweep() -> int:
 def _notice_routes() -> None:
     """Make deployments due whose adapters changed in the routes."""
     version = route_version() or 0
-    behind = Deployment.objects.filter(removal_asked_at=None, hosting__in=PLACING)
+    behind = Deployment.objects.filter(removal_asked_at=None, hosting__in=Deployment.PLACING)
     rows = behind.exclude(routes_version=version).values_list("pk", "routes_version", "base_model__name")
     for pk, seen, base_model in rows:
         if route_adapters_changed(base_model=base_model, after=seen):

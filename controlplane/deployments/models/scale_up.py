@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from controlplane.deployments.phases.prediction import PHASES
+from controlplane.deployments.phase_names import PHASES
 
 
 class ScaleUp(models.Model):

@@ -16,8 +16,6 @@ from controlplane.deployments.rollouts.states import copies_state, state_values
 from controlplane.deployments.scaling.selectors import copies_in_force, scaling_of
 
 _COPY_KINDS: Final = ("worker", "server")
-_UNPLACED: Final = (Deployment.Hosting.ON_DEMAND, Deployment.Hosting.FUSED)
-"""Hosting modes that place no adapters ahead of requests."""
 
 
 class Verdict(StrEnum):
@@ -30,8 +28,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """One compared property of a deployment.
+class Comparison:
+    """One compare property of a deployment.
 
     Attributes:
         what: copies, base, image, instance_type, adapters or generation.
@@ -44,12 +42,12 @@ class Compared:
     verdict: Verdict
 
 
-def compared(deployment: Deployment) -> list[Compared]:
+def compare(deployment: Deployment) -> list[Comparison]:
     """Return the comparison of each property.
 
-    A deployment that is being removed is compared by its remaining copies and adapters only.
+    A deployment that is being removed is compare by its remaining copies and adapters only.
     """
-    placed = [] if deployment.hosting in _UNPLACED else [_adapters(deployment)]
+    placed = [_adapters(deployment)] if deployment.hosting in Deployment.PLACING else []
     if not deployment.is_wanted:
         return [_copies(deployment), *placed]
     rows = [_copies(deployment), _reported(deployment, "base", _base(deployment))]
@@ -59,18 +57,18 @@ def compared(deployment: Deployment) -> list[Compared]:
     return [*rows, *placed, _generation(deployment)]
 
 
-def _copies(deployment: Deployment) -> Compared:
+def _copies(deployment: Deployment) -> Comparison:
     least, most = _bounds(deployment)
     wanted = str(least) if least == most else f"{least} to {most}"
     if deployment.observed_at is None:
-        return Compared("copies", wanted, "", Verdict.UNKNOWN)
+        return Comparison("copies", wanted, "", Verdict.UNKNOWN)
     count, stale = _running(deployment.resources)
     seen = f"{count}, {stale} of them of another state" if stale else str(count)
     same = least <= count <= most and not stale
-    return Compared("copies", wanted, seen, Verdict.SAME if same else Verdict.DIFFERS)
+    return Comparison("copies", wanted, seen, Verdict.SAME if same else Verdict.DIFFERS)
 
 
-def copies_there(deployment: Deployment) -> int:
+def observed_copies(deployment: Deployment) -> int:
     """Return the number of serving copies at the last observation.
 
     The count comes from the observed resources, since on SageMaker one `Copy` row stands for all copies.
@@ -110,15 +108,15 @@ def _base(deployment: Deployment) -> str:
     return str(state["checkpoint"])
 
 
-def _reported(deployment: Deployment, what: str, wanted: str) -> Compared:
+def _reported(deployment: Deployment, what: str, wanted: str) -> Comparison:
     """Compare `wanted` with the values of `what` that the observed resources report."""
     found = (item.get("has", {}).get(what, "") for item in deployment.resources)
     seen = list(dict.fromkeys(value for value in found if value))
     verdict = Verdict.UNKNOWN if not seen else Verdict.SAME if seen == [wanted] else Verdict.DIFFERS
-    return Compared(what, wanted, ", ".join(seen), verdict)
+    return Comparison(what, wanted, ", ".join(seen), verdict)
 
 
-def _adapters(deployment: Deployment) -> Compared:
+def _adapters(deployment: Deployment) -> Comparison:
     rows = Placement.objects.filter(deployment=deployment)
     coming = Counter(rows.filter(leaves_at=None).values_list("status", flat=True))
     leaving = rows.exclude(leaves_at=None).count()
@@ -130,13 +128,13 @@ def _adapters(deployment: Deployment) -> Compared:
         *([f"{leaving} leave"] if leaving else []),
     ]
     if deployment.observed_at is None:
-        return Compared("adapters", str(wanted), "", Verdict.UNKNOWN)
+        return Comparison("adapters", str(wanted), "", Verdict.UNKNOWN)
     same = ready == wanted and not leaving
-    return Compared("adapters", str(wanted), ", ".join(parts), Verdict.SAME if same else Verdict.DIFFERS)
+    return Comparison("adapters", str(wanted), ", ".join(parts), Verdict.SAME if same else Verdict.DIFFERS)
 
 
-def _generation(deployment: Deployment) -> Compared:
+def _generation(deployment: Deployment) -> Comparison:
     """Compare the newest generation of the desired state with the one fully in force."""
     wanted, seen = deployment.generation, deployment.observed_generation
     verdict = Verdict.SAME if wanted == seen else Verdict.DIFFERS if seen else Verdict.UNKNOWN
-    return Compared("generation", str(wanted), str(seen) if seen else "", verdict)
+    return Comparison("generation", str(wanted), str(seen) if seen else "", verdict)

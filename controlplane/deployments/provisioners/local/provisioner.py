@@ -25,8 +25,8 @@ from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import (
     Desired,
+    Endpoint,
     Observation,
-    Place,
     Progress,
     ProvisioningError,
     Resource,
@@ -34,8 +34,8 @@ from controlplane.deployments.provisioners.base import (
     State,
     Step,
 )
-from controlplane.deployments.provisioners.marks import Mark, Marks
-from controlplane.deployments.provisioners.processes import Process, end, processes, start_detached
+from controlplane.deployments.provisioners.local.marks import Mark, Marks
+from controlplane.deployments.provisioners.local.processes import Process, end, processes, start_detached
 from controlplane.platform.child_environment import inherited
 from controlplane.platform.environment import ROOT, VAR
 from controlplane.platform.http.tls import tls_context
@@ -85,12 +85,12 @@ class LocalProvisioner:
         self._root = root / "deployments" / desired.deployment
         self._marks = Marks(self._root)
         self._digest = _digest(desired)
-        self._turn = desired.turn
-        self._before = "" if desired.turn is None else _digest(desired.turn.before)
+        self._stage = desired.stage
+        self._before = "" if desired.stage is None else _digest(desired.stage.before)
         self._http = httpx.Client(timeout=_PING_SECONDS, trust_env=False, verify=tls_context())
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
+    def of(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         """Return the provisioner. Raises ProvisioningError on any other host than the target's."""
         if target.host != (here := socket.gethostname()):
             raise ProvisioningError(
@@ -100,22 +100,22 @@ class LocalProvisioner:
         return cls(target, desired, root=VAR)
 
     def observe(self) -> Observation:
-        copies, wanted, turn = self._copies(), self._desired.min_copies, self._turn
+        copies, wanted, stage = self._copies(), self._desired.min_copies, self._stage
         current = [copy for copy in copies if copy.digest == self._digest]
         ready = [copy for copy in current if copy.state is State.READY][: self._target_copies]
-        led = ready if turn is None else ready[: turn.led]
-        missing = wanted - len(led)
+        routed = ready if stage is None else ready[: stage.routed_copies]
+        missing = wanted - len(routed)
         # While new copies start, those of the previous state go on serving.
         others = [copy for copy in copies if copy not in ready and copy.state is State.READY]
-        back = turn is not None and turn.back and led
+        rolling_back = stage is not None and stage.rolling_back and routed
         if self._share is not None:
             older = [copy for copy in others if copy.digest == self._before][:wanted]
         else:
-            older = [] if back else others[:missing]
-        serving = led + older
+            older = [] if rolling_back else others[:missing]
+        serving = routed + older
         starting = [copy for copy in current if copy.state is State.STARTING]
         # Keep silent copies in the routes: a busy host may only be slow to answer.
-        enough = wanted if turn is None or self._share is None else wanted + turn.led
+        enough = wanted if stage is None or self._share is None else wanted + stage.routed_copies
         silent = [copy for copy in copies if copy.silent] if len(serving) < enough else []
         waiting = f"{len(starting)} workers load the model or are too busy to say" if starting else ""
         if not missing and len(copies) > len(ready):
@@ -124,14 +124,14 @@ class LocalProvisioner:
         failed = "" if starting else "; ".join(self._died(number) for number in self._dead(copies))
         return Observation(
             resources=tuple(self._resource(copy) for copy in copies),
-            places=tuple(self._route_endpoint(copy) for copy in [*serving, *silent]),
+            endpoints=tuple(self._route_endpoint(copy) for copy in [*serving, *silent]),
             waiting=waiting,
             complete=whole,
             copies_complete=whole,
             empty=not copies and not self._marks.any(),
             failed=failed,
             progress=Progress(
-                len(ready), frozenset(copy.url for copy in led), failed or self._crashed(copies)
+                len(ready), frozenset(copy.url for copy in routed), failed or self._crashed(copies)
             ),
             detail=copies,
         )
@@ -142,12 +142,12 @@ class LocalProvisioner:
         for number in self._absent(copies):
             if number not in dead:
                 yield self._start(self._desired, number)
-        if (turn := self._turn) is not None and not turn.back:
+        if (stage := self._stage) is not None and not stage.rolling_back:
             there = {copy.number for copy in copies if copy.digest == self._before}
             for number in range(self._previous_copies(seen)):
                 if number not in there and not self._ended_early(f"{self._before}-{number}"):
-                    yield self._start(turn.before, number)
-        served = {place.url for place in seen.places}
+                    yield self._start(stage.before, number)
+        served = {endpoint.url for endpoint in seen.endpoints}
         for copy in copies:
             if not self._is_wanted(copy, seen) and copy.url not in served and self._may_end(copy):
                 yield from self._stop(copy, "no longer wanted")
@@ -170,26 +170,26 @@ class LocalProvisioner:
             has={"base": copy.process.option("--model") or ""}, stale=copy.digest != self._digest,
         )  # fmt: skip
 
-    def _route_endpoint(self, copy: WorkerCopy) -> Place:
+    def _route_endpoint(self, copy: WorkerCopy) -> Endpoint:
         share = self._share if copy.digest == self._digest else None
-        return Place("worker", copy.url, silent=copy.silent, share=share)
+        return Endpoint("worker", copy.url, silent=copy.silent, share=share)
 
     @property
     def _share(self) -> Share | None:
-        return None if self._turn is None else self._turn.share
+        return None if self._stage is None else self._stage.share
 
     @property
     def _target_copies(self) -> int:
         """Number of copies of the desired state to run now."""
-        return self._desired.min_copies if self._turn is None else self._turn.fresh
+        return self._desired.min_copies if self._stage is None else self._stage.target_copies
 
     def _previous_copies(self, seen: Observation) -> int:
         """Return how many copies of the previous state must still run."""
-        turn = self._turn
-        if turn is None or turn.back:
+        stage = self._stage
+        if stage is None or stage.rolling_back:
             return 0
         wanted = self._desired.min_copies
-        return wanted if turn.spare else wanted - min(seen.progress.fresh, turn.led)
+        return wanted if stage.keep_old else wanted - min(seen.progress.ready_copies, stage.routed_copies)
 
     def _is_wanted(self, copy: WorkerCopy, seen: Observation) -> bool:
         if copy.digest == self._digest:
@@ -263,17 +263,18 @@ class LocalProvisioner:
 
     def _recent(self) -> float:
         """Return the age in seconds from which a mark is outdated; call it after reading that mark."""
-        turn = self._turn
-        return _FRESH_SECONDS if turn is None else min(_FRESH_SECONDS, time.time() - turn.began)
+        stage = self._stage
+        return _FRESH_SECONDS if stage is None else min(_FRESH_SECONDS, time.time() - stage.started_at)
 
     def _crashed(self, copies: tuple[WorkerCopy, ...]) -> str:
         """Return which rollout copy crashed after it had served, with the end of its log; "" for none."""
-        if self._turn is None:
+        if self._stage is None:
             return ""
         for number in self._absent(copies):
             name = self._name(number)
             ready = self._marks.age(name, Mark.READY)
-            if ready is not None and self._marks.has_crashed(name) and ready < time.time() - self._turn.began:
+            age = time.time() - self._stage.started_at
+            if ready is not None and self._marks.has_crashed(name) and ready < age:
                 tail = self._marks.log_tail(name)
                 return f"copy {number + 1} ended while it served. {self._marks.log(name)} ends:\n{tail}"
         return ""

@@ -7,7 +7,7 @@ from typing import Final
 from controlplane.deployments.models import Deployment, DeploymentStep
 from controlplane.platform.audit.origin import current_origin
 
-KEPT: Final = 2000
+MAX_STEPS: Final = 2000
 """Number of steps kept per deployment."""
 _PRUNE_EVERY: Final = 200
 
@@ -33,5 +33,5 @@ def step_add(
         actor=actor_name(), seconds=seconds,
     )  # fmt: skip
     if step.pk % _PRUNE_EVERY == 0:
-        old = DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")[KEPT:].values("pk")
+        old = DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")[MAX_STEPS:].values("pk")
         DeploymentStep.objects.filter(pk__in=list(old.values_list("pk", flat=True))).delete()

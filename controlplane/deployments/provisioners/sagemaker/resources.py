@@ -10,7 +10,7 @@ from typing import Any, Final
 from controlplane.deployments.provisioners.base import Desired, PlacedAdapter, State
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import Store
-from controlplane.deployments.provisioners.sagemaker.autoscaling import NOTHING_REGISTERED, Registered
+from controlplane.deployments.provisioners.sagemaker.autoscaling import NOTHING_REGISTERED, RegisteredScaling
 from controlplane.deployments.provisioners.sagemaker.errors import failure_reason
 from controlplane.deployments.provisioners.sagemaker.names import Names
 
@@ -25,25 +25,25 @@ _STATES: Final[Mapping[str, State]] = {
     "OutOfService": State.FAILED,
     "UpdateRollbackFailed": State.FAILED,
 }
-LOOKED_INTO: Final = 10
+INSPECTED_ADAPTERS: Final = 10
 """Adapters per observation whose archive is compared; the next one takes the next adapters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A component or the endpoint; `told` is the complete Describe response."""
+    """A component or the endpoint; `description` is the complete Describe response."""
 
     name: str
     state: State
     reason: str = ""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    description: Mapping[str, Any] = field(default_factory=dict)
 
 
 ABSENT: Final = Component("", State.ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedResources:
     """Observed resources of a deployment.
 
     Attributes:
@@ -63,41 +63,35 @@ class Seen:
     archives: frozenset[str] = frozenset()
     checkpoint: frozenset[str] = frozenset()
     wrong_archives: frozenset[str] = frozenset()
-    autoscaling: Registered = NOTHING_REGISTERED
+    autoscaling: RegisteredScaling = NOTHING_REGISTERED
     alarms: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def config_in_force(self) -> str:
-        return str(self.endpoint.told.get("EndpointConfigName", ""))
+        return str(self.endpoint.description.get("EndpointConfigName", ""))
 
     @property
     def model_in_force(self) -> str:
-        return str(self.base.told.get("Specification", {}).get("ModelName", ""))
+        return str(self.base.description.get("Specification", {}).get("ModelName", ""))
 
     @property
     def copies(self) -> tuple[int, int]:
         """(desired, running) copies of the base, as SageMaker reports them."""
-        runtime = self.base.told.get("RuntimeConfig", {})
+        runtime = self.base.description.get("RuntimeConfig", {})
         return int(runtime.get("DesiredCopyCount", 0)), int(runtime.get("CurrentCopyCount", 0))
 
     @property
     def instances(self) -> int | None:
         """Number of instances of the endpoint now; None if SageMaker does not report it."""
-        variants = self.endpoint.told.get("ProductionVariants", ())
+        variants = self.endpoint.description.get("ProductionVariants", ())
         counts = [item["CurrentInstanceCount"] for item in variants if "CurrentInstanceCount" in item]
         return sum(counts) if counts else None
 
 
-def look(
-    account: Account,
-    store: Store,
-    names: Names,
-    desired: Desired,
-    *,
-    checkpoint_folder: str,
-    archive_urls: Mapping[str, str],
-    clock: Callable[[], float] = time.time,
-) -> Seen:
+def observe_resources(
+    account: Account, store: Store, names: Names, desired: Desired, *, checkpoint_folder: str,
+    archive_urls: Mapping[str, str], clock: Callable[[], float] = time.time,
+) -> ObservedResources:  # fmt: skip
     """Read the deployment's resources.
 
     Args:
@@ -120,7 +114,7 @@ def look(
         )
         found = ((str(item["InferenceComponentName"]), item) for item in listed)
         adapters = {
-            name: Component(name, _STATES[item["InferenceComponentStatus"]], told=item)
+            name: Component(name, _STATES[item["InferenceComponentStatus"]], description=item)
             for name, item in found
             if names.is_adapter(name)
         }
@@ -138,19 +132,15 @@ def look(
         if names.is_model(item["ModelName"])
     }
     configs, models = (_ours(account, names, arns) for arns in (config_arns, model_arns))
-    return Seen(
-        endpoint=endpoint,
-        base=base,
-        adapters=adapters,
-        configs=configs,
-        models=models,
+    return ObservedResources(
+        endpoint=endpoint, base=base, adapters=adapters, configs=configs, models=models,
         foreign=frozenset(foreign | set(config_arns | model_arns)) - configs - models,
         archives=frozenset(
             store.keys(f"adapters/{desired.deployment}") | store.keys(f"preloaded/{desired.deployment}")
         ),
         checkpoint=frozenset(store.keys(checkpoint_folder)) if checkpoint_folder else frozenset(),
         wrong_archives=wrong,
-    )
+    )  # fmt: skip
 
 
 def placed(component: Component) -> PlacedAdapter:
@@ -188,13 +178,13 @@ def _inspect_adapters(
 ) -> tuple[dict[str, Component], frozenset[str]]:
     """Return the adapters with the reasons of failed ones, and the names of those with a wrong archive.
 
-    Each call describes at most LOOKED_INTO failed adapters, and LOOKED_INTO ready ones in rotation.
+    Each call describes at most INSPECTED_ADAPTERS failed adapters, and as many ready ones in rotation.
     """
     found, wrong = dict(adapters), set()
     ready = sorted(name for name in adapters if adapters[name].state is State.READY and name in archive_urls)
-    offset = int(clock() / 60) * LOOKED_INTO
-    sampled = {ready[(offset + index) % len(ready)] for index in range(min(LOOKED_INTO, len(ready)))}
-    failed = [name for name in adapters if adapters[name].state is State.FAILED][:LOOKED_INTO]
+    offset = int(clock() / 60) * INSPECTED_ADAPTERS
+    sampled = {ready[(offset + index) % len(ready)] for index in range(min(INSPECTED_ADAPTERS, len(ready)))}
+    failed = [name for name in adapters if adapters[name].state is State.FAILED][:INSPECTED_ADAPTERS]
     for name in [*sorted(sampled), *failed]:
         description = account.find("describe_inference_component", name, InferenceComponentName=name)
         if description is None:

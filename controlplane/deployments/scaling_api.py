@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.scaling.policy import DAYS, Metric, Release, Routing
 from controlplane.deployments.scaling.selectors import policy_get, scaling_of
-from controlplane.deployments.scaling.services import scaling_clear, scaling_set
 from controlplane.deployments.selectors import deployment_get
+from controlplane.deployments.services import scaling_clear, scaling_set
 from controlplane.errors import NotFoundError
 from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.platform.http.strict import StrictSerializer
@@ -97,7 +97,7 @@ class ScalingApi(ObjectApi[Deployment]):
     etag_ignores = frozenset({"seen", "evaluated_at", "copies", "min_now", "max_now"})
 
     def get_object(self) -> Any:
-        return shown(deployment_get(name=self.kwargs["deployment"]))
+        return scaling_values(deployment_get(name=self.kwargs["deployment"]))
 
     def row_to_lock(self, found: Any) -> Deployment:
         return deployment_get(name=self.kwargs["deployment"])
@@ -123,7 +123,7 @@ class ScalingApi(ObjectApi[Deployment]):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def shown(deployment: Deployment) -> dict[str, Any]:
+def scaling_values(deployment: Deployment) -> dict[str, Any]:
     """Return the fields of ScalingSerializer. Raises NotFoundError."""
     row, policy = scaling_of(deployment), policy_get(deployment=deployment)
     if row is None:

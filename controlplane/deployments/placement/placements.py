@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
 from contracts.route_table import AdapterRoute
-from controlplane.deployments.models import Deployment, Placement
+from controlplane.deployments.copies.endpoints import drain_time
+from controlplane.deployments.models import AdapterRule, Deployment, Placement
 from controlplane.deployments.provisioners.base import PlacedAdapter, State
 from controlplane.routes.selectors import route_adapters_of, route_version
 
-PLACING: Final = (Deployment.Hosting.COMPONENTS, Deployment.Hosting.PRELOADED, Deployment.Hosting.API)
-"""Hosting modes in which an adapter must be placed ahead of requests."""
+KNOWN_AFTER: Final = timedelta(seconds=2)
+"""Gateways learn of a change within a second. Running requests hold their adapter themselves. A request that
+reaches a copy without its adapter loads it again, which costs only time."""
 _STATUS: Final[Mapping[State, Placement.Status]] = {
     State.ABSENT: Placement.Status.WAITING,
     State.STARTING: Placement.Status.LOADING,
@@ -38,14 +40,6 @@ def adapters_wanted(*, base_model: str, scope: str) -> dict[str, AdapterRef]:
     return found
 
 
-def drain_time() -> timedelta:
-    """Return the time from a route's end until the removal of what it led to.
-
-    Gateways learn of the end within a second; the rest is for running requests.
-    """
-    return timedelta(seconds=settings.GRAFTWORK.deployment_drain_seconds)
-
-
 @transaction.atomic
 def placements_sync(*, deployment: Deployment) -> int:
     """Add placements for adapters that are new in the routes, and schedule departed ones for removal.
@@ -57,7 +51,7 @@ def placements_sync(*, deployment: Deployment) -> int:
     if version == deployment.routes_version:
         return version
     wanted: dict[str, AdapterRef] = {}
-    if deployment.hosting in PLACING and deployment.is_wanted:
+    if deployment.hosting in Deployment.PLACING and deployment.is_wanted:
         wanted = adapters_wanted(base_model=deployment.base_model.name, scope=deployment.adapter_scope)
     known = {row.engine_name: row for row in deployment.placements.all()}
     Placement.objects.bulk_create(
@@ -74,6 +68,46 @@ def placements_sync(*, deployment: Deployment) -> int:
     unchanged = Deployment.objects.filter(pk=deployment.pk, generation=deployment.generation)
     unchanged.update(routes_version=version)
     return version
+
+
+def leaves_at(now: datetime) -> datetime:
+    """Return when an adapter that leaves the routes now may be dropped."""
+    return now + KNOWN_AFTER
+
+
+def placements_desired(deployment: Deployment) -> tuple[tuple[AdapterRef, ...], frozenset[str]]:
+    """Return the adapters to place, and the names of others whose last requests may still run."""
+    rows, now = list(deployment.placements.all()), timezone.now()
+    routed = (row for row in rows if row.leaves_at is None)
+    refs = tuple(AdapterRef(row.engine_name, row.uri, row.sha256, row.rank) for row in routed)
+    return refs, frozenset(row.engine_name for row in rows if row.leaves_at and row.leaves_at > now)
+
+
+def placements_failure(deployment: Deployment) -> str:
+    """Return how many placements failed, and the first reason; "" if none failed."""
+    rows = list(deployment.placements.filter(status=Placement.Status.FAILED))
+    if not rows:
+        return ""
+    return f"{len(rows)} of its adapters failed; the first, {rows[0].engine_name}: {rows[0].reason}"
+
+
+def placements_transition(deployment: Deployment) -> str:
+    """Return how many adapters are coming and leaving; "" for none."""
+    count = Counter(deployment.placements.values_list("status", flat=True))
+    coming, leaving = count["waiting"] + count["loading"], count["leaving"]
+    parts = [f"{coming} of its adapters are being placed"] if coming else []
+    return ", ".join([*parts, *([f"{leaving} leave"] if leaving else [])])
+
+
+def placements_are_leaving(deployment: Deployment) -> bool:
+    """Return True if an adapter without a route is not removed yet."""
+    return deployment.placements.exclude(leaves_at=None).exists()
+
+
+def placements_remove(deployment: Deployment) -> None:
+    """Delete the placements and the operators' rules of a removed deployment."""
+    deployment.placements.all().delete()
+    AdapterRule.objects.filter(deployment=deployment).delete()
 
 
 @transaction.atomic

@@ -1,0 +1,1 @@
+"""Autoscaler of copies on hosts; SageMaker has its own."""

@@ -1,0 +1,1 @@
+"""Copies of base models in the route table."""

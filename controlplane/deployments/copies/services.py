@@ -1,0 +1,128 @@
+"""Register and remove copies."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any, Final
+
+from django.db import transaction
+
+from contracts.base_routes import SageMakerTarget
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.copies.publishing import publish_locked
+from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.validation import REGION, base_url
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.webhooks.outbox import event_emit
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+"""Names that SageMaker accepts for an endpoint or inference component."""
+
+
+@transaction.atomic
+def copy_register(
+    *,
+    base_model: BaseModel,
+    kind: str,
+    url: str,
+    loads_adapters: bool = False,
+    sagemaker: SageMakerTarget | None = None,
+    deployment: Deployment | None = None,
+    canary: tuple[str, int] = ("", 0),
+) -> Copy:
+    """Register a server for `base_model` with the gateways.
+
+    Registering the same location again updates and returns its existing copy.
+
+    Args:
+        deployment: owner of a new copy; an existing copy keeps its owner.
+        canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
+
+    Raises:
+        InvalidInputError: the kind is unknown, or a value that it needs is missing or malformed.
+    """
+    if kind not in Copy.Kind.values:
+        raise InvalidInputError(f"kind must be one of {', '.join(Copy.Kind.values)}", field="kind")
+    if loads_adapters and kind != Copy.Kind.OPENAI_HTTP:
+        raise InvalidInputError("loads_adapters is for copies of kind openai_http", field="loads_adapters")
+    if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
+        raise InvalidInputError(
+            "sagemaker is for copies of kind sagemaker, and needed there", field="sagemaker"
+        )
+    location = _location_columns(sagemaker)
+    location["url"] = base_url(url) if url or sagemaker is None else ""
+    settings: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
+    if deployment is not None:
+        settings["canary"], settings["percent"] = canary
+    if sagemaker is not None:
+        settings |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
+    # Lock the base model's row while its copies change, so that the published list is complete.
+    base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
+    known = Copy.objects.filter(base_model=base_model, **location).first()
+    before = None if known is None else snapshot(known)
+    copy, _ = Copy.objects.update_or_create(
+        base_model=base_model,
+        **location,
+        defaults=settings,
+        create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **settings},
+    )
+    publish_locked(base_model)
+    audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
+    if before is None:
+        _emit("deployment.copy.added", base_model)
+    return copy
+
+
+@transaction.atomic
+def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
+    """Remove a server from the route table; running streams finish.
+
+    Raises:
+        ConflictError: it belongs to a deployment, which alone may remove it (`by_deployment`).
+    """
+    if copy.deployment_id is not None and not by_deployment:
+        raise ConflictError(
+            f"{copy.pk} is a copy of deployment {copy.deployment}, which would bring it back: remove "
+            f"or change that"
+        )
+    base_model = BaseModel.objects.select_for_update().get(pk=copy.base_model_id)
+    if Copy.objects.filter(pk=copy.pk).delete()[0]:
+        audit_record(tenant="", action="copy.remove", target=copy, before=snapshot(copy))
+        _emit("deployment.copy.removed", base_model)
+    publish_locked(base_model)
+
+
+def _emit(event: str, base_model: BaseModel) -> None:
+    """Emit an event to every subscribed tenant.
+
+    The event omits where the copy runs, which concerns only the operator.
+    """
+    data = {"base_model": base_model.name, "copies": Copy.objects.filter(base_model_id=base_model.pk).count()}
+    event_emit(tenant=None, type=event, data=data)
+
+
+def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
+    """Validate a SageMaker copy's location and return its columns; empty for other kinds."""
+    if target is None:
+        return {"region": "", "endpoint": "", "component": ""}
+    if REGION.fullmatch(target.region) is None:
+        raise _wrong("region", "a region such as eu-central-1", target.region)
+    if _NAME.fullmatch(target.endpoint) is None:
+        raise _wrong("endpoint", "1-63 letters, digits and inner hyphens", target.endpoint)
+    if target.component and _NAME.fullmatch(target.component) is None:
+        raise _wrong("component", "1-63 letters, digits and inner hyphens", target.component)
+    if target.adapters not in Copy.AdapterNaming.values:
+        raise _wrong("adapters", f"one of {', '.join(Copy.AdapterNaming.values)}", target.adapters)
+    if target.api not in Copy.Api.values:
+        raise _wrong("api", f"one of {', '.join(Copy.Api.values)}", target.api)
+    if target.adapters == Copy.AdapterNaming.COMPONENTS and not target.component:
+        text = "adapters as components need the base model's component; without one use reference or name"
+        raise InvalidInputError(text, field="sagemaker.adapters")
+    return {"region": target.region, "endpoint": target.endpoint, "component": target.component}
+
+
+def _wrong(name: str, wanted: str, given: str) -> InvalidInputError:
+    return InvalidInputError(f"sagemaker.{name} must be {wanted}, got {given!r}", field=f"sagemaker.{name}")

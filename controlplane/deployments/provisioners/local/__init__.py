@@ -1,0 +1,1 @@
+"""Worker processes on the control plane's own host."""

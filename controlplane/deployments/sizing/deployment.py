@@ -1,0 +1,46 @@
+"""Compute requirements of a deployment's copies."""
+
+from __future__ import annotations
+
+from django.db.models import Sum
+
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, Image
+from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.sizing.requirements import Load, Requirements, Shape, requirements
+from controlplane.errors import InvalidInputError
+
+
+def requirements_of(deployment: Deployment) -> Requirements:
+    """Return the compute requirements of one copy, by the checkpoint's shapes and the options.
+
+    Raises:
+        InvalidInputError: the instance type is unknown, or a copy does not fit; the message says what would.
+    """
+    image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
+    fused = deployment.hosting == Deployment.Hosting.FUSED
+    options = LmiOptions.of(deployment.options, image, fused=fused)
+    return requirements(_shape(deployment), deployment.instance_type, _load(deployment, options))
+
+
+def _shape(deployment: Deployment) -> Shape:
+    base = deployment.base_model
+    weights = base.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
+    try:
+        return Shape.of(
+            base.modules, dtype=base.dtype, max_model_len=base.max_model_len, file_bytes=weights or 0
+        )
+    except InvalidInputError as error:
+        text = f"{error}: give compute requirements by hand"
+        raise InvalidInputError(text, field="compute") from error
+
+
+def _load(deployment: Deployment, options: LmiOptions) -> Load:
+    serves_adapters = deployment.hosting != Deployment.Hosting.FUSED and options.enable_lora
+    return Load(
+        sequences=options.max_rolling_batch_size,
+        tokens=options.max_model_len,
+        max_loras=options.max_loras if serves_adapters else 0,
+        max_lora_rank=options.max_lora_rank,
+        max_cpu_loras=options.cpu_loras if serves_adapters else 0,
+    )

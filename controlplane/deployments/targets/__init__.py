@@ -1,0 +1,1 @@
+"""Targets: places where deployments run."""

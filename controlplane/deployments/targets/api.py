@@ -1,0 +1,98 @@
+"""REST endpoints for targets (staff only)."""
+
+from __future__ import annotations
+
+import django_filters as filters
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.deployments.models import Target
+from controlplane.deployments.selectors import target_get
+from controlplane.deployments.targets.services import target_create, target_remove
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff
+
+
+class TargetFilter(filters.FilterSet):  # type: ignore[misc]
+    kind = filters.ChoiceFilter(choices=Target.Kind.choices)
+
+
+class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
+    urls = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = Target
+        fields = (
+            "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host",
+            "address", "urls", "created_at",
+        )  # fmt: skip
+
+
+class TargetInput(StrictSerializer):
+    """Fields by kind: sagemaker takes the first five, local the next two, openai_http `urls`."""
+
+    name = serializers.CharField(max_length=40)
+    kind = serializers.ChoiceField(choices=Target.Kind.choices)
+    region = serializers.CharField(max_length=30, default="", allow_blank=True)
+    endpoint_url = serializers.CharField(
+        max_length=500, default="", allow_blank=True, help_text="Instead of AWS's: a local SageMaker."
+    )
+    role_arn = serializers.CharField(
+        max_length=2048, default="", allow_blank=True, help_text="What endpoints run as."
+    )
+    assume_role_arn = serializers.CharField(
+        max_length=2048, default="", allow_blank=True,
+        help_text="Assumed for every call; left out, the Celery worker's own credentials are used.",
+    )  # fmt: skip
+    store = serializers.CharField(
+        max_length=500, default="", allow_blank=True, help_text="s3://bucket/prefix for archives."
+    )
+    host = serializers.CharField(
+        max_length=255, default="", allow_blank=True, help_text="Left out, the web process's own."
+    )
+    address = serializers.CharField(
+        max_length=255, default="", allow_blank=True, help_text="By which gateways reach it; 127.0.0.1."
+    )
+    urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
+
+
+class TargetsApi(generics.ListAPIView[Target]):
+    permission_classes = (Staff,)
+    serializer_class = DeploymentTargetSerializer
+    filterset_class = TargetFilter
+
+    def get_queryset(self) -> QuerySet[Target]:
+        return Target.objects.order_by("name")
+
+    @idempotent()
+    @extend_schema(request=TargetInput, responses={201: DeploymentTargetSerializer})
+    def post(self, request: Request) -> Response:
+        """Creates a target. No call to it is made yet."""
+        data = TargetInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        target = target_create(**data.validated_data)
+        return Response(DeploymentTargetSerializer(target).data, status.HTTP_201_CREATED)
+
+
+class TargetApi(ObjectApi[Target]):
+    permission_classes = (Staff,)
+    serializer_class = DeploymentTargetSerializer
+
+    def get_object(self) -> Target:
+        return target_get(name=self.kwargs["target"])
+
+    @conditional()
+    def get(self, request: Request, target: str) -> Response:
+        return Response(DeploymentTargetSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, target: str) -> Response:
+        """Deletes the target; refused while it has deployments."""
+        target_remove(target=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
