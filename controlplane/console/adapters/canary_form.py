@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.adapters.models import Adapter, Alias, AliasChange
 from controlplane.adapters.selectors import alias_changes_newest
-from controlplane.canaries.models import Rollout
+from controlplane.canaries.selectors import rollout_active_aliases
 from controlplane.console.adapters.traffic_form import split_shown
 from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
@@ -77,8 +77,7 @@ def alias_rows_of(adapter: Adapter, refused: Refused | None = None) -> list[Alia
     if not adapter.live_aliases:
         return []
     changes = alias_changes_newest(adapter=adapter)
-    active = Rollout.objects.filter(adapter=adapter, status__in=Rollout.ACTIVE)
-    deciding = set(active.values_list("alias", flat=True))
+    deciding = rollout_active_aliases(adapter=adapter)
     rows = []
     for alias in adapter.live_aliases:
         own = refused if refused and refused.alias == alias.name else None

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.adapters.aliases import MAX_ARMS, MAX_FALLBACKS
 from controlplane.adapters.models import Adapter, Alias
-from controlplane.adapters.selectors import adapter_callable
+from controlplane.adapters.selectors import adapter_callable_names
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
@@ -87,7 +87,7 @@ def fallback_shown(target: Adapter | Alias) -> dict[str, str]:
 
 def fallback_context(tenant: Tenant, target: Adapter | Alias) -> dict[str, Any]:
     """Return the form's context: the models in order, some suggestions, the state's tag."""
-    names = adapter_callable(tenant=tenant).values_list("name", flat=True)[:_SUGGESTED]
+    names = adapter_callable_names(tenant=tenant)[:_SUGGESTED]
     return {
         "models": target.fallback,
         "slots": range(MAX_FALLBACKS),

@@ -13,15 +13,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.selectors import version_list_refused
 from controlplane.billing.currency import money_rounded
 from controlplane.billing.invoices.selectors import invoice_list
 from controlplane.billing.ledger.selectors import balance, invoices_open
 from controlplane.console.billing.spend import NEAR_PERCENT, BudgetState
 from controlplane.tenants.access import Access
 from controlplane.tenants.limits.models import ScopeLimits
-from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import api_key_list_expiring
 
 SOON: Final = dt.timedelta(days=7)
 """A key that expires within this time is listed; so is a version refused within this time."""
@@ -89,20 +90,14 @@ def _money(
 
 
 def _refused(tenant: Tenant) -> Iterator[ToDo]:
-    rows = AdapterVersion.objects.filter(
-        adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None,
-        status=AdapterVersion.Status.REFUSED, created_at__gte=timezone.now() - SOON,
-    )  # fmt: skip
-    for name, number in rows.order_by("-created_at").values_list("adapter__name", "number")[:_SHOWN]:
+    for name, number in version_list_refused(tenant=tenant, since=timezone.now() - SOON)[:_SHOWN]:
         text = _("%(name)s v%(number)d was refused: see which check it failed.")
         url = reverse("console:version", args=(tenant.pk, name, number))
         yield ToDo("danger", text % {"name": name, "number": number}, url, "refused")
 
 
 def _expiring(tenant: Tenant) -> Iterator[ToDo]:
-    now = timezone.now()
-    keys = ApiKey.objects.filter(tenant=tenant, revoked_at=None, expires_at__range=(now, now + SOON))
-    for key in keys.exclude(name=ApiKey.PLAYGROUND).order_by("expires_at")[:_SHOWN]:
+    for key in api_key_list_expiring(tenant=tenant, within=SOON)[:_SHOWN]:
         assert key.expires_at is not None
         text = _("Key “{name}” ends on {day}: move its applications to another.")
         name = format_html("<bdi>{}</bdi>", key.name)

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from contracts.recipes.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
 from controlplane.deployments.models import Target
+from controlplane.deployments.selectors import target_list
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
@@ -64,7 +65,7 @@ def choices() -> dict[str, Any]:
         "hardwares": [item.value for item in Hardware],
         "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
         "heads": list(_HEADS.items()),
-        "accounts": list(Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)),
+        "accounts": [target.name for target in target_list(kind=Target.Kind.SAGEMAKER)],
         "drafting": [(item.value, _DRAFTING[item]) for item in Drafting],
     }
 

@@ -25,8 +25,8 @@ from controlplane.adapters.lifecycle import (
 from controlplane.adapters.lineage import FIELDS as LINEAGE
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.selectors import (
+    adapter_find,
     adapter_get,
-    adapter_list,
     alias_change_newest,
     alias_get,
     default_number,
@@ -97,7 +97,7 @@ def _form(
     context: dict[str, Any] = {"values": values, "errors": errors, "bases": base_model_list()}
     context["credentials"] = credential_list(tenant=tenant)
     context["uploads"] = upload_list(tenant=tenant)
-    known = adapter_list(tenant=tenant).filter(name=values["name"].strip()).first()
+    known = adapter_find(tenant=tenant, name=values["name"].strip())
     context["default"] = known.default_version.number if known and known.default_version else None
     context["called"] = known is not None and adapter_is_called(tenant=tenant.pk, name=known.name)
     context["days"] = CALLED_DAYS

@@ -53,11 +53,11 @@ def index(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _journal(request: HttpRequest, tenant: str) -> dict[str, Any]:
-    entries, kind = entry_list(tenant=tenant), request.GET.get("kind", "")
-    known = kind in EntryKind.values
+    kind = request.GET.get("kind", "")
+    kind = kind if kind in EntryKind.values else ""
     return {
-        "page": page_of(request, entries.filter(kind=kind) if known else entries),
-        "kind": kind if known else "",
+        "page": page_of(request, entry_list(tenant=tenant, kind=kind)),
+        "kind": kind,
         "kinds": EntryKind.choices,
     }
 

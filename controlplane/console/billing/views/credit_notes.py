@@ -151,7 +151,7 @@ def issue(request: HttpRequest, invoice: int) -> HttpResponse:
 
 def notes_of(invoice: Invoice) -> QuerySet[CreditNote]:
     """Return the invoice's credit notes, newest first."""
-    return credit_note_list(tenant=invoice.tenant).filter(invoice=invoice)[:LINES]
+    return credit_note_list(tenant=invoice.tenant, invoice=invoice)[:LINES]
 
 
 def _values(request: HttpRequest) -> dict[str, Any]:

@@ -81,5 +81,5 @@ def _status(deployment: Deployment) -> dict[str, Any]:
         "deployment": deployment, "wanted": wanted, "routed": deployment.copies.count(),
         "running": len(workers) if deployment.target.kind == Target.Kind.LOCAL else None,
         "busy": not deployment.is_settled or deployment.copies.count() > wanted,
-        "done": step_list(deployment=deployment).filter(action="consolidate")[:5],
+        "done": step_list(deployment=deployment, action="consolidate")[:5],
     }  # fmt: skip

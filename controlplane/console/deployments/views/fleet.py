@@ -14,13 +14,14 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
+from controlplane.adapters.selectors import adapter_base_model
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.console.pages import staff_page
 from controlplane.console.paging import searched
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.placement.selectors import demand_placeable, rule_list
-from controlplane.deployments.selectors import copy_get, deployment_list
+from controlplane.deployments.selectors import copy_get, deployment_list_on
 from controlplane.deployments.services import copy_remove
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.fleet.adapters_seen_api import read_minutes
@@ -129,7 +130,7 @@ def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
         context["tenant"] = EngineName.parse(adapter).tenant
     except ContractError:
         context["tenant"] = ""
-    rows = deployment_list().filter(base_model=base, removal_asked_at=None)
+    rows = deployment_list_on(base_model=base)
     context["deployments"] = [_placing(row, adapter) for row in rows]
     return render(request, "staff/fleet_adapter.html", context)
 
@@ -142,8 +143,7 @@ def _base_of(adapter: str, named: str) -> BaseModel:
         parsed = EngineName.parse(adapter)
     except ContractError as error:
         raise NotFoundError(str(error)) from error
-    rows = BaseModel.objects.filter(adapters__tenant_id=parsed.tenant, adapters__name=parsed.adapter)
-    if (base := rows.first()) is None:
+    if (base := adapter_base_model(tenant=parsed.tenant, name=parsed.adapter)) is None:
         raise NotFoundError(f"there is no adapter {adapter[:200]!r}")
     return base
 
@@ -154,7 +154,7 @@ def _placing(row: Deployment, adapter: str) -> dict[str, Any]:
         demand_placeable(row)
     except InvalidInputError as wrong:
         refusal = str(wrong)
-    rules = rule_list(deployment=row).filter(engine_name=adapter)
+    rules = rule_list(deployment=row, engine_name=adapter)
     return {"deployment": row, "copies": row.copies.all(), "rules": rules, "refusal": refusal}
 
 

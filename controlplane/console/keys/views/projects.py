@@ -31,7 +31,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         else:
             messages.success(request, _("Project %(slug)s is made.") % {"slug": project.slug})
             return redirect("console:projects", tenant=tenant.pk)
-    page = page_of(request, project_list(tenant=tenant).filter(archived_at=None))
+    page = page_of(request, project_list(tenant=tenant, active=True))
     context = {
         "projects": page.rows,
         "page": page,

@@ -7,7 +7,6 @@ from typing import Final
 
 from django.contrib import messages
 from django.db import transaction
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -24,8 +23,7 @@ from controlplane.console.paging import page_of, searched
 from controlplane.console.staff.tenant_figures import USE_DAYS, tenant_context, tenant_rows
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.operations.export import export_pieces
-from controlplane.operations.models import TenantDeletion
-from controlplane.operations.selectors import deletion_get
+from controlplane.operations.selectors import deletion_get, deletion_list
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
 from controlplane.platform.http.streaming import streamed
 from controlplane.platform.mail_links import link_shown
@@ -57,13 +55,11 @@ def tenants(request: HttpRequest) -> HttpResponse:
         else:
             messages.success(request, _("Tenant %(tenant)s is made.") % {"tenant": made.pk})
             return redirect("console:staff-tenant", slug=made.pk)
-    search, rows = searched(request), tenant_list()
-    if search:
-        rows = rows.filter(Q(pk__icontains=search) | Q(name__icontains=search))
-    page = page_of(request, rows)
+    search = searched(request)
+    page = page_of(request, tenant_list(search=search))
     context = {
         "page": page, "found": tenant_rows(page.rows), "search": search, "days": USE_DAYS,
-        "deletions": TenantDeletion.objects.all()[:SHOWN], "values": values, "errors": errors,
+        "deletions": deletion_list()[:SHOWN], "values": values, "errors": errors,
     }  # fmt: skip
     return render(request, "staff/tenants.html", context, status=422 if errors else 200)
 
