@@ -30,7 +30,7 @@ def booked_once(request: HttpRequest, *, what: str, parts: Iterable[str], book: 
     """
     once = request.POST.get("once", "")
     if not 16 <= len(once) <= 64:
-        raise InvalidInputError(_("open the page anew, and enter it once more"), field="once")
+        raise InvalidInputError(_("reload the page and enter it again"), field="once")
     asked = fingerprint(part.encode() for part in parts)
     # Keys of pages contain a blank, which no header's key can, so they never collide with the REST API's.
     claim = claim_take(scope=f"user:{request.user.pk}", key=f"{what} {once}", fingerprint=asked, lease=_LEASE)
@@ -40,7 +40,7 @@ def booked_once(request: HttpRequest, *, what: str, parts: Iterable[str], book: 
         with transaction.atomic():
             book()
             if not answer_keep(claim=claim, answer=Answer(302, None, {})):
-                raise ConflictError(_("this took so long that the same form, sent again, took over"))
+                raise ConflictError(_("the same form was submitted again and replaced this one"))
     except BaseException:
         claim_release(claim=claim)
         raise

@@ -61,6 +61,8 @@ def unchanged(request: HttpRequest, *, row: Model, shown: Callable[[], Shown]) -
         now = shown()
         if request.POST.get(FIELD) != seen_tag(now):
             state = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in now.items() if value)
-            text = _("This was changed since you opened the page. In force now: %(now)s. Save to replace it.")
+            text = _(
+                "This was changed since you opened the page. Current value: %(now)s. Save to replace it."
+            )
             raise ChangedMeanwhileError(text % {"now": state or _("nothing")}, seen=seen_tag(now))
         yield

@@ -41,8 +41,8 @@ TEXTS = {
     "Log in": "Einloggen",  # Django's own German is another
     "Owner": "Inhaberin",
     "A webhook of %(tenant)s on Graftwork is disabled": "Ein Webhook von %(tenant)s ist aus",
-    "Why: %(reason)s.": "Warum: %(reason)s.",
-    "You are written to as one who may change webhooks of %(tenant)s.": "An alle von %(tenant)s.",
+    "Reason: %(reason)s.": "Warum: %(reason)s.",
+    "You receive this e-mail because you can manage webhooks of %(tenant)s.": "An alle von %(tenant)s.",
 }
 
 

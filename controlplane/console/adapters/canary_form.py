@@ -95,7 +95,7 @@ def canary_arms(sent: Mapping[str, str], *, stable: int) -> list[tuple[int, int]
     """
     version, percent = sent.get("version", ""), sent.get("percent", "").strip().removesuffix("%").strip()
     if not (version.isascii() and version.isdigit() and len(version) < 9) or int(version) == stable:
-        text = _("choose a version other than v%(number)s, which the alias means now")
+        text = _("choose a version other than v%(number)s, which the alias points to now")
         raise InvalidInputError(text % {"number": stable}, field="version")
     if not _is_percent(percent):
         raise InvalidInputError(_("the share is a whole percentage from 0 to 100"), field="percent")

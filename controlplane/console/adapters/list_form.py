@@ -19,15 +19,15 @@ from controlplane.adapters.selectors import (
 from controlplane.console.paging import searched
 
 SORTS: Final = {
-    "": (_("By name"), ("name",)),
-    "-name": (_("By name, backwards"), ("-name",)),
+    "": (_("Name (A–Z)"), ("name",)),
+    "-name": (_("Name (Z–A)"), ("-name",)),
     "-created": (_("Newest first"), ("-created_at", "-pk")),
     "created": (_("Oldest first"), ("created_at", "pk")),
 }
 STATUSES: Final = {
     AdapterVersion.Status.READY: _("ready"),
     AdapterVersion.Status.VALIDATING: _("validating"),
-    AdapterVersion.Status.PENDING: _("waiting"),
+    AdapterVersion.Status.PENDING: _("pending"),
     AdapterVersion.Status.REFUSED: _("refused"),
 }
 _LONGEST: Final = 200

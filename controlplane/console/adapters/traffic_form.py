@@ -75,7 +75,7 @@ def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
     stays = sent.get("stays", "")
     first = _whole(stays) if stays else next(iter(found))
     if first not in found:
-        text = _("the version that stays must have a share: version %(number)s has none")
+        text = _("the default version must have a share: version %(number)s has none")
         raise InvalidInputError(text % {"number": first}, field="arms")
     return [(first, found.pop(first)), *found.items()]
 

@@ -167,5 +167,5 @@ def test_the_pages_say_who_gets_what_and_offer_the_way_back(tenant: Tenant, base
     assert "Roll back to version 1" in page
     newest = AliasChange.objects.get(alias="").pk
     page = member.post("/t/acme/adapters/bot/rollback", {"newest": newest}, follow=True).content.decode()
-    assert "bot means version 1 again" in page
+    assert "bot points to version 1 again" in page
     assert default_version() == 1

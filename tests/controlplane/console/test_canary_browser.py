@@ -109,4 +109,4 @@ def test_the_checklist_follows_and_rests_while_hidden(open_page: Open, acme: Tea
         completion_tokens=1,
     )  # fmt: skip
     page.evaluate(HIDE, False)
-    expect(page.get_by_test_id("checklist")).to_contain_text("Your first answer is there", timeout=WAIT)
+    expect(page.get_by_test_id("checklist")).to_contain_text("You are ready", timeout=WAIT)

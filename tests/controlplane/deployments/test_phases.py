@@ -187,7 +187,7 @@ def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
     assert told["basis"] == "the last 3 scale-ups of this deployment"
     page = staff.get("/staff/deployments/tiny/?copies=2").text
     assert 'aria-label="need seen 1.0 s, weights 3.0 s, runtime 0.5 s"' in page
-    assert "2 more serve after 4 s" in page or "2 more serve after 5 s" in page
+    assert "2 more copies serve after 4 s" in page or "2 more copies serve after 5 s" in page
     assert staff.get("/staff/deployments/tiny/?copies=many").status_code == 200
     rows = staff.get("/api/v1/deployments/tiny/scale-ups").json()["results"]
     assert [row["phases"]["weights"] for row in rows] == [2.0, 3.0, 50.0], "newest first"

@@ -139,10 +139,10 @@ def test_a_check_that_hangs_is_told_as_such_and_asked_once() -> None:
     def fine() -> Finding:
         return Finding(Level.OK, "fine")
 
-    assert "No answer" in checks_run({"test-hangs": hang}, seconds=0.1)["test-hangs"].text
+    assert "No response" in checks_run({"test-hangs": hang}, seconds=0.1)["test-hangs"].text
     found = checks_run({"test-hangs": hang, "test-broken": broken, "test-fine": fine}, seconds=3)
     assert found["test-hangs"].level is Level.DOWN
-    assert "No answer" in found["test-hangs"].text
+    assert "No response" in found["test-hangs"].text
     assert "no route to host" in found["test-broken"].text
     assert found["test-fine"].text == "fine"
     assert len(asked) == 1, "one thread at most, however often somebody looks"
@@ -245,7 +245,7 @@ def test_the_queues_page_shows_workers_rhythms_and_letters(
     DeadUsageEvent.objects.create(stream_id="1-0", payload=HOSTILE, reason=HOSTILE, tenant="acme")
     page = staff.get("/staff/queues/").content.decode()
     assert "<script>alert" not in page
-    for text in ("w@1", "silent", "a.b", "late", "daily at 2:40 UTC", "every 5 min", "nobody"):
+    for text in ("w@1", "not responding", "a.b", "late", "daily at 2:40 UTC", "every 5 min", "none"):
         assert text in page, text
     report = work_look()
     (prompt,) = (item for item in report.queues if item.name == PROMPT)

@@ -76,7 +76,7 @@ def reverse(request: HttpRequest, entry: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Entry %(number)s is undone.") % {"number": found.number})
+        messages.success(request, _("Entry %(number)s was reversed.") % {"number": found.number})
     return redirect("console:staff-books", slug=found.tenant)
 
 
@@ -97,7 +97,7 @@ def pay(request: HttpRequest, invoice: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The payment is booked."))
+        messages.success(request, _("Payment recorded."))
     return redirect("console:staff-invoice", invoice=invoice)
 
 
@@ -111,7 +111,7 @@ def draft(request: HttpRequest) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
         return redirect("console:staff-invoices")
-    messages.success(request, _("The draft is what the books say now."))
+    messages.success(request, _("Draft updated."))
     return redirect("console:staff-invoice", invoice=made.pk)
 
 

@@ -34,7 +34,7 @@ def plan(request: HttpRequest, deployment: str) -> HttpResponse:
         except ControlPlaneError as refused:
             error = str(refused)
         else:
-            done = _("%(count)s copies leave the routes, and end with their last requests.")
+            done = _("%(count)s copies leave the routes and stop after their last requests.")
             messages.success(request, done % {"count": made.saved})
             return redirect("console:staff-deployment-consolidation", deployment=deployment)
     made_plan: dict[str, Any] | None = None

@@ -131,7 +131,7 @@ def change(request: HttpRequest, deployment: str) -> HttpResponse:
     except ControlPlaneError as error:
         context = _context(found) | {"change_error": str(error)}
         return render(request, "console/deployments/detail.html", context, status=422)
-    messages.success(request, _("Saved; the reconciler follows."))
+    messages.success(request, _("Saved. The reconciler applies the change."))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
@@ -149,7 +149,7 @@ def scaling(request: HttpRequest, deployment: str) -> HttpResponse:
     except ControlPlaneError as error:
         context = _context(found) | {"scaling_error": str(error), "scaling_values": values}
         return render(request, "console/deployments/detail.html", context, status=422)
-    messages.success(request, _("Saved; the reconciler follows."))
+    messages.success(request, _("Saved. The reconciler applies the change."))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
@@ -166,7 +166,7 @@ def retry(request: HttpRequest, deployment: str) -> HttpResponse:
 def remove(request: HttpRequest, deployment: str) -> HttpResponse:
     """Remove the deployment."""
     deployment_remove(deployment=deployment_get(name=deployment))
-    messages.success(request, _("It leaves the routes now; what it stands on follows."))
+    messages.success(request, _("Removal started. The deployment leaves the routes now."))
     return redirect("console:staff-deployment", deployment=deployment)
 
 

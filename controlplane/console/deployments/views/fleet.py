@@ -57,7 +57,7 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
         except ControlPlaneError as refused:
             error = str(refused)
         else:
-            done = _("%(copy)s leaves the routes; what runs there ends by itself.")
+            done = _("%(copy)s leaves the routes. Running requests finish.")
             messages.success(request, done % {"copy": copy_id})
             return redirect("console:staff-fleet")
     at, seen, minutes = copy_overview(found)

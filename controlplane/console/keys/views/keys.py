@@ -40,7 +40,7 @@ LIFETIMES: Final = {
     "365": gettext_lazy("1 year"),
 }
 OVERLAPS: Final = {
-    "0": gettext_lazy("Ends at once"),
+    "0": gettext_lazy("Expires immediately"),
     "1": gettext_lazy("1 hour"),
     "24": gettext_lazy("1 day"),
     "168": gettext_lazy("7 days"),
@@ -152,6 +152,7 @@ def revoke(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
     found = api_key_get(tenant=tenant, public_id=public_id)
     api_key = api_key_revoke(api_key=found, by=page_access(request))
     messages.success(
-        request, _("Key “%(name)s” is revoked, everywhere within a second.") % {"name": api_key.name}
+        request,
+        _("Key “%(name)s” was revoked. The change takes effect within a second.") % {"name": api_key.name},
     )
     return redirect("console:keys", tenant=tenant.pk)

@@ -39,7 +39,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="name")
         else:
-            text = _("Service account %(name)s is made; give it a key.")
+            text = _("Service account %(name)s was created. Create a key for it next.")
             messages.success(request, text % {"name": account.name})
             return redirect("console:service-accounts", tenant=tenant.pk)
     held = page_access(request).permissions
@@ -85,6 +85,6 @@ def disable(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
     """Disable the account and revoke its keys."""
     found = service_account_get(tenant=tenant, name=account)
     service_account_disable(account=found, by=page_access(request))
-    text = _("Service account %(name)s and its keys are ended, everywhere within a second.")
+    text = _("Service account %(name)s was disabled and its keys were revoked.")
     messages.success(request, text % {"name": account})
     return redirect("console:service-accounts", tenant=tenant.pk)

@@ -75,7 +75,7 @@ def new(request: HttpRequest) -> HttpResponse:
             errors = field_errors(error, conflict_field="form")
         else:
             if not made:
-                messages.info(request, _("There is a job of this recipe and checkpoint already: this one."))
+                messages.info(request, _("A job with this recipe and checkpoint already exists."))
             return redirect("console:staff-optimization", optimization=job.pk)
     context = {
         "values": values, "errors": errors, "bases": base_model_list(),
@@ -126,17 +126,15 @@ def act(request: HttpRequest, optimization: int) -> HttpResponse:
             case "deploy":
                 deployment = deployment_get(name=request.POST.get("deployment", ""))
                 job_deploy(job=job, deployment=deployment)
-                messages.success(
-                    request, _("The rollout has begun: a few callers first, and back by itself.")
-                )
+                messages.success(request, _("Rollout started. It rolls back automatically on errors."))
                 return redirect("console:staff-deployment", deployment=deployment.name)
             case "take_back":
                 deployment = deployment_get(name=request.POST.get("deployment", ""))
                 job_take_back(job=job, deployment=deployment)
-                messages.success(request, _("It goes back to what it served before."))
+                messages.success(request, _("Rollback started."))
                 return redirect("console:staff-deployment", deployment=deployment.name)
             case _:
-                messages.error(request, _("choose what to do"))
+                messages.error(request, _("choose an action"))
     except ControlPlaneError as error:
         messages.error(request, str(error))
     return redirect("console:staff-optimization", optimization=optimization)

@@ -64,7 +64,7 @@ def queues_status(request: HttpRequest) -> HttpResponse:
 def replay(request: HttpRequest) -> HttpResponse:
     """Queue a task that ingests the dead letters again."""
     count = dead_usage_replay_ask()
-    messages.success(request, _("A task takes %(count)d letters in once more.") % {"count": count})
+    messages.success(request, _("Replay of %(count)d dead letters queued.") % {"count": count})
     return redirect("console:staff-queues")
 
 

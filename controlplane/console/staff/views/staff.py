@@ -53,7 +53,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
             # The service's errors distinguish the tenant's id and the owner's address by field.
             errors = field_errors(error, conflict_field="id")
         else:
-            messages.success(request, _("Tenant %(tenant)s is made.") % {"tenant": made.pk})
+            messages.success(request, _("Tenant %(tenant)s was created.") % {"tenant": made.pk})
             return redirect("console:staff-tenant", slug=made.pk)
     search = searched(request)
     page = page_of(request, tenant_list(search=search))
@@ -77,7 +77,7 @@ def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
             tenant=made, email=values["owner"], role=Role.OWNER, invited_by=request.user
         )
         if link := link_shown(reverse("console:invitation", args=(invitation_token(invitation),))):
-            text = _("The e-mail to %(email)s has this link: %(link)s")
+            text = _("Invitation link sent to %(email)s: %(link)s")
             messages.info(request, text % {"email": invitation.email, "link": link})
     return made
 
@@ -97,9 +97,11 @@ def prepaid(request: HttpRequest, slug: str) -> HttpResponse:
     stops = request.POST.get("stops") == "true"
     prepaid_stop_set(tenant=found, stops=stops)
     if stops:
-        messages.success(request, _("Calls of %(tenant)s stop when nothing is left.") % {"tenant": slug})
+        messages.success(
+            request, _("Requests of %(tenant)s are rejected at zero balance.") % {"tenant": slug}
+        )
     else:
-        messages.success(request, _("Calls of %(tenant)s go on when nothing is left.") % {"tenant": slug})
+        messages.success(request, _("Requests of %(tenant)s continue at zero balance.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -113,7 +115,7 @@ def top_up(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("It is booked for %(tenant)s.") % {"tenant": slug})
+        messages.success(request, _("Recorded for %(tenant)s.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -162,7 +164,7 @@ def suspend(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Calls of %(tenant)s are refused.") % {"tenant": slug})
+        messages.success(request, _("Tenant %(tenant)s was suspended.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -176,7 +178,7 @@ def resume(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Calls of %(tenant)s are taken again.") % {"tenant": slug})
+        messages.success(request, _("Tenant %(tenant)s was resumed.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -195,7 +197,7 @@ def delete(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        text = _("Tenant %(tenant)s is disabled; it is purged on %(day)s.")
+        text = _("Tenant %(tenant)s was disabled. It is purged on %(day)s.")
         messages.success(request, text % {"tenant": slug, "day": deletion.purge_after.date()})
     return redirect("console:staff-tenant", slug=slug)
 
@@ -211,5 +213,5 @@ def cancel(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Tenant %(tenant)s is back.") % {"tenant": slug})
+        messages.success(request, _("Tenant %(tenant)s was restored.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
