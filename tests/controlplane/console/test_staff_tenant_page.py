@@ -177,7 +177,7 @@ def test_a_tenant_is_made_with_its_owner_invited(staff: Client) -> None:
 
 
 def test_a_nul_is_refused_in_a_sentence(tenant: Tenant, staff: Client) -> None:
-    said = "holds a NUL character"
+    said = "contains a NUL character"
     member = Client()
     member.force_login(user_create(email="m@acme.test", password="long-enough-7", tenant=tenant))
     anybody = Client()
