@@ -146,7 +146,7 @@ def test_one_click_goes_back_and_stays_on_the_page(adapter: Adapter, page: Clien
     assert (route().aliases, route().splits) == ({"prod": 1}, {})
     page.post(ROLLBACK, newest)
     assert "was changed meanwhile" in page.get(URL).content.decode()
-    assert "Back to v1: 90 %, v3: 10 %" in page.get(URL).content.decode()
+    assert "Roll back to v1: 90 %, v3: 10 %" in page.get(URL).content.decode()
 
 
 def test_each_arm_tells_what_it_answered_since_the_shares_were_set(adapter: Adapter, page: Client) -> None:

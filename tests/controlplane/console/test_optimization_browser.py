@@ -70,10 +70,10 @@ def test_what_presets_are_worth_follows_the_hardware(
     worth = page.get_by_test_id("preset-runs")
     expect(worth).to_contain_text("1.50× (1.42–1.57)")
     fits(page, "preset-runs")
-    page.get_by_label("Hardware").select_option("sm90")
+    page.get_by_label("Hardware", exact=True).select_option("sm90")
     expect(worth).not_to_contain_text("1.50×")
     expect(worth).to_contain_text("no stored run")
-    page.get_by_label("Hardware").select_option("cpu")
+    page.get_by_label("Hardware", exact=True).select_option("cpu")
     expect(worth).to_contain_text("1.50× (1.42–1.57)")
 
 
@@ -157,7 +157,7 @@ def test_a_comparison_is_read(open_page: Open, staffed: BaseModel) -> None:
     fits(page, "comparison")
     ComparisonRun.objects.filter(pk=run.pk).update(result=replayed())
     page.reload()
-    expect(page.get_by_test_id("bars")).to_contain_text("arrivals at 4x")
+    expect(page.get_by_test_id("bars")).to_contain_text("trace at 4x")
     fits(page, "comparison-replayed")
     page.goto(f"/staff/comparisons/new?base_model={staffed.name}&variant=int8")
     fits(page, "comparison-new")

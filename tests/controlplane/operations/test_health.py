@@ -158,7 +158,7 @@ def test_without_redis_the_page_comes_and_says_so(staff: Client, settings: Setti
     assert finding(report, "database").level is Level.OK
     assert staff.get("/staff/health/status").status_code == 200
     page = staff.get("/staff/queues/status").content.decode()
-    assert "Redis does not answer" in page
+    assert "Redis does not respond" in page
     assert work_look().away
 
 
@@ -269,7 +269,7 @@ def test_queries_of_the_pages_do_not_grow(staff: Client, redis_url: str) -> None
 def test_dead_letters_are_listed_and_replayed_by_a_task(
     staff: Client, redis_url: str, django_capture_on_commit_callbacks: Any, server: redis.Redis
 ) -> None:
-    assert "There are none" in staff.get("/staff/queues/").content.decode()
+    assert "No dead letters" in staff.get("/staff/queues/").content.decode()
     assert staff.post("/api/v1/dead-letters/replay").json() == {"asked": 0}
     DeadUsageEvent.objects.create(stream_id="1-0", payload="{}", reason="no event", tenant="")
     assert staff.get("/api/v1/dead-letters").json()["results"][0]["reason"] == "no event"
