@@ -321,8 +321,8 @@ def test_own_growths_at_aws_predict_the_next_one(staff: Client, cloud: Deploymen
     ]  # fmt: skip
     assert found[0]["basis"] == "the last 3 scale-ups of this deployment on running instances"
     page = staff.get(f"/staff/deployments/{cloud.name}/").text
-    assert page.count("By the last 3 scale-ups of this deployment on running instances.") == 1
-    assert page.count("By AWS&#x27;s published means") == 1, "each basis where it begins"
+    assert page.count("Based on the last 3 scale-ups of this deployment on running instances.") == 1
+    assert page.count("Based on AWS&#x27;s published means") == 1, "each basis where it begins"
     for number in range(2):
         put(cloud, 100.0 + number, detect=30.0, provision=210.0, copy=90.0)
     cloud.scale_ups.update(image=cloud.image)
