@@ -45,6 +45,7 @@ test: setup
 # What is too long for every commit; before a release.
 test-slow: setup
 	@$(PYTEST) -m slow $(ARGS)
+	@$(if $(ARGS),,GRAFTWORK_TEST_GATEWAY_SERVER=uvicorn $(PYTEST) -m "not slow" tests/gateway)
 
 # Line and branch coverage of each plane, processes that tests start included; slower than `make test`.
 coverage: setup

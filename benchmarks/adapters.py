@@ -120,7 +120,7 @@ class _Store(AdapterLoader):
     files: _Files
 
     def _fetch(self, uri: str, name: str) -> bytes:
-        return self.files.of(int(uri.rpartition("/")[2]))[name]
+        return self.files.files(int(uri.rpartition("/")[2]))[name]
 
 
 class _Files:
@@ -135,7 +135,7 @@ class _Files:
         span = json.loads(self._data[8 : 8 + header])[name]["data_offsets"]
         self._start, self._stop = (8 + header + offset for offset in span)
 
-    def of(self, index: int) -> dict[str, bytes]:
+    def files(self, index: int) -> dict[str, bytes]:
         drawn = torch.randn(self._first.shape, generator=torch.Generator().manual_seed(index))
         drawn = (drawn * self._first.float().std()).to(torch.bfloat16)
         data = bytearray(self._data)
@@ -161,7 +161,7 @@ class _Bench:
 
     def ref(self, index: int) -> AdapterRef:
         if index not in self._refs:
-            files = self._files.of(index)
+            files = self._files.files(index)
             digest = adapter_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
             name = engine_name(tenant="bench", adapter=f"a{index}", version=1, sha256=digest)
             self._refs[index] = AdapterRef(name, f"file:///{index}", digest, rank=8)

@@ -97,7 +97,7 @@ def _start(model: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
 async def _metric(url: str, name: str) -> int:
     async with aiohttp.ClientSession() as session, session.get(url + "/metrics") as answer:
         lines = (await answer.text()).splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"graftwork_worker_{name} "))
+    return next(int(float(line.split()[1])) for line in lines if line.startswith(f"graftwork_worker_{name} "))
 
 
 async def _sample(pid: int, watch: Watch, every: float) -> None:

@@ -1,7 +1,6 @@
 """The control plane's errors, turned into HTTP in `http.errors` and nowhere else.
 
 ControlPlaneError
-├── SettingsError           configuration is wrong; the process does not start
 ├── InvalidInputError       400  what the caller sent is wrong; a retry does not help
 │   ├── OutOfRangeError          a number is out of its bounds, which the error carries
 │   ├── ChecksumError       460  bytes were damaged on their way; sending them again helps
@@ -20,10 +19,6 @@ from __future__ import annotations
 
 class ControlPlaneError(Exception):
     """Root of the tree; the message says what the caller can do."""
-
-
-class SettingsError(ControlPlaneError):
-    """A GRAFTWORK_* variable is unknown or malformed."""
 
 
 class InvalidInputError(ControlPlaneError):

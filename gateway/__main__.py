@@ -11,6 +11,7 @@ import sys
 
 import uvloop
 
+from contracts.environment import SettingsError
 from gateway.app import Gateway
 from gateway.http.server import (
     Limits,
@@ -23,7 +24,7 @@ from gateway.http.server import (
 )
 from gateway.lifecycle.drain import KILL_SECONDS
 from gateway.observability import logs
-from gateway.settings import Settings, SettingsError, Tls
+from gateway.settings import Settings, Tls
 
 logger = logging.getLogger(__name__)
 

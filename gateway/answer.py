@@ -12,7 +12,7 @@ from typing import Final, Self
 import orjson
 
 from gateway.api.schema import EMBEDDINGS
-from gateway.api.sse import EventStream, find_usage, rename_model, told_error
+from gateway.api.sse import EventStream, find_error, find_usage, rename_model
 from gateway.api.usage import estimate_completion, text_bytes
 from gateway.api.whole_answer import WholeAnswer
 from gateway.backends.base import Backend, BackendRequest, BackendStream
@@ -28,7 +28,6 @@ from gateway.errors import (
     error_code,
     failure_status,
 )
-from gateway.http.asgi import HangUpWatch
 from gateway.routing.fleet import Place
 from gateway.usage.metering import Attempt
 
@@ -47,21 +46,14 @@ class Answer:
         events: the stream as far as it has been read.
     """
 
-    __slots__ = ("_begun", "_first", "_names", "_place", "_stream", "_watch", "attempt", "events", "request")
+    __slots__ = ("_begun", "_first", "_names", "_place", "_stream", "attempt", "context", "events", "request")
 
-    def __init__(
-        self,
-        request: BackendRequest,
-        model_name: str,
-        attempt: Attempt,
-        place: Place,
-        watch: HangUpWatch,
-    ) -> None:
+    def __init__(self, request: BackendRequest, model_name: str, attempt: Attempt, place: Place) -> None:
         """`model_name` is the backend's name for the model."""
-        self.request, self.attempt = request, attempt
+        self.request, self.attempt, self.context = request, attempt, attempt.context
         self._names = (model_name, request.call.model)
         self.events = EventStream(attempt.usage, request.call.view, self._names)
-        self._place, self._watch = place, watch
+        self._place = place
         self._stream: BackendStream | None = None
         self._first = b""
         self._begun = False
@@ -72,7 +64,7 @@ class Answer:
         Raises:
             GatewayError: from `Backend.stream`, or the answer failed before the client got any of it.
         """
-        call, trace = self.request.call, self.attempt.request.trace
+        call, trace = self.request.call, self.context.trace
         trace.pause()
         try:
             self._stream = await backend.stream(self.request)
@@ -150,7 +142,7 @@ class Answer:
         except ValueError as error:
             raise UpstreamFailed(str(error)) from error
         attempt.follow(self.events, now)
-        attempt.request.trace.own += perf_counter() - now
+        self.context.trace.own += perf_counter() - now
         return block
 
     async def _read_json(self, body: bytes) -> bytes:
@@ -171,7 +163,7 @@ class Answer:
                 usage = value.get("usage")
             except (orjson.JSONDecodeError, AttributeError) as error:
                 raise UpstreamFailed("The backend's answer is not a JSON object.") from error
-            if (failure := told_error(value)) is not None:
+            if (failure := find_error(value)) is not None:
                 raise self.failed(failure)
         if isinstance(usage, dict):
             self.attempt.usage.take(usage)
@@ -183,7 +175,7 @@ class Answer:
     def failed(self, error: object) -> GatewayError:
         """Return the client's error when the copy reports `error` in its answer; see `stream_error`."""
         failure = stream_error(error, self.request.request_id)
-        # Before the answer has begun, `blame` counts every kind of failure.
+        # Before the answer has begun, `end` counts every kind of failure.
         if self._begun and isinstance(failure, UpstreamBroken):
             self._place.failed()
         return failure
@@ -199,23 +191,28 @@ class Answer:
     def end(self, error: BaseException | None) -> None:
         """Record the attempt once, and release the copy."""
         attempt = self.attempt
-        gone = isinstance(error, asyncio.CancelledError) and self._watch.gone
-        if gone and self._stream is not None:
+        disconnected = isinstance(error, asyncio.CancelledError) and self.context.watch.disconnected
+        if disconnected and self._stream is not None:
             # Only the bundled worker reports how much of the prompt it has read.
             attempt.estimate = attempt.estimate or (self.request.call.prompt_estimate, 0)
         elif not self._begun:
             attempt.forget()
         if isinstance(error, GatewayError):
+            if not self._begun:
+                self._blame(error)
             attempt.finish(failure_status(error), error_code(error))
         elif isinstance(error, asyncio.CancelledError):
-            attempt.finish("cancelled" if gone else "interrupted", "" if gone else "shutdown")
+            if disconnected:
+                attempt.finish("cancelled")
+            else:
+                attempt.finish("interrupted", "shutdown")
         elif error is not None:
             attempt.finish("error", "internal_error")
         if self._stream is not None:
             self._stream.close()
         self._place.release()
 
-    def blame(self, error: GatewayError) -> None:
+    def _blame(self, error: GatewayError) -> None:
         """Count an error before the first byte against the copy, if it is the copy's fault."""
         if isinstance(error, Waking):
             return  # the copy is only starting

@@ -29,15 +29,16 @@ from gateway.backends.worker import WorkerBackend
 from gateway.completions import PATHS, Completions
 from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, MethodNotAllowed, NoSuchRoute, ResponseBroken, Stopping, render
-from gateway.http.asgi import JSON, Cors, Header, Receive, Scope, Send, bearer, header, respond
+from gateway.http.asgi import JSON, Cors, Header, Receive, Scope, Send, bearer, respond
 from gateway.http.aws.credentials import BotocoreCredentials
-from gateway.idempotency import HEADER, AnswerStore, Idempotency
+from gateway.idempotency import AnswerStore, Idempotency, idempotency_key
 from gateway.lifecycle.drain import Drain
 from gateway.lifecycle.health import Health
 from gateway.lifecycle.presence import Presence
 from gateway.lifecycle.state import GatewayState
-from gateway.observability import Observer, exposition, logs
+from gateway.observability import Observer, RequestTrace, exposition, logs
 from gateway.observability.metrics import Metrics
+from gateway.request_context import RequestContext
 from gateway.routing import Authorizer
 from gateway.routing.fleet import Fleet
 from gateway.routing.poller import LoadPoller
@@ -67,6 +68,7 @@ class Gateway:
         self._settings = settings
         self._cors = Cors(settings.cors_origins)
         self._authorizer = Authorizer(settings.trusted_proxies)
+        self._bodies = Bodies(most=settings.body_bytes, seconds=settings.body_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -85,8 +87,7 @@ class Gateway:
         try:
             task = self._drain.enter()
             if scope["path"] in PATHS and scope["method"] == "POST":
-                serve = self._idempotency.serve if header(scope, HEADER) else self._completions.serve
-                await serve(scope, receive, send, trace, headers)
+                await self._post(scope, receive, send, headers, trace)
             elif scope["method"] == "OPTIONS":
                 await self._cors.preflight(scope, send, request_id.encode())
             else:
@@ -96,7 +97,7 @@ class Gateway:
             self._observer.failed(trace, error, status)
             await respond(send, status, body, [JSON, *headers, *extra.items()])
         except asyncio.CancelledError:
-            self._observer.cut(trace)
+            self._observer.interrupted(trace)
             if not self._drain.cut():
                 raise
             status, body, extra = render(Stopping())
@@ -110,6 +111,23 @@ class Gateway:
             if task is not None:
                 self._drain.leave(task)
             self._observer.end(trace)
+
+    async def _post(
+        self, scope: Scope, receive: Receive, send: Send, headers: list[Header], trace: RequestTrace
+    ) -> None:
+        """Authorize the caller, read the body and answer. Raises GatewayError."""
+        key = idempotency_key(scope)
+        table = self._feed.current()
+        caller = self._authorizer.authorize(table, scope)
+        trace.tenant, trace.key_id = caller.tenant, caller.key_id
+        trace.pause()
+        body = await self._bodies.read(scope, receive)
+        trace.resume()
+        context = RequestContext(scope, receive, send, headers, trace, table, caller, body)
+        if key:
+            await self._idempotency.serve(context, key)
+        else:
+            await self._completions.serve(context)
 
     async def _apologize(self, send: Send, request_id: str, headers: list[Header]) -> None:
         """Answer 500 unless the response has begun; the server then cuts the connection."""
@@ -126,7 +144,7 @@ class Gateway:
             status, value = self._health.alive() if scope["path"] == "/healthz" else self._health.ready()
             await respond(send, status, orjson.dumps(value), [JSON, *headers])
         elif self._may_scrape(scope):
-            self._observer.metrics.beat(self._state)
+            self._observer.metrics.publish(self._state)
             text = await asyncio.to_thread(exposition.render, self._settings.wal_dir)
             await respond(send, 200, text, [(b"content-type", exposition.CONTENT_TYPE), *headers])
         else:
@@ -204,18 +222,15 @@ class Gateway:
             self._broker, queue_seconds=settings.queue_seconds, queue_length=settings.queue_length
         )
         self._prompts = PromptLog(self._redis)
-        bodies = Bodies(most=settings.body_bytes, seconds=settings.body_seconds)
         self._completions = Completions(
-            self._feed, self._authorizer, bodies, admission, self._meter, self._dispatcher, self._observer,
+            self._feed, self._authorizer, admission, self._meter, self._dispatcher, self._observer,
             drain, room, self._prompts,
         )  # fmt: skip
         self._answers_redis = Redis.from_url(
             settings.redis_url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
         )
         answers = AnswerStore(self._answers_redis, settings.fleet_token)
-        self._idempotency = Idempotency(
-            self._feed, self._authorizer, bodies, answers, self._completions.serve
-        )
+        self._idempotency = Idempotency(answers, self._completions.serve)
         self._state = GatewayState(
             self._wal, self._shipper, self._feed, self._fleet, self._broker, self._dispatcher.counters, room
         )
@@ -246,7 +261,7 @@ class Gateway:
         try:
             await asyncio.wait_for(self._shipper.drain(), 3)
         except (RedisError, OSError, TimeoutError) as error:
-            logger.warning("usage log: not all is shipped, the next start goes on: %s", error)
+            logger.warning("usage log: events remain unshipped until the next start: %s", error)
         # In parallel: with Redis away each close waits for one of the few seconds that a stop has.
         await asyncio.gather(self._broker.close(), self._presence.leave())
         await self._limits_redis.aclose()
@@ -265,7 +280,7 @@ class Gateway:
                 for slot in abandoned(self._settings.wal_dir):
                     await self._ship(slot)
             except OSError as error:
-                logger.warning("usage log: abandoned slots wait: %s", error)
+                logger.warning("usage log: abandoned slots are not shipped yet: %s", error)
             await asyncio.sleep(60)
 
     async def _ship(self, slot: Slot) -> None:
@@ -273,7 +288,7 @@ class Gateway:
         try:
             log = Wal(slot)
         except OSError as error:
-            logger.warning("usage log: %s waits for room: %s", slot.folder, error)
+            logger.warning("usage log: %s cannot be opened for shipping: %s", slot.folder, error)
             slot.release()
             return
         shipper, whole = Shipper(log, self._redis), False
@@ -285,7 +300,7 @@ class Gateway:
                         break
                     await asyncio.sleep(0.2)
         except (RedisError, OSError) as error:
-            logger.warning("usage log: %s waits for Redis: %s", slot.folder, error)
+            logger.warning("usage log: Redis is unreachable; %s is not shipped yet: %s", slot.folder, error)
         finally:
             log.close(delete=whole)
 

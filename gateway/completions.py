@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import Final
 
-from contracts.route_table import RouteTable
 from contracts.usage_event import UsageStatus
-from gateway.admission import Admission, Plan, Ticket, clock, reservation
+from gateway.admission import Admission, Ticket, clock, reservation
 from gateway.answer import Answer
-from gateway.api.bodies import Bodies
 from gateway.api.dialect import ApiDialect
 from gateway.api.responses import RESPONSES, ResponsesDialect
-from gateway.api.schema import EMBEDDINGS, PARAMETERS, Call, Dropped, parse
+from gateway.api.schema import EMBEDDINGS, PARAMETERS, parse
 from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code, failure_status
-from gateway.http.asgi import (
-    JSON,
-    WATCH_AFTER_SECONDS,
-    HangUpWatch,
-    Header,
-    Receive,
-    Scope,
-    Send,
-    header,
-    respond,
-)
+from gateway.http.asgi import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Scope, header, respond
 from gateway.http.timeouts import Timeouts
 from gateway.lifecycle.drain import Drain
-from gateway.observability import Observer, RequestTrace
-from gateway.routing import Authorizer, Caller, Resolution, dropped_parameters, fallbacks, resolve
+from gateway.observability import Observer
+from gateway.request_context import RequestContext
+from gateway.routing import Authorizer, Resolution, dropped_parameters, fallbacks, resolve
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
-from gateway.usage.metering import Meter, Request
-from gateway.usage.prompt_log import PromptLog
+from gateway.usage.metering import Meter
+from gateway.usage.prompt_log import PromptLog, Record
 
 STICKY_HEADER: Final = b"x-graftwork-sticky"
 """Header that keeps a caller on one arm of a split alias; without it the `user`, else the request decides."""
@@ -45,8 +33,6 @@ _SSE: Final[list[Header]] = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
 INLINE_BYTES: Final = 256 << 10
 """Larger bodies are parsed in a thread: a list of a million token ids takes 25 ms."""
 PATHS: Final = frozenset({*PARAMETERS, RESPONSES})
@@ -60,7 +46,6 @@ class Completions:
         self,
         feed: RouteFeed,
         authorizer: Authorizer,
-        bodies: Bodies,
         admission: Admission,
         meter: Meter,
         dispatcher: Dispatcher,
@@ -69,147 +54,131 @@ class Completions:
         room: WaitingRoom,
         prompts: PromptLog,
     ) -> None:
-        self._prompts = prompts
-        self._drain = drain
-        self._room = room
-        self._feed = feed
-        self._authorizer = authorizer
-        self._bodies = bodies
-        self._observer = observer
-        self._admission = admission
-        self._meter = meter
-        self._dispatcher = dispatcher
+        self._feed, self._authorizer, self._admission = feed, authorizer, admission
+        self._meter, self._dispatcher, self._observer = meter, dispatcher, observer
+        self._drain, self._room, self._prompts = drain, room, prompts
         self._moments: Timeouts[HangUpWatch] = Timeouts(WATCH_AFTER_SECONDS, HangUpWatch.start)
 
-    async def serve(
-        self, scope: Scope, receive: Receive, send: Send, trace: RequestTrace, headers: list[Header]
-    ) -> bool:
+    async def serve(self, context: RequestContext) -> bool:
         """Answer one request; True if the answer was complete.
-
-        `headers` go on every response, and gain the limits' headers.
 
         Raises:
             GatewayError: nothing has been sent yet, and this is the answer.
         """
-        request_id = trace.request_id
-        table = self._feed.current()
-        caller = self._authorizer.authorize(table, scope)
-        trace.tenant, trace.key_id = caller.tenant, caller.key_id
-        trace.pause()
-        body = await self._bodies.read(scope, receive)
-        trace.resume()
-        dropped = partial(dropped_parameters, table, caller.tenant, allowed=caller.models)
-        if len(body) <= INLINE_BYTES:
-            dialect = _read(scope["path"], body, request_id, dropped)
+        if len(context.body) <= INLINE_BYTES:
+            context.dialect = _read(context)
         else:
-            dialect = await asyncio.to_thread(_read, scope["path"], body, request_id, dropped)
-        call = dialect.call
-        subject = header(scope, STICKY_HEADER).decode("latin-1") or call.user or request_id
-        resolution, others = _find(table, caller, call, subject)
-        trace.base, trace.adapter = resolution.base, resolution.engine_name
-        plan = self._admission.plan(table, caller, resolution.base, call.model)
-        reserved = reservation(call, len(body), resolution.route.max_model_len)
-        watch = HangUpWatch(receive, self._moments)
-        kept = None
-        if key := table.tenants[caller.tenant].prompt_key:
-            kept = self._prompts.begin(key, caller.tenant, request_id, scope["path"], body)
-            send = kept.through(send)
+            context.dialect = await asyncio.to_thread(_read, context)
+        sticky = header(context.scope, STICKY_HEADER).decode("latin-1")
+        subject = sticky or context.call.user or context.id
+        _resolve(context, subject)
+        context.check = partial(self._check, context.scope, context.call.model, subject)
+        context.watch = HangUpWatch(context.receive, self._moments)
+        record = self._record_prompt(context)
         try:
-            try:
-                ticket = await self._admit(plan, reserved, trace)
-            finally:
-                headers += plan.headers(clock.now())
-            started_at = trace.started_ns // 1_000_000
-            try:
-                if await self._held(resolution, others, trace, len(body)):
-                    # During the wait the key may have been revoked, or the model changed.
-                    table = self._feed.current()
-                    caller = self._authorizer.authorize(table, scope)
-                    resolution, others = _find(table, caller, call, subject)
-                request = Request(
-                    request_id, caller, call, resolution, trace.started, started_at, ticket, trace
-                )
-                salt = table.tenants[caller.tenant].cache_salt
-                check = partial(self._check, scope, call, subject)
-                with await self._dispatcher.open(request, call, salt, others, watch, check) as answer:
-                    headers = [*headers, *_served(answer.request.resolution)]
-                    return await self._relay(answer, dialect, send, headers)
-            finally:
-                ticket.settle()
+            return await self._serve_admitted(context, subject)
         except asyncio.CancelledError:
-            if not watch.gone:
+            if not context.watch.disconnected:
                 raise
-            self._observer.gone(trace)
+            self._observer.cancelled(context.trace)
             return False
         finally:
-            watch.stop()
-            if kept is not None:
-                self._prompts.end(kept)
+            context.watch.stop()
+            if record is not None:
+                self._prompts.end(record)
 
-    async def _held(
-        self, resolution: Resolution, others: Sequence[Resolution], trace: RequestTrace, size: int
-    ) -> bool:
-        """Wait for a copy if the base model is scaled to zero and none of `others` can serve instead.
+    async def _serve_admitted(self, context: RequestContext, subject: str) -> bool:
+        """Reserve the request under its limits, send it to a copy and relay the answer."""
+        context.ticket = await self._admit(context)
+        try:
+            if await self._held(context):
+                # During the wait the key may have been revoked, or the model changed.
+                context.table = self._feed.current()
+                context.caller = self._authorizer.authorize(context.table, context.scope)
+                _resolve(context, subject)
+            with await self._dispatcher.open(context) as answer:
+                return await self._relay(answer)
+        finally:
+            context.ticket.settle()
 
-        Returns True if it waited. `size` is the request's bytes.
+    def _record_prompt(self, context: RequestContext) -> Record | None:
+        """Start to record the request and its answer if the tenant logs prompts."""
+        key = context.table.tenants[context.caller.tenant].prompt_key
+        if not key:
+            return None
+        record = self._prompts.begin(
+            key, context.caller.tenant, context.id, context.scope["path"], context.body
+        )
+        context.send = record.through(context.send)
+        return record
+
+    async def _held(self, context: RequestContext) -> bool:
+        """Wait for a copy if the base model is scaled to zero and no fallback can serve instead.
+
+        Returns True if it waited.
         """
+        resolution, *others = context.models
         if resolution.copies or not resolution.route.hold_seconds:
             return False
         if any(other.copies for other in others):
             self._room.ask(resolution.base)
             return False
-        trace.pause()
+        context.trace.pause()
         try:
-            await self._room.copies(resolution, trace.tenant, size)
+            await self._room.copies(resolution, context.caller.tenant, len(context.body))
         finally:
-            trace.resume()
+            context.trace.resume()
         return True
 
-    def _check(self, scope: Scope, call: Call, subject: str, served: Resolution) -> None:
-        """Check after a wait that the caller is still allowed and `served` still exists.
+    def _check(self, scope: Scope, model: str, subject: str, served: Resolution) -> None:
+        """Check after a wait that the caller may still call `model`, and that `served` still exists.
 
         Raises:
             GatewayError: otherwise.
         """
         table = self._feed.current()
         caller = self._authorizer.authorize(table, scope)
-        resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
+        resolve(table, caller.tenant, model, subject, allowed=caller.models)
         resolve(table, caller.tenant, served.model)
 
-    async def _admit(self, plan: Plan, reserved: tuple[int, int], trace: RequestTrace) -> Ticket:
+    async def _admit(self, context: RequestContext) -> Ticket:
+        trace, call, resolution = context.trace, context.call, context.models[0]
+        plan = self._admission.plan(context.table, context.caller, resolution.base, call.model)
+        reserved = reservation(call, len(context.body), resolution.route.max_model_len)
         before = perf_counter()
         try:
             ticket = await self._admission.admit(plan, *reserved)
         except BaseException:
             trace.record_queue_time(perf_counter() - before)
             raise
+        finally:
+            context.headers += plan.headers(clock.now())
         # If the leases in hand sufficed, the request did not wait: the time is the gateway's own.
         trace.record_queue_time(ticket.waited)
         return ticket
 
-    async def _relay(self, answer: Answer, dialect: ApiDialect, send: Send, headers: list[Header]) -> bool:
-        if dialect.call.stream:
-            return await self._relay_events(answer, dialect, send, headers)
-        attempt = answer.attempt
+    async def _relay(self, answer: Answer) -> bool:
+        attempt, context = answer.attempt, answer.context
+        if context.call.stream:
+            return await self._relay_events(answer)
         try:
-            body = dialect.whole(await answer.read())
+            body = context.dialect.whole(await answer.read())
         except GatewayError as error:
             attempt.finish(failure_status(error), error_code(error))
             await self._meter.durable()
             raise
         attempt.finish("ok")
-        self._drain.spare()
+        self._drain.protect()
         await self._meter.durable()
-        attempt.request.trace.pause()
-        await respond(send, 200, body, [JSON, *headers])
+        context.trace.pause()
+        await respond(context.send, 200, body, [JSON, *context.headers, *_served(answer.request.resolution)])
         return True
 
-    async def _relay_events(
-        self, answer: Answer, dialect: ApiDialect, send: Send, headers: list[Header]
-    ) -> bool:
-        attempt, events = answer.attempt, answer.events
-        trace = attempt.request.trace
-        await send({"type": "http.response.start", "status": 200, "headers": [*_SSE, *headers]})
+    async def _relay_events(self, answer: Answer) -> bool:
+        attempt, events, context = answer.attempt, answer.events, answer.context
+        trace, dialect, send = context.trace, context.dialect, context.send
+        headers = [*_SSE, *context.headers, *_served(answer.request.resolution)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         last, whole = b"", False
         # From here to the end only the work between reading and sending is the gateway's own time.
         trace.pause()
@@ -229,39 +198,38 @@ class Completions:
             if events.failed:
                 raise answer.failed(events.error)
             attempt.finish("ok")
-            self._drain.spare()
+            self._drain.protect()
             whole = True
         except (GatewayError, ValueError) as error:
             failure = error if isinstance(error, GatewayError) else UpstreamFailed(str(error))
-            last += self._fail(answer, dialect, failure, failure_status(failure), error_code(failure))
+            last += self._fail(answer, failure, failure_status(failure), error_code(failure))
         except asyncio.CancelledError:
             if not self._drain.cut():
                 raise
-            last += self._fail(answer, dialect, Stopping(), "interrupted", "shutdown")
+            last += self._fail(answer, Stopping(), "interrupted", "shutdown")
         # The end is held back until the usage is durable, so that every complete answer is billed.
         await self._meter.durable()
         trace.pause()
         await send({"type": "http.response.body", "body": last, "more_body": False})
         return whole
 
-    def _fail(
-        self, answer: Answer, dialect: ApiDialect, failure: GatewayError, status: UsageStatus, code: str
-    ) -> bytes:
+    def _fail(self, answer: Answer, failure: GatewayError, status: UsageStatus, code: str) -> bytes:
         """Record a stream's failure; return the event that reports it to the client."""
         answer.attempt.finish(status, code)
-        self._observer.failed(answer.attempt.request.trace, failure, 200)
-        return dialect.failure(failure)
+        self._observer.failed(answer.context.trace, failure, 200)
+        return answer.context.dialect.failure(failure)
 
 
-def _find(
-    table: RouteTable, caller: Caller, call: Call, subject: str
-) -> tuple[Resolution, tuple[Resolution, ...]]:
-    """Return the call's resolution and its fallbacks. Raises ModelNotFound."""
+def _resolve(context: RequestContext, subject: str) -> None:
+    """Look up the request's model and its fallbacks in the context's table. Raises ModelNotFound."""
+    table, caller, call = context.table, context.caller, context.call
     resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
+    context.trace.base, context.trace.adapter = resolution.base, resolution.engine_name
+    context.models = (resolution,)
     # Embeddings of another model are in another vector space, so they have no fallbacks.
-    if call.path == EMBEDDINGS or not resolution.fallbacks:
-        return resolution, ()
-    return resolution, tuple(fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models))
+    if resolution.fallbacks and call.path != EMBEDDINGS:
+        others = fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models)
+        context.models = (resolution, *others)
 
 
 def _served(resolution: Resolution) -> list[Header]:
@@ -272,8 +240,10 @@ def _served(resolution: Resolution) -> list[Header]:
     return headers
 
 
-def _read(path: str, body: bytes, request_id: str, dropped: Dropped) -> ApiDialect:
-    """Parse the request in `body`. Raises BadRequest."""
+def _read(context: RequestContext) -> ApiDialect:
+    """Parse the request's body. Raises BadRequest."""
+    path, body, caller = context.scope["path"], context.body, context.caller
+    dropped = partial(dropped_parameters, context.table, caller.tenant, allowed=caller.models)
     if path == RESPONSES:
-        return ResponsesDialect.read(body, request_id, dropped)
+        return ResponsesDialect.read(body, context.id, dropped)
     return ApiDialect(parse(path, body, dropped))

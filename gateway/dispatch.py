@@ -8,14 +8,12 @@ attempt is metered separately; attempts after a request's first are taken from a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from gateway.admission import PRIORITY
 from gateway.answer import Answer
-from gateway.api.schema import Call
 from gateway.backends.base import Backend, BackendRequest
 from gateway.errors import (
     GatewayError,
@@ -26,13 +24,13 @@ from gateway.errors import (
     UpstreamUnreachable,
     error_code,
 )
-from gateway.http.asgi import HangUpWatch
+from gateway.request_context import RequestContext
 from gateway.routing import Resolution
 from gateway.routing.counters import RoutingCounters
 from gateway.routing.fleet import ANYWHERE, Fleet
 from gateway.routing.prefix import prompt_prefix
 from gateway.routing.retry_budget import RetryBudget
-from gateway.usage.metering import Meter, Request
+from gateway.usage.metering import Meter
 
 logger = logging.getLogger(__name__)
 
@@ -48,19 +46,8 @@ class Dispatcher:
         self._budget = RetryBudget()
         self.counters = RoutingCounters()
 
-    async def open(
-        self,
-        request: Request,
-        call: Call,
-        salt: str,
-        others: Sequence[Resolution],
-        watch: HangUpWatch,
-        check: Callable[[Resolution], None],
-    ) -> Answer:
-        """Return the first answer that begins, from a copy of the request's model or of `others` in order.
-
-        Args:
-            check: see `BackendRequest`.
+    async def open(self, context: RequestContext) -> Answer:
+        """Return the first answer that begins, from a copy of the request's models in order.
 
         Raises:
             GatewayError: the last attempt's, when no copy began to answer.
@@ -68,56 +55,50 @@ class Dispatcher:
         """
         self._budget.deposit()
         failure: GatewayError | None = None
-        for number, upstream in enumerate(self._attempts(request, call, salt, others, check), 1):
+        for number, request in enumerate(self._attempts(context), 1):
             if number > 1:
                 if not self._budget.withdraw():
                     self.counters.retries_denied += 1
                     break
                 self.counters.retries += 1
-            resolution = upstream.resolution
-            same = resolution is request.resolution
-            asked = request if same else replace(request, resolution=resolution)
-            attempt = self._meter.start(asked, upstream.copy, number)
-            if attempt.span is not None:
-                upstream = replace(upstream, traceparent=attempt.span.traceparent)
-            self.counters.attempts += 1
-            backend = self._backends[upstream.copy.kind]
-            place = self._fleet.acquire(upstream.copy, resolution.adapter)
-            answer = Answer(upstream, backend.model_name(upstream), attempt, place, watch)
+            backend = self._backends[request.copy.kind]
+            answer = self._start(context, request, backend, number)
             try:
                 await answer.begin(backend)
-            except BaseException as error:
-                if isinstance(error, GatewayError):
-                    answer.blame(error)
+            except GatewayError as error:
                 answer.end(error)
-                if not isinstance(error, GatewayError):
-                    raise
                 failure = error
                 if not _another_may_do(error):
                     break
-                logger.warning("request %s: copy %s: %s", request.id, upstream.copy.id, error_code(error))
+                logger.warning("request %s: copy %s: %s", context.id, request.copy.id, error_code(error))
+            except BaseException as error:
+                answer.end(error)
+                raise
             else:
-                self.counters.fallbacks += resolution is not request.resolution
+                self.counters.fallbacks += request.resolution is not context.models[0]
                 return answer
         if failure is None:
             self.counters.no_copy += 1
-            raise self._no_copy(request.resolution)
+            raise self._no_copy(context.models[0])
         await self._meter.durable()
         raise failure
 
-    def _attempts(
-        self,
-        request: Request,
-        call: Call,
-        salt: str,
-        others: Sequence[Resolution],
-        check: Callable[[Resolution], None],
-    ) -> Iterator[BackendRequest]:
+    def _start(
+        self, context: RequestContext, request: BackendRequest, backend: Backend, number: int
+    ) -> Answer:
+        """Start to meter one call of a copy."""
+        resolution, copy = request.resolution, request.copy
+        attempt = self._meter.start(context, resolution, copy, number)
+        if attempt.span is not None:
+            request.traceparent = attempt.span.traceparent
+        self.counters.attempts += 1
+        place = self._fleet.acquire(copy, resolution.adapter)
+        return Answer(request, backend.model_name(request), attempt, place)
+
+    def _attempts(self, context: RequestContext) -> Iterator[BackendRequest]:
         """Yield the attempts in order; each copy is chosen by the fleet's state at that time."""
+        call, salt, plan, models = context.call, context.cache_salt, context.ticket.plan, context.models
         prefix = partial(prompt_prefix, call.parameters, salt)
-        tenant, plan = request.caller.tenant, request.ticket.plan
-        weight, urgency = plan.weight, PRIORITY - plan.priority
-        models = (request.resolution, *others)
         for number, resolution in enumerate(models):
             tried: set[str] = set()
             homes = resolution.route.homes.get(resolution.engine_name, ANYWHERE)
@@ -132,7 +113,7 @@ class Dispatcher:
                     break
                 if copy.kind not in self._backends:
                     raise UpstreamFailed(
-                        f"Copy {copy.id} is of kind {copy.kind!r}, which this gateway lacks."
+                        f"This gateway does not support copy {copy.id}'s kind {copy.kind!r}."
                     )
                 tried.add(copy.id)
                 # A request does not wait for a sleeping copy while another one may answer.
@@ -140,8 +121,8 @@ class Dispatcher:
                 if hold and self._ready(models[number:], tried):
                     hold = 0
                 yield BackendRequest(
-                    call, resolution, copy, request.id, salt, tenant, weight, urgency,
-                    hold_seconds=hold, check=check,
+                    call, resolution, copy, context.id, salt, context.caller.tenant, plan.weight,
+                    PRIORITY - plan.priority, hold_seconds=hold, check=context.check,
                 )  # fmt: skip
 
     def _ready(self, models: Sequence[Resolution], tried: Collection[str]) -> bool:
@@ -159,7 +140,7 @@ class Dispatcher:
             )
         wait = self._fleet.wait(resolution.copies)
         return UpstreamUnreachable(
-            f"No copy of {resolution.base!r} takes requests at this moment; retry in {wait} s.",
+            f"No copy of {resolution.base!r} accepts requests at this moment; retry in {wait} s.",
             retry_after=wait,
         )
 

@@ -239,7 +239,7 @@ class Stopping(Unavailable):
     retry_after = 1
 
     def __init__(self) -> None:
-        super().__init__("This gateway was told to stop. Send the request again: another one takes it.")
+        super().__init__("This gateway is shutting down. Retry: another gateway answers the request.")
 
 
 class UpstreamBusy(Unavailable):

@@ -11,6 +11,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from contracts.addresses import Networks
+from contracts.environment import PREFIX, EnvironmentReader, SettingsError
 from gateway.api.bodies import BODY_BYTES, BODY_SECONDS
 from gateway.lifecycle.drain import DRAIN_SECONDS
 
@@ -18,10 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 STALL_SECONDS: Final = 60
 _FORMATS: Final = ("auto", "json", "text")
-
-
-class SettingsError(ValueError):
-    """An environment variable is missing or malformed; the text names it and the accepted values."""
+_OTHERS: Final = ("GATEWAY_URL",)
+"""Settings of other processes whose names begin as the gateway's do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,109 +101,62 @@ class Settings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings from environment variables. Raises SettingsError naming the variable."""
-        return cls(
-            redis_url=_redis_url(environ),
-            fleet_token=_token(environ, "GRAFTWORK_FLEET_TOKEN", required=True),
-            openai_http_key=_token(environ, "GRAFTWORK_OPENAI_HTTP_KEY", required=False),
-            host=environ.get("GRAFTWORK_GATEWAY_HOST", "127.0.0.1"),
-            port=_integer(environ, "GRAFTWORK_GATEWAY_PORT", 8001, 1, 65535),
-            gateway_id=_gateway_id(environ),
-            stale_seconds=_integer(environ, "GRAFTWORK_GATEWAY_STALE_SECONDS", 300, 1, 300),
-            processes=_integer(environ, "GRAFTWORK_GATEWAY_PROCESSES", 1, 1, 64),
-            wal_dir=Path(environ.get("GRAFTWORK_WAL_DIR") or "var/wal"),
-            cors_origins=_origins(environ),
-            queue_seconds=_integer(environ, "GRAFTWORK_GATEWAY_QUEUE_SECONDS", 10, 0, 600),
-            queue_length=_integer(environ, "GRAFTWORK_GATEWAY_QUEUE_LENGTH", 256, 0, 100_000),
-            held=_integer(environ, "GRAFTWORK_GATEWAY_HELD", 64, 0, 100_000),
-            trusted_proxies=_proxies(environ),
-            connections=_integer(environ, "GRAFTWORK_GATEWAY_CONNECTIONS", 16_384, 1, 1_000_000),
-            header_seconds=_integer(environ, "GRAFTWORK_GATEWAY_HEADER_SECONDS", 30, 1, 3600),
-            body_seconds=_integer(environ, "GRAFTWORK_GATEWAY_BODY_SECONDS", BODY_SECONDS, 1, 3600),
-            body_bytes=_integer(environ, "GRAFTWORK_GATEWAY_BODY_BYTES", BODY_BYTES, 1024, 1 << 30),
-            stall_seconds=_integer(environ, "GRAFTWORK_GATEWAY_STALL_SECONDS", STALL_SECONDS, 1, 3600),
-            drain_seconds=_integer(environ, "GRAFTWORK_GATEWAY_DRAIN_SECONDS", DRAIN_SECONDS, 1, 3600),
-            tls=_tls(environ),
-            backend_ca=_file(environ, "GRAFTWORK_GATEWAY_BACKEND_CA"),
-            metrics_token=_token(environ, "GRAFTWORK_GATEWAY_METRICS_TOKEN", required=False),
-            metrics_adapters=_integer(environ, "GRAFTWORK_GATEWAY_METRICS_ADAPTERS", 50, 0, 1000),
-            access_log=_choice(environ, "GRAFTWORK_GATEWAY_ACCESS_LOG", ("off", "on")) == "on",
-            log_format=_choice(environ, "GRAFTWORK_GATEWAY_LOG_FORMAT", _FORMATS),
-            log_level=_choice(environ, "GRAFTWORK_GATEWAY_LOG_LEVEL", _LEVELS, "INFO"),
+        env = EnvironmentReader(environ)
+        settings = cls(
+            redis_url=env.url("REDIS_URL", ("redis", "rediss", "unix")),
+            fleet_token=env.secret("FLEET_TOKEN", required=True),
+            openai_http_key=env.secret("OPENAI_HTTP_KEY"),
+            host=env.text("GATEWAY_HOST", "127.0.0.1"),
+            port=env.integer("GATEWAY_PORT", 8001, 1, 65535),
+            gateway_id=_gateway_id(env),
+            stale_seconds=env.integer("GATEWAY_STALE_SECONDS", 300, 1, 300),
+            processes=env.integer("GATEWAY_PROCESSES", 1, 1, 64),
+            wal_dir=Path(env.text("WAL_DIR", "var/wal")),
+            cors_origins=env.parsed("CORS_ORIGINS", _origins),
+            queue_seconds=env.integer("GATEWAY_QUEUE_SECONDS", 10, 0, 600),
+            queue_length=env.integer("GATEWAY_QUEUE_LENGTH", 256, 0, 100_000),
+            held=env.integer("GATEWAY_HELD", 64, 0, 100_000),
+            trusted_proxies=env.parsed("TRUSTED_PROXIES", Networks),
+            connections=env.integer("GATEWAY_CONNECTIONS", 16_384, 1, 1_000_000),
+            header_seconds=env.integer("GATEWAY_HEADER_SECONDS", 30, 1, 3600),
+            body_seconds=env.integer("GATEWAY_BODY_SECONDS", BODY_SECONDS, 1, 3600),
+            body_bytes=env.integer("GATEWAY_BODY_BYTES", BODY_BYTES, 1024, 1 << 30),
+            stall_seconds=env.integer("GATEWAY_STALL_SECONDS", STALL_SECONDS, 1, 3600),
+            drain_seconds=env.integer("GATEWAY_DRAIN_SECONDS", DRAIN_SECONDS, 1, 3600),
+            tls=_tls(env),
+            backend_ca=env.file("GATEWAY_BACKEND_CA"),
+            metrics_token=env.secret("GATEWAY_METRICS_TOKEN"),
+            metrics_adapters=env.integer("GATEWAY_METRICS_ADAPTERS", 50, 0, 1000),
+            access_log=env.choice("GATEWAY_ACCESS_LOG", ("off", "on")) == "on",
+            log_format=env.choice("GATEWAY_LOG_FORMAT", _FORMATS),
+            log_level=env.choice("GATEWAY_LOG_LEVEL", _LEVELS, "INFO"),
         )
+        env.refuse_unknown(_OTHERS, beginning="GATEWAY_")
+        return settings
 
 
-def _redis_url(environ: Mapping[str, str]) -> str:
-    value = environ.get("GRAFTWORK_REDIS_URL", "")
-    if urlsplit(value).scheme not in ("redis", "rediss", "unix"):
-        raise SettingsError("GRAFTWORK_REDIS_URL must be a redis://, rediss:// or unix:// URL")
-    return value
-
-
-def _token(environ: Mapping[str, str], name: str, *, required: bool) -> str:
-    value = environ.get(name, "")
-    # The value is a secret, so the message does not repeat it.
-    if (required and not value) or not value.isascii() or any(mark.isspace() for mark in value):
-        raise SettingsError(f"{name} must be {'a non-empty ' if required else ''}ASCII without white space")
-    return value
-
-
-def _integer(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    text = environ.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or not low <= int(text) <= high:
-        raise SettingsError(f"{name} must be an integer from {low} to {high}, got {text!r}")
-    return int(text)
-
-
-def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:
-    """Return one of `choices`; without a default the first."""
-    value = environ.get(name) or default or choices[0]
-    if value not in choices:
-        raise SettingsError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-    return value
-
-
-def _gateway_id(environ: Mapping[str, str]) -> str:
-    value = environ.get("GRAFTWORK_GATEWAY_ID") or socket.gethostname()
+def _gateway_id(env: EnvironmentReader) -> str:
+    value = env.text("GATEWAY_ID") or socket.gethostname()
     if _NAME.fullmatch(value) is None:
-        raise SettingsError(f"GRAFTWORK_GATEWAY_ID must be 1-63 of A-Z a-z 0-9 . _ -, got {value!r}")
+        raise SettingsError(f"{PREFIX}GATEWAY_ID must be 1-63 of A-Z a-z 0-9 . _ -, got {value!r}")
     return value
 
 
-def _origins(environ: Mapping[str, str]) -> frozenset[str]:
-    origins = [item.strip() for item in environ.get("GRAFTWORK_CORS_ORIGINS", "").split(",") if item.strip()]
+def _origins(origins: tuple[str, ...]) -> frozenset[str]:
     for origin in origins:
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
-            raise SettingsError(f"GRAFTWORK_CORS_ORIGINS: {origin!r} is not scheme://host[:port]")
+            raise ValueError(f"{origin!r} is not scheme://host[:port]")
     return frozenset(origins)
 
 
-def _proxies(environ: Mapping[str, str]) -> Networks:
-    words = environ.get("GRAFTWORK_TRUSTED_PROXIES", "").split(",")
-    try:
-        return Networks(word.strip() for word in words if word.strip())
-    except ValueError as error:
-        raise SettingsError(f"GRAFTWORK_TRUSTED_PROXIES: {error}") from None
-
-
-def _file(environ: Mapping[str, str], name: str) -> Path | None:
-    text = environ.get(name, "")
-    if text and not Path(text).is_file():
-        raise SettingsError(f"{name} must be the path of a file, got {text!r}")
-    return Path(text) if text else None
-
-
-def _tls(environ: Mapping[str, str]) -> Tls | None:
-    prefix = "GRAFTWORK_GATEWAY_TLS_"
-    certificate, key = _file(environ, prefix + "CERT"), _file(environ, prefix + "KEY")
-    client_ca = _file(environ, prefix + "CLIENT_CA")
-    minimum = environ.get(prefix + "MIN_VERSION", "1.2")
-    if minimum not in ("1.2", "1.3"):
-        raise SettingsError(f"{prefix}MIN_VERSION must be 1.2 or 1.3, got {minimum!r}")
+def _tls(env: EnvironmentReader) -> Tls | None:
+    certificate, key = env.file("GATEWAY_TLS_CERT"), env.file("GATEWAY_TLS_KEY")
+    client_ca = env.file("GATEWAY_TLS_CLIENT_CA")
+    minimum = env.choice("GATEWAY_TLS_MIN_VERSION", ("1.2", "1.3"))
     if certificate is None or key is None:
         if certificate is not None or key is not None or client_ca is not None:
+            prefix = PREFIX + "GATEWAY_TLS_"
             raise SettingsError(
                 f"{prefix}CERT and {prefix}KEY are needed together, and with {prefix}CLIENT_CA"
             )

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from sagemaker_local.admin import Admin
 from sagemaker_local.aws.cloudwatch import CloudWatch
-from sagemaker_local.aws.elsewhere import Elsewhere
 from sagemaker_local.aws.front_door import FrontDoor
+from sagemaker_local.aws.moto_proxy import MotoProxy
 from sagemaker_local.aws.signature import Account
 from sagemaker_local.aws.storage import Storage
 from sagemaker_local.callers import check_callers
@@ -53,8 +53,8 @@ async def create(config: Config, *, url: str) -> web.Application:
     client = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
     clock, faults = Clock(running=config.clock_running), Faults()
     gate, account = Gate(clock, config.rates, faults), Account(config.keys, config.region)
-    elsewhere = Elsewhere(client, folder / "moto.log")
-    cloudwatch = CloudWatch(elsewhere, config.region)
+    moto = MotoProxy(client, folder / "moto.log")
+    cloudwatch = CloudWatch(moto, config.region)
     host = Host(
         folder / _COPIES, Artifacts(folder / _ARTIFACTS, lambda: _s3(config, url)), client,
         _container_environment(config, url), config.images, faults.start,
@@ -68,7 +68,7 @@ async def create(config: Config, *, url: str) -> web.Application:
 
     async def close(_: web.Application) -> None:
         await plane.close()
-        await elsewhere.close()
+        await moto.close()
         await client.close()
         if config.work_dir is None:
             await asyncio.to_thread(shutil.rmtree, folder, True)
@@ -85,7 +85,7 @@ async def create(config: Config, *, url: str) -> web.Application:
     app.add_routes(runtime.routes)
     s3_url = config.s3_endpoint_url
     storage = None if s3_url is None else Storage(client, s3_url, config.region)
-    front_door = FrontDoor(account, plane.services, elsewhere, cloudwatch, faults, storage)
+    front_door = FrontDoor(account, plane.services, moto, cloudwatch, faults, storage)
     app.add_routes([web.route("*", "/{path:.*}", front_door.handle)])
     return app
 

@@ -112,7 +112,7 @@ class Faults:
         if (fault := self._first(lambda item: item.operation in ("*", operation))) is not None:
             raise _refused(fault)
 
-    def meet_elsewhere(self, service: str) -> None:
+    def meet_moto(self, service: str) -> None:
         """Raise the pending ApiError for a call of a service that moto answers, if there is one."""
         if (fault := self._first(lambda item: item.operation == service)) is not None:
             raise _refused(fault)

@@ -73,7 +73,7 @@ class Target:
     load: Load = field(default_factory=Load, compare=False)
 
     @classmethod
-    def of(cls, url: str, load: Load, adapter: str = "", variant: str = _ALL_TRAFFIC) -> Self:
+    def for_url(cls, url: str, load: Load, adapter: str = "", variant: str = _ALL_TRAFFIC) -> Self:
         return cls(Container(url), adapter, variant, load)
 
 

@@ -61,7 +61,9 @@ class Worker:
 
     def metric(self, name: str) -> int:
         lines = self.call("/metrics")[1].splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(f"graftwork_worker_{name} "))
+        return next(
+            int(float(line.split()[1])) for line in lines if line.startswith(f"graftwork_worker_{name} ")
+        )
 
     @property
     def client(self) -> openai.OpenAI:

@@ -8,7 +8,7 @@ import sys
 
 from worker_engine.errors import ConfigError
 from worker_engine.program import run
-from worker_engine.sagemaker.container import expanded
+from worker_engine.sagemaker.container import expand_arguments
 from worker_engine.startup import Startup
 from worker_engine.zygote.handover import VARIABLE, hand_over
 
@@ -17,7 +17,7 @@ def main() -> int:
     """Run the worker in this process, or in a fork of the zygote that `GRAFTWORK_WORKER_ZYGOTE` names."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        arguments = expanded(sys.argv[1:], os.environ)
+        arguments = expand_arguments(sys.argv[1:], os.environ)
     except ConfigError as error:
         print(f"worker_engine: {error}", file=sys.stderr)
         return 2

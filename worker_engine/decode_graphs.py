@@ -19,7 +19,7 @@ from kernels.capture import Captures
 from kernels.lora import Segments
 from kernels.lora.graph import MAX_RANK, CapturedLora, GraphLora, GraphTables, LinearShape
 from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
-from worker_engine.config import PAGE_SIZE
+from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.models.decoder import Batch, Decoder
@@ -87,16 +87,16 @@ class DecodeGraphs:
         model: Decoder,
         cache: KVCache,
         config: ModelConfig,
+        engine: EngineConfig,
         captures: Captures,
         *,
-        max_num_seqs: int,
-        max_adapters: int,
-        max_context: int,
+        max_model_len: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
+        """Capture all sizes now if `cuda_graphs` says so, otherwise each at its first step."""
         self._model, self._cache, self._captures, self._device = model, cache, captures, device
-        self._max_context, self.buckets = max_context, buckets(max_num_seqs)
+        self._max_context, self.buckets = max_model_len, buckets(engine.max_num_seqs)
         shapes = {
             name: LinearShape(
                 config.linear_shapes[modules[0]][1],
@@ -105,14 +105,17 @@ class DecodeGraphs:
             for name, modules in PACKED_MODULES.items()
         }
         self._tables = GraphTables(
-            shapes, config.num_layers, adapters=max_adapters, rank=MAX_RANK, dtype=dtype, device=device
-        )
+            shapes, config.num_layers, adapters=engine.max_adapters_per_batch, rank=MAX_RANK, dtype=dtype,
+            device=device,
+        )  # fmt: skip
         self._loaded: Sequence[LayerLora] | None = None
         self._recordings: dict[tuple[int, bool], _Recording] = {}
         self.num_replays = self.num_refused = 0
         self.problem = ""
+        if engine.cuda_graphs == "start":
+            self._record_all()
 
-    def record_all(self) -> None:
+    def _record_all(self) -> None:
         """Capture every size, the largest first, so that the others reuse its memory."""
         for rows in reversed(self.buckets):
             for with_lora in (True, False):
@@ -165,7 +168,7 @@ class DecodeGraphs:
     ) -> AttentionPlan:
         """Pad the plan with sequences of one token in page 0."""
         padding = rows - len(contexts)
-        return AttentionPlan.of(
+        return AttentionPlan.build(
             [1] * rows,
             [*contexts, *[1] * padding],
             [*pages, *[(0,)] * padding],
@@ -199,7 +202,7 @@ class DecodeGraphs:
             attention=attention,
             output_rows=None,
             lora=() if lora is None else self._layers(lora),
-            segments=Segments.of([-1 if lora is None else 0] * rows, self._device),
+            segments=Segments.group([-1 if lora is None else 0] * rows, self._device),
         )
 
         def step() -> torch.Tensor:

@@ -1,16 +1,19 @@
-"""Checks before allocating the pool that a CUDA device has room for it and for the memory of steps.
+"""Sizes the memory pool, and checks that a CUDA device has room for it and for the memory of steps.
 
 Running out of memory while serving would end every request; a refusal at start says what to set.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import torch
 
 from kernels.lora.graph import GraphTables
 from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
+from worker_engine.decode_graphs import buckets
 from worker_engine.errors import ConfigError
 
 SPARE_BYTES: Final = 512 << 20
@@ -19,6 +22,46 @@ RECORDING_BYTES: Final = 16 << 20
 """Memory of one captured decode step: its nodes, worklists and block tables; an unmeasured guess."""
 COPIES_OF_LOGITS: Final = 6
 """Float32 [rows, vocab] tensors that the sampler holds at once when a request truncates its distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """Pages of the memory pool; page 0 belongs to no sequence."""
+
+    num_pages: int
+    page_bytes: int
+
+    @classmethod
+    def for_model(cls, engine: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> Self:
+        """Return the pages that `memory_gib` holds. Raises ConfigError if that is none."""
+        token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * dtype.itemsize
+        page_bytes = token_bytes * PAGE_SIZE
+        num_pages = 1 + int(engine.memory_gib * 2**30 / page_bytes)
+        if num_pages < 2:
+            raise ConfigError(f"--memory-gib {engine.memory_gib} does not hold a single page of KV cache")
+        return cls(num_pages, page_bytes)
+
+
+def check_room(
+    engine: EngineConfig,
+    model: ModelConfig,
+    pool: PoolSize,
+    *,
+    captured: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Raise ConfigError if the device, which holds the weights, has too little room for pool and steps."""
+    beside = beside_pool(
+        model,
+        rows=step_tokens(engine, device.type),
+        sequences=engine.sampled_rows,
+        adapters=engine.max_adapters_per_batch,
+        recordings=2 * len(buckets(engine.max_num_seqs)) if captured else 0,
+        merges=engine.merge_adapter != "off",
+        dtype=dtype,
+    )
+    demand_room(pool.num_pages * pool.page_bytes, beside, free_bytes(device))
 
 
 def beside_pool(

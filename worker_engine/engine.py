@@ -20,16 +20,16 @@ from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
 from worker_engine.decode_graphs import DecodeGraphs
 from worker_engine.draft import Draft
+from worker_engine.inflight_step import InflightStep
 from worker_engine.latencies import Latencies
-from worker_engine.launched import Launched
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_runner import ModelRunner
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.readers.base import Findings, Reader
 from worker_engine.readers.pooling import Pooler
 from worker_engine.readers.prompt_logprobs import PromptLogprobs
-from worker_engine.sampler import Sampled, Sampler
-from worker_engine.sampling.row import Drawn, SamplingRow
+from worker_engine.sampler import SampledToken, Sampler
+from worker_engine.sampling.row import SamplingRow, SamplingSource
 from worker_engine.scheduler import Chunk, MustDrain, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.build import build_speculator
@@ -59,11 +59,11 @@ class Engine:
         self._eos = frozenset(model.eos_token_ids)
         self._runner = ModelRunner(config, model, dtype=dtype, device=device, captures=captures)
         self.max_model_len, self.kernels = self._runner.max_model_len, self._runner.kernels
-        self.pool = MemoryPool(self._runner.num_pages)
+        self.pool = MemoryPool(self._runner.pool.num_pages)
         most = config.max_adapters_per_batch
         adapters = AdapterMemory(
             self.pool,
-            page_bytes=self._runner.page_bytes,
+            page_bytes=self._runner.pool.page_bytes,
             max_adapters=most,
             tier=self._runner.tier,
         )
@@ -82,7 +82,7 @@ class Engine:
         auto = config.overlap == "auto" and device.type == "cuda" and self.speculator is None
         ahead = config.overlap == "on" or auto
         self._depth, self.device = 1 if ahead else 0, device
-        self._in_flight: deque[Launched] = deque()
+        self._in_flight: deque[InflightStep] = deque()
         self.latencies = Latencies()
         self.num_generated_tokens = self.num_timeouts = 0
         self.num_prompt_tokens = 0
@@ -127,7 +127,7 @@ class Engine:
         """
         params, prompt = request.sampling, request.prompt_token_ids
         grammar = None if params.grammar is None else self.grammars.start(params.grammar)
-        detokenizer = Detokenizer.of(self._tokenizer, params, prompt)
+        detokenizer = Detokenizer.for_completion(self._tokenizer, params, prompt)
         arrived = self._clock() if arrived is None else arrived
         sequence = Sequence(request, detokenizer, adapter, arrived=arrived)
         sequence.sampling = SamplingRow(params, prompt, eos=self._eos, grammar=grammar)
@@ -173,21 +173,21 @@ class Engine:
             The collected pass's deltas, and the final deltas of requests that timed out.
         """
         late = [self._time_out(sequence) for sequence in self.scheduler.expired()]
-        launched = self._launch()
-        if launched is not None:
-            self._in_flight.append(launched)
+        step = self._launch()
+        if step is not None:
+            self._in_flight.append(step)
             if len(self._in_flight) <= self._depth:
                 return late
         return late + (self._collect() if self._in_flight else self._refuse_stuck())
 
-    def _launch(self) -> Launched | None:
+    def _launch(self) -> InflightStep | None:
         """Queue the next step on the device; None if nothing can run before an earlier step is collected.
 
         Grammars, penalties and bad words depend on the previous token. While a sequence with any of them is
         in flight, nothing else is launched. The same holds while a sequence in flight must free its pages. A
         sequence that ends unexpectedly has one extra row, which `_collect` drops.
         """
-        began = 0.0 if self.speculator is None else self.speculator.clock()
+        started_at = 0.0 if self.speculator is None else self.speculator.clock()
         last = self._in_flight[-1] if self._in_flight else None
         if last is not None and any(sequence.sampling.follows for sequence in last.sampled):
             return None
@@ -205,39 +205,39 @@ class Engine:
             _reading(chunk) for chunk in chunks if chunk.sequence.request.tells_prompt and chunk.reads
         ]:
             self.on_prompts(reading)
-        unread = None if last is None else last.unread
-        logits, sampled = self._runner.run(chunks, self.pool.take_fresh(), unread)
+        pending = None if last is None else last.pending_tokens
+        logits, sampled = self._runner.run(chunks, self.pool.take_fresh(), pending)
         self.scheduler.commit(chunks)
-        read = [c.sequence for c in chunks if not (c.sequence.generates or c.sequence.num_remaining)]
+        prompt_only = [c.sequence for c in chunks if not (c.sequence.generates or c.sequence.num_remaining)]
         tokens = self._sampler.launch(logits, _drawn(sampled, drafts)) if sampled else None
         for chunk in chunks:
             chunk.sequence.num_inflight_steps += 1
         for sequence in sampled:
             sequence.num_pending_tokens += 1
-        return Launched(chunks, sampled, read, tokens, drafts, began)
+        return InflightStep(chunks, sampled, prompt_only, tokens, drafts, started_at)
 
     def _collect(self) -> list[TokenDelta]:
         """Read the oldest step's tokens; drop those of sequences that ended in the meantime."""
-        launched = self._in_flight[0]
-        tokens = [] if launched.tokens is None else launched.tokens.collect()
+        step = self._in_flight[0]
+        tokens = [] if step.tokens is None else step.tokens.collect()
         self._in_flight.popleft()
-        self._settle(launched)
-        self.scheduler.commit(chunk for chunk in launched.chunks if chunk.sequence in self.scheduler.running)
+        self._settle(step)
+        self.scheduler.commit(chunk for chunk in step.chunks if chunk.sequence in self.scheduler.running)
         if self.speculator is not None:
-            return self._postprocess_speculated(self.speculator, launched, tokens)
+            return self._postprocess_speculated(self.speculator, step, tokens)
         chosen = [
             (sequence, token)
-            for sequence, token in zip(launched.sampled, tokens, strict=True)
+            for sequence, token in zip(step.sampled, tokens, strict=True)
             if sequence.finish_reason is None
         ]
         self.latencies.record([sequence for sequence, _ in chosen], self._clock())
-        return self._postprocess(launched, chosen)
+        return self._postprocess(step, chosen)
 
-    def _settle(self, launched: Launched) -> None:
+    def _settle(self, step: InflightStep) -> None:
         """Account for a step that has run or was cancelled: free what ended sequences held for it."""
-        for sequence in launched.sampled:
+        for sequence in step.sampled:
             sequence.num_pending_tokens -= 1
-        for chunk in launched.chunks:
+        for chunk in step.chunks:
             sequence = chunk.sequence
             sequence.num_inflight_steps -= 1
             if sequence.finish_reason is not None and not sequence.num_inflight_steps:
@@ -257,34 +257,36 @@ class Engine:
         return [self._fail(sequence, message) for sequence in list(self._sequences.values())]
 
     def _postprocess(
-        self, launched: Launched, chosen: Items[tuple[Sequence, Sampled | None]]
+        self, step: InflightStep, chosen: Items[tuple[Sequence, SampledToken | None]]
     ) -> list[TokenDelta]:
-        self.num_prompt_tokens += sum(chunk.count for chunk in launched.chunks if chunk.count > 1)
+        self.num_prompt_tokens += sum(chunk.count for chunk in step.chunks if chunk.count > 1)
         self.num_generated_tokens += sum(token is not None for _, token in chosen)
-        ended = [sequence for sequence in launched.read if sequence.finish_reason is None]
+        ended = [sequence for sequence in step.prompt_only if sequence.finish_reason is None]
         return [self._end_prompt(sequence) for sequence in ended] + [
             self._append(sequence, token) if token is not None else self._fail(sequence, NON_FINITE)
             for sequence, token in chosen
         ]
 
     def _postprocess_speculated(
-        self, speculator: Speculator, launched: Launched, tokens: Items[Sampled | None]
+        self, speculator: Speculator, step: InflightStep, tokens: Items[SampledToken | None]
     ) -> list[TokenDelta]:
         """Like `_postprocess`, for steps with draft tokens: a sequence gets one token or more."""
         rows, now = iter(tokens), self._clock()
-        deltas = self._postprocess(launched, [])
-        for sequence in launched.sampled:
-            drafts = launched.drafts.get(sequence, ())
+        deltas = self._postprocess(step, [])
+        for sequence in step.sampled:
+            drafts = step.drafts.get(sequence, ())
             own = list(islice(rows, 1 + len(drafts)))
             if sequence.finish_reason is None:
                 deltas += self._give(sequence, speculator.settle(sequence, drafts, own), now)
                 if drafts and sequence.finish_reason is None:
                     self.scheduler.free_draft_pages(sequence)
-        if all(chunk.count == 1 and chunk.samples for chunk in launched.chunks):
-            speculator.observe(len(tokens), launched.began)
+        if all(chunk.count == 1 and chunk.samples for chunk in step.chunks):
+            speculator.observe(len(tokens), step.started_at)
         return deltas
 
-    def _give(self, sequence: Sequence, taken: Items[Sampled | None], now: float) -> Iterator[TokenDelta]:
+    def _give(
+        self, sequence: Sequence, taken: Items[SampledToken | None], now: float
+    ) -> Iterator[TokenDelta]:
         """Yield the deltas of the tokens up to one that ends the sequence, each as if decoded alone."""
         for place, token in enumerate(taken):
             if place:
@@ -301,7 +303,7 @@ class Engine:
         """Return the only delta of a request that generates nothing."""
         return self._delta(sequence, "", None, FinishReason.LENGTH)
 
-    def _append(self, sequence: Sequence, token: Sampled) -> TokenDelta:
+    def _append(self, sequence: Sequence, token: SampledToken) -> TokenDelta:
         params, grammar = sequence.request.sampling, sequence.sampling.grammar
         sequence.token_ids.append(token.token_id)
         if grammar is not None and (problem := grammar.accept(token.token_id)) is not None:
@@ -334,7 +336,7 @@ class Engine:
         self,
         sequence: Sequence,
         text: str,
-        token: Sampled | None,
+        token: SampledToken | None,
         reason: FinishReason | None,
         *,
         error: str | None = None,
@@ -377,11 +379,11 @@ def _reading(chunk: Chunk) -> TokenDelta:
     )
 
 
-def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[Drawn]:
+def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[SamplingSource]:
     """Return the rows to sample: each sequence's own, followed by those of its drafts."""
     if not drafts:
         return sampled
-    rows: list[Drawn] = []
+    rows: list[SamplingSource] = []
     for sequence in sampled:
         rows += (sequence, *drafts.get(sequence, ()))
     return rows

@@ -1,153 +1,150 @@
-"""The worker's figures in Prometheus' text form."""
+"""The worker's metrics for Prometheus, read from the engine's counters when they are scraped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import nlargest
 from typing import Final
 
-from worker_engine.fairness import Account
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from worker_engine.kernel_choice import TRITON
 from worker_engine.service import Service
 
 PREFIX: Final = "graftwork_worker_"
 MAX_TENANTS: Final = 20
-"""Tenants with figures of their own, those with the most requests; the rest are summed up."""
+"""Tenants with series of their own, those with the most requests; the others are summed up."""
 OTHERS: Final = "_others"
 """No tenant's name: those begin with a letter or a digit."""
 
 
 def render(service: Service) -> str:
-    """All figures, read without a lock: each is one object that the engine's thread replaces."""
-    rooms = (_single, _startup, _kernels, _tenants, _adapters, _latencies, _speculation)
-    return "".join(family for room in rooms for family in room(service))
+    """Return all metrics in Prometheus' text format."""
+    return generate_latest(WorkerCollector(service)).decode()
 
 
-def _single(service: Service) -> Iterator[str]:
+class WorkerCollector(Collector):
+    """Reads the counters without a lock: each is one object that the engine's thread replaces."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        for families in (_single, _startup, _kernels, _tenants, _adapters, _latencies, _speculation):
+            yield from families(self._service)
+
+
+def _single(service: Service) -> Iterator[Metric]:
     engine, scheduler, pool = service.engine, service.engine.scheduler, service.engine.pool
     running, adapter_pages = len(scheduler.running), scheduler.adapters.num_active_pages
-    waiting, prefixes = max(0, service.num_pending - running), scheduler.prefixes
-    for name, kind, text, value in (
-        ("up", "gauge", "1 while requests are taken.", int(service.healthy)),
-        ("engine_restarts_total", "counter", "Engines started for broken ones.", service.num_restarts),
-        ("generated_tokens_total", "counter", "Tokens sampled.", engine.num_generated_tokens),
-        ("prompt_tokens_total", "counter", "Prompt tokens computed.", engine.num_prompt_tokens),
-        ("prefix_queried_tokens_total", "counter", "Prompt tokens looked up.", prefixes.num_queried_tokens),
-        ("prefix_hit_tokens_total", "counter", "Prompt tokens that were.", prefixes.num_hit_tokens),
-        ("preemptions_total", "counter", "Sequences set back to wait.", scheduler.num_preemptions),
-        ("refused_total", "counter", "Requests that met a full queue.", service.limits.num_refused),
-        ("timeouts_total", "counter", "Requests whose time limit passed in the engine.", engine.num_timeouts),
-        ("requests_running", "gauge", "Sequences in the batch.", running),
-        ("requests_waiting", "gauge", "Requests accepted, not running.", waiting),
-        ("request_seconds_total", "counter", "Time of requests here: its rate is how many at a time.",
-         f"{service.limits.request_seconds:.6f}"),
-        ("uptime_seconds", "gauge", "Since this process takes requests.", f"{service.limits.age:.3f}"),
-        ("kv_pages_used", "gauge", "Pages held by sequences.", max(0, pool.num_used - adapter_pages)),
-        ("kv_pages_cached", "gauge", "Pages parked: cached prefixes and unused adapters.", pool.num_idle),
-        ("kv_pages_total", "gauge", "Pages there are, for KV and adapters.", pool.capacity),
-        ("adapter_pages", "gauge", "Pages of the batch's adapters.", adapter_pages),
+    waiting, prefixes, limits = max(0, service.num_pending - running), scheduler.prefixes, service.limits
+    for kind, name, text, value in (
+        (Gauge, "up", "1 while requests are taken.", int(service.healthy)),
+        (Counter, "engine_restarts_total", "Engines started for broken ones.", service.num_restarts),
+        (Counter, "generated_tokens_total", "Tokens sampled.", engine.num_generated_tokens),
+        (Counter, "prompt_tokens_total", "Prompt tokens computed.", engine.num_prompt_tokens),
+        (Counter, "prefix_queried_tokens_total", "Prompt tokens looked up.", prefixes.num_queried_tokens),
+        (Counter, "prefix_hit_tokens_total", "Prompt tokens that were.", prefixes.num_hit_tokens),
+        (Counter, "preemptions_total", "Sequences set back to wait.", scheduler.num_preemptions),
+        (Counter, "refused_total", "Requests that met a full queue.", limits.num_refused),
+        (Counter, "timeouts_total", "Requests whose time limit passed in the engine.", engine.num_timeouts),
+        (Gauge, "requests_running", "Sequences in the batch.", running),
+        (Gauge, "requests_waiting", "Requests accepted, not running.", waiting),
+        (Counter, "request_seconds_total", "Time of requests here: its rate is how many at a time.",
+         limits.request_seconds),
+        (Gauge, "uptime_seconds", "Since this process takes requests.", limits.age),
+        (Gauge, "kv_pages_used", "Pages held by sequences.", max(0, pool.num_used - adapter_pages)),
+        (Gauge, "kv_pages_cached", "Pages parked: cached prefixes and unused adapters.", pool.num_idle),
+        (Gauge, "kv_pages_total", "Pages there are, for KV and adapters.", pool.capacity),
+        (Gauge, "adapter_pages", "Pages of the batch's adapters.", adapter_pages),
     ):  # fmt: skip
-        yield _family(name, kind, text, [f"{PREFIX}{name} {value}"])
+        yield kind(PREFIX + name, text, value)
 
 
-def _startup(service: Service) -> Iterator[str]:
-    startup, name = service.startup, "startup_seconds"
-    phases = dict(startup.seconds)
-    if startup.first_token is not None:
-        phases["first_token"] = startup.first_token
-    lines = [f'{PREFIX}{name}{{phase="{phase}"}} {seconds:.6f}' for phase, seconds in phases.items()]
-    yield _family(name, "gauge", "What each phase of this process's start took.", lines)
+def _by_label(
+    kind: type[Counter] | type[Gauge], name: str, text: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    metric = kind(PREFIX + name, text, labels=[label])
+    for value, number in values.items():
+        metric.add_metric([value], number)
+    return metric
 
 
-def _kernels(service: Service) -> Iterator[str]:
-    lines = [
-        f'{PREFIX}kernel_triton{{op="{op}"}} {int(state == TRITON)}'
-        for op, state in service.engine.kernels.items()
-    ]
-    yield _family("kernel_triton", "gauge", "1 where an op runs its Triton kernels, 0 for PyTorch's.", lines)
-
-
-def _tenants(service: Service) -> Iterator[str]:
-    accounts = [account for account in list(service.engine.scheduler.accounts) if account.active]
-    shown = nlargest(MAX_TENANTS, accounts, key=lambda account: account.num_running + account.num_waiting)
-    rest = [account for account in accounts if account not in shown]
-    for name, text in (("running", "Sequences in the batch."), ("waiting", "Sequences that wait.")):
-        metric = f"tenant_requests_{name}"
-        lines = [_tenant_line(metric, account.tenant, _count(account, name)) for account in shown]
-        if rest:
-            lines.append(_tenant_line(metric, OTHERS, sum(_count(account, name) for account in rest)))
-        yield _family(metric, "gauge", f"{text} By tenant.", lines)
-
-
-def _count(account: Account, state: str) -> int:
-    return account.num_running if state == "running" else account.num_waiting
-
-
-def _tenant_line(metric: str, tenant: str, value: int) -> str:
-    return f'{PREFIX}{metric}{{tenant="{escape(tenant)}"}} {value}'
-
-
-def escape(value: str) -> str:
-    """A label's value."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _adapters(service: Service) -> Iterator[str]:
-    pool, memory = service.adapters, service.engine.scheduler.adapters
-    yield _family(
-        "adapters_resident", "gauge", "Adapters by tier: host memory, and pages of the engine's pool.",
-        [f'{PREFIX}adapters_resident{{tier="host"}} {pool.num_resident}',
-         f'{PREFIX}adapters_resident{{tier="batch"}} {memory.num_resident}'],
-    )  # fmt: skip
-    yield _family(
-        "adapter_bytes", "gauge", "Host memory of adapters.", [f"{PREFIX}adapter_bytes {pool.nbytes}"]
+def _startup(service: Service) -> Iterator[Metric]:
+    phases = dict(service.startup.seconds)
+    if service.startup.first_token is not None:
+        phases["first_token"] = service.startup.first_token
+    yield _by_label(
+        Gauge, "startup_seconds", "What each phase of this process's start took.", "phase", phases
     )
-    yield _family(
-        "adapter_requests_total", "counter", "Requests with an adapter, by the tier that it was found in.",
-        [f'{PREFIX}adapter_requests_total{{tier="{tier}"}} {count}' for tier, count in pool.found.items()],
+
+
+def _kernels(service: Service) -> Iterator[Metric]:
+    states: dict[str, float] = {op: int(state == TRITON) for op, state in service.engine.kernels.items()}
+    text = "1 where an op runs its Triton kernels, 0 for PyTorch's."
+    yield _by_label(Gauge, "kernel_triton", text, "op", states)
+
+
+def _tenants(service: Service) -> Iterator[Metric]:
+    accounts = [account for account in list(service.engine.scheduler.accounts) if account.active]
+    counts = {account.tenant: (account.num_running, account.num_waiting) for account in accounts}
+    shown = nlargest(MAX_TENANTS, counts, key=lambda tenant: sum(counts[tenant]))
+    others = [count for tenant, count in counts.items() if tenant not in shown]
+    for state, (name, text) in enumerate((
+        ("running", "Sequences in the batch."), ("waiting", "Sequences that wait."),
+    )):  # fmt: skip
+        values = {tenant: counts[tenant][state] for tenant in shown}
+        if others:
+            values[OTHERS] = sum(count[state] for count in others)
+        yield _by_label(Gauge, f"tenant_requests_{name}", f"{text} By tenant.", "tenant", values)
+
+
+def _adapters(service: Service) -> Iterator[Metric]:
+    pool, memory = service.adapters, service.engine.scheduler.adapters
+    yield _by_label(
+        Gauge, "adapters_resident", "Adapters by tier: host memory, and pages of the engine's pool.", "tier",
+        {"host": pool.num_resident, "batch": memory.num_resident},
     )  # fmt: skip
-    unkept = f"{PREFIX}adapter_cache_failures_total {pool.num_unkept}"
+    yield Gauge(f"{PREFIX}adapter_bytes", "Host memory of adapters.", pool.nbytes)
+    text = "Requests with an adapter, by the tier that it was found in."
+    yield _by_label(Counter, "adapter_requests_total", text, "tier", pool.found)
     text = "Adapters whose files the disk cache could not take."
-    yield _family("adapter_cache_failures_total", "counter", text, [unkept])
-    name = f"{PREFIX}adapter_load_seconds"
+    yield Counter(f"{PREFIX}adapter_cache_failures_total", text, pool.num_unkept)
     loads = dict(pool.load_seconds)
     if (device := memory.tier) is not None:
         loads["host"] = device.load_seconds
-        copied = f"{PREFIX}adapter_device_bytes_total {device.num_bytes}"
-        yield _family("adapter_device_bytes_total", "counter", "Copied from host memory.", [copied])
-    lines = [line for tier, times in loads.items() for line in times.lines(name, f'tier="{tier}"')]
+        yield Counter(f"{PREFIX}adapter_device_bytes_total", "Copied from host memory.", device.num_bytes)
     text = "From a tier to the next: disk and store to host memory, that to the device."
-    yield _family("adapter_load_seconds", "histogram", text, lines)
+    metric = HistogramMetricFamily(f"{PREFIX}adapter_load_seconds", text, labels=["tier"])
+    for tier, seconds in loads.items():
+        metric.add_metric([tier], seconds.buckets(), seconds.total)
+    yield metric
 
 
-def _latencies(service: Service) -> Iterator[str]:
+def _latencies(service: Service) -> Iterator[Metric]:
     latencies = service.engine.latencies
-    for name, text, histogram in (
+    for name, text, seconds in (
         ("queue_seconds", "From arrival to the batch.", latencies.queue),
         ("ttft_seconds", "From arrival to the first token.", latencies.ttft),
         ("itl_seconds", "From one token of a request to its next.", latencies.itl),
     ):
-        yield _family(name, "histogram", text, histogram.lines(PREFIX + name))
+        yield HistogramMetricFamily(PREFIX + name, text, seconds.buckets(), seconds.total)
 
 
-def _speculation(service: Service) -> Iterator[str]:
+def _speculation(service: Service) -> Iterator[Metric]:
     speculator = service.engine.speculator
     if speculator is None:
         return
     counts = speculator.counts.by_adapter()
-    for place, name, text in (
+    for index, name, text in (
         (0, "proposed", "Guessed tokens that were verified."),
         (1, "accepted", "Guessed tokens that were right."),
     ):
-        metric = f"speculation_{name}_tokens_total"
-        lines = [
-            f'{PREFIX}{metric}{{adapter="{escape(adapter)}"}} {count[place]}'
-            for adapter, count in counts.items()
-        ]
-        yield _family(metric, "counter", f"{text} By adapter.", lines)
-    length = f"{PREFIX}speculation_length {speculator.counts.length:.6f}"
-    yield _family("speculation_length", "gauge", "Guesses verified a token, lately.", [length])
-
-
-def _family(name: str, kind: str, text: str, lines: list[str]) -> str:
-    return "\n".join([f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}", *lines, ""])
+        values = {adapter: count[index] for adapter, count in counts.items()}
+        yield _by_label(Counter, f"speculation_{name}_tokens_total", f"{text} By adapter.", "adapter", values)
+    text = "Guesses verified a token, lately."
+    yield Gauge(f"{PREFIX}speculation_length", text, speculator.counts.length)

@@ -48,7 +48,7 @@ class PendingPages:
             if self._owners.get(digest) is sequence:
                 del self._owners[digest]
 
-    def leave(self, sequence: Sequence) -> None:
+    def forget(self, sequence: Sequence) -> None:
         """Forget the pages of a sequence that leaves the batch, so that no sequence waits for it."""
         self.drop(sequence, sequence.chain.hashes[sequence.num_known_pages :])
         self._held.clear()

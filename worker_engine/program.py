@@ -15,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from contracts.environment import EnvironmentReader, SettingsError
 from contracts.tracing import Tracing, TracingUnavailable
 from worker_engine.config import EngineConfig
 from worker_engine.errors import ConfigError
@@ -49,12 +50,16 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> En
             parser.add_argument(
                 flag, type=kinds[str(item.type)], required=required, default=argparse.SUPPRESS
             )
+    env = EnvironmentReader(environment)
+    try:
+        fleet_token = env.secret("FLEET_TOKEN")
+        s3_endpoint_url = env.url("S3_ENDPOINT_URL", ("http", "https"), "") or None
+        trusted = env.choice("TRUST_NETWORK", ("no", "yes")) == "yes"
+    except SettingsError as error:
+        raise ConfigError(str(error)) from None
     config = EngineConfig(
-        **vars(parser.parse_args(arguments)),
-        fleet_token=environment.get("GRAFTWORK_FLEET_TOKEN", ""),
-        s3_endpoint_url=environment.get("GRAFTWORK_S3_ENDPOINT_URL") or None,
+        **vars(parser.parse_args(arguments)), fleet_token=fleet_token, s3_endpoint_url=s3_endpoint_url
     )
-    trusted = environment.get("GRAFTWORK_TRUST_NETWORK") == "yes"
     if not config.fleet_token and not trusted and config.host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(
             f"--host {config.host} can be reached from outside: set GRAFTWORK_FLEET_TOKEN to the token that "

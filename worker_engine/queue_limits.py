@@ -62,7 +62,7 @@ class QueueLimits:
         self.num_pending += more
 
     @contextmanager
-    def place(self, tenant: str) -> Iterator[None]:
+    def slot(self, tenant: str) -> Iterator[None]:
         """Hold a queue slot for one request of the tenant until the block ends.
 
         Raises:

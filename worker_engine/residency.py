@@ -17,14 +17,14 @@ from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
-from worker_engine.openai.parameters import Flag, Parameter, Told, object_schema
+from worker_engine.openai.parameters import Flag, Parameter, SchemaOnly, object_schema
 
 _PIN: Final = Flag(default=True)
-_BODY: Final[dict[str, Parameter]] = {"adapter": Told({"type": "object"}), "pin": _PIN}
+_BODY: Final[dict[str, Parameter]] = {"adapter": SchemaOnly({"type": "object"}), "pin": _PIN}
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
-async def told(request: web.Request) -> web.Response:
+async def list_resident(request: web.Request) -> web.Response:
     """GET /resident: list the adapters in memory."""
     service = request.app[SERVICE]
     pool, memory = service.adapters, service.engine.scheduler.adapters
@@ -37,7 +37,7 @@ async def told(request: web.Request) -> web.Response:
                     "tier": "device" if memory.has_pages(item.sha256) else "host",
                     "requests": item.users, "idle_seconds": round(item.idle_seconds, 3),
                 }
-                for item in pool.held()
+                for item in pool.residencies()
             ],
         }
     )  # fmt: skip
@@ -87,7 +87,7 @@ def _digest(request: web.Request) -> str:
 
 _SCHEMA: Final = object_schema(_BODY, ["adapter"])
 ROUTES: Final = (
-    Route("GET", "/resident", told, "Adapters in memory: their tier, pins, requests and last use"),
+    Route("GET", "/resident", list_resident, "Adapters in memory: their tier, pins, requests and last use"),
     Route("GET", "/resident/disk", on_disk, "Adapters whose files are in the disk cache"),
     Route("POST", "/resident", load, "Load an adapter ahead of its requests, and keep it", body=_SCHEMA),
     Route("POST", "/resident/{sha256}/unpin", unpin, "Let an adapter leave when room is needed"),

@@ -12,7 +12,7 @@ from kernels.transfer import HostCopy, to_device
 from worker_engine.protocol import TokenLogprobs
 from worker_engine.sampling.edits import edit
 from worker_engine.sampling.logprobs import Reporter
-from worker_engine.sampling.row import Drawn
+from worker_engine.sampling.row import SamplingSource
 from worker_engine.sampling.truncation import (
     Draws,
     draw,
@@ -25,7 +25,7 @@ from worker_engine.text.structured_output import MaskBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledToken:
     """One row's next token."""
 
     token_id: int
@@ -44,15 +44,15 @@ class SampledRows:
     _copy: HostCopy
     _reporter: Reporter | None
 
-    def collect(self) -> list[Sampled | None]:
+    def collect(self) -> list[SampledToken | None]:
         """Return one token per row, None where the row's logits are not finite. Waits for the device."""
         told = self._copy.wait().tolist()
         if self._reporter is None:
-            return [None if token < 0 else Sampled(token) for token in told]
+            return [None if token < 0 else SampledToken(token) for token in told]
         rows = len(self.ids)
         reports = self._reporter.read(told[rows:])
         return [
-            None if token < 0 else Sampled(int(token), reports.get(row))
+            None if token < 0 else SampledToken(int(token), reports.get(row))
             for row, token in enumerate(told[:rows])
         ]
 
@@ -67,7 +67,7 @@ class Sampler:
         self._masks = masks
 
     @torch.inference_mode()
-    def launch(self, logits: torch.Tensor, sequences: Rows[Drawn]) -> SampledRows:
+    def launch(self, logits: torch.Tensor, sequences: Rows[SamplingSource]) -> SampledRows:
         """Choose one token per row; on CUDA it does not wait for the device.
 
         Args:
@@ -79,7 +79,7 @@ class Sampler:
         if all(row.plain for row in rows):
             ids = torch.where(finite, most_likely(logits), -1)
             return SampledRows(ids, HostCopy.start(ids), None)
-        reporter = Reporter.of(logits, [row.params.logprobs for row in rows])
+        reporter = Reporter.build(logits, [row.params.logprobs for row in rows])
         edit(logits, sequences, self._masks)
         chosen = _choose(logits, sequences)
         ids = torch.where(finite, chosen, -1)
@@ -90,7 +90,7 @@ class Sampler:
         return SampledRows(ids, HostCopy.start(told), reporter)
 
 
-def _choose(logits: torch.Tensor, sequences: Rows[Drawn]) -> torch.Tensor:
+def _choose(logits: torch.Tensor, sequences: Rows[SamplingSource]) -> torch.Tensor:
     params = [sequence.sampling.params for sequence in sequences]
     random = [row for row, item in enumerate(params) if not item.greedy]
     if not random:
@@ -100,7 +100,7 @@ def _choose(logits: torch.Tensor, sequences: Rows[Drawn]) -> torch.Tensor:
         most_likely(logits) if len(random) < len(params) else logits.new_empty(len(logits), dtype=torch.int64)
     )
     numbers = [sequences[row].sampling.uniform(sequences[row].next_index) for row in random]
-    draws = Draws.of([params[row] for row in random], numbers, logits.shape[1], device)
+    draws = Draws.build([params[row] for row in random], numbers, logits.shape[1], device)
     weights = to_weights(_take(logits, random), draws.temperature)
     cut = [place for place, row in enumerate(random) if truncates(params[row])]
     if len(cut) == len(random):

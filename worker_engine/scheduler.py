@@ -368,7 +368,7 @@ class Scheduler:
 
     def _remove(self, sequence: Sequence) -> None:
         del self.running[sequence]
-        self._pending.leave(sequence)
+        self._pending.forget(sequence)
         sequence.account.num_running -= 1
         if not sequence.num_inflight_steps:
             self.release(sequence)

@@ -32,7 +32,7 @@ from worker_engine.openai.parameters import object_schema
 from worker_engine.openai.schema import CHAT, COMPLETION
 from worker_engine.sagemaker import adapters, invocations
 from worker_engine.service import Service
-from worker_engine.spans import traced
+from worker_engine.spans import tracing_middleware
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def create_app(service: Service, tracing: Tracing | None = None) -> web.Applicat
     """Return the worker's aiohttp application, which starts and stops the service."""
     middlewares: list[Middleware] = [_render_errors, _demand_token, _read_body]
     if tracing is not None:
-        middlewares.insert(0, traced(tracing))
+        middlewares.insert(0, tracing_middleware(tracing))
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
     app.on_response_prepare.append(_name_server)
     app[SERVICE] = service

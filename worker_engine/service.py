@@ -160,7 +160,7 @@ class Service:
         """
         arrived = time.monotonic() if arrived is None else arrived
         self._demand_service()
-        with self.limits.place(request.origin.tenant):
+        with self.limits.slot(request.origin.tenant):
             async with AsyncExitStack() as stack:
                 adapter = await self._acquire(request, stack)
                 # Check again after the wait, without an await before the stream is in `_streams`. Otherwise

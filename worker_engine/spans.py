@@ -22,7 +22,7 @@ _ARRIVED: Final = web.RequestKey("arrived", int)
 _TRACED: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 
 
-def traced(tracing: Tracing) -> Middleware:
+def tracing_middleware(tracing: Tracing) -> Middleware:
     """Gives each request for tokens a span, within its sender's."""
 
     @web.middleware

@@ -23,7 +23,7 @@ _AGAIN_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
-class Seen:
+class StreamRecord:
     """A client's record of one answer with HTTP 200.
 
     Attributes:
@@ -55,7 +55,7 @@ class Clients:
     def __init__(
         self, gateways: Sequence[Killable], streams: int, at_once: int, seed: int, ended: Callable[[], None]
     ) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[StreamRecord] = []
         self.refused: Counter[str] = Counter()
         self._gateways, self._streams, self._at_once = gateways, streams, at_once
         self._rng = random.Random(seed)
@@ -109,7 +109,7 @@ class Clients:
         headers = {"authorization": f"Bearer {KEY}"} | ({"idempotency-key": key} if key else {})
         asked = json.loads(body["messages"][0]["content"])["tokens"]
         started = time.monotonic()
-        seen: Seen | None = None
+        seen: StreamRecord | None = None
         try:
             async with session.post(url, json=body, headers=headers) as answer:
                 if answer.status != 200:
@@ -117,7 +117,7 @@ class Clients:
                     # 409: the gateway that held this key is dead, and the key stays locked for a minute.
                     return answer.status == 409
                 replayed = "idempotent-replayed" in answer.headers
-                seen = Seen(answer.headers["x-request-id"], number, asked, started, replayed)
+                seen = StreamRecord(answer.headers["x-request-id"], number, asked, started, replayed)
                 await _read(answer, seen, leave_after)
         except (aiohttp.ClientError, OSError):
             if seen is None or not (seen.tokens or body["stream"]):
@@ -136,7 +136,7 @@ def _shows(line: bytes) -> bool:
     return any(choice["delta"].get("content") for choice in choices)
 
 
-async def _read(answer: aiohttp.ClientResponse, seen: Seen, leave_after: int) -> None:
+async def _read(answer: aiohttp.ClientResponse, seen: StreamRecord, leave_after: int) -> None:
     if not answer.content_type.startswith("text/event-stream"):
         usage = (await answer.json())["usage"]
         seen.tokens = [time.monotonic()] * usage["completion_tokens"]

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from benchmarks.chaos.clients import Seen
-from benchmarks.chaos.processes import Told
+from benchmarks.chaos.clients import StreamRecord
+from benchmarks.chaos.processes import ReportedUsage
 
 LAST_SECONDS: Final = 1.0
 """Tokens of this last stretch of a stream may be unbilled if a kill of its gateway cut the stream."""
@@ -66,19 +66,19 @@ class Verdict:
 
 
 def reconcile(
-    seen: Sequence[Seen],
+    seen: Sequence[StreamRecord],
     rows: Sequence[Row],
     generated: Mapping[str, int],
     deaths: Sequence[Sequence[float]],
-    told: Mapping[str, Told] | None = None,
+    usage: Mapping[str, ReportedUsage] | None = None,
 ) -> Verdict:
     """Compare the records, rows and generated tokens.
 
     Args:
         deaths: by gateway, in ascending order.
-        told: usage that a real worker reported for its requests.
+        usage: usage that a real worker reported for its requests.
     """
-    told = told or {}
+    usage = usage or {}
     verdict = Verdict()
     by_request: dict[str, list[Row]] = {}
     for row in rows:
@@ -88,7 +88,7 @@ def reconcile(
         verdict.billed_tokens += billed
         if billed > generated.get(request_id, 0):
             verdict.over.append(f"{request_id}: {billed} billed of {generated.get(request_id, 0)}")
-        prompts = {_PROMPT, told[request_id][:2]} if request_id in told else {_PROMPT}
+        prompts = {_PROMPT, usage[request_id][:2]} if request_id in usage else {_PROMPT}
         for row in found:
             if row.completion_tokens and (row.prompt_tokens, row.cached_tokens) not in prompts:
                 verdict.unlike.append(f"{request_id}: {row}")
@@ -99,12 +99,16 @@ def reconcile(
                 verdict.twice.append(f"{item.request_id}: a replay was billed")
         elif item.tokens:
             rows_of = by_request.get(item.request_id, [])
-            _judge(item, rows_of, deaths[item.gateway], verdict, told.get(item.request_id))
+            _judge(item, rows_of, deaths[item.gateway], verdict, usage.get(item.request_id))
     return verdict
 
 
 def _judge(
-    item: Seen, rows: Sequence[Row], deaths: Sequence[float], verdict: Verdict, told: Told | None
+    item: StreamRecord,
+    rows: Sequence[Row],
+    deaths: Sequence[float],
+    verdict: Verdict,
+    usage: ReportedUsage | None,
 ) -> None:
     verdict.streams += 1
     verdict.ends[item.end] += 1
@@ -125,12 +129,12 @@ def _judge(
             verdict.under.append(f"{label}: {row}, the next token came {stretch:.2f} s before the kill")
     elif item.end == "whole":
         # A worker's answer may end before it has as many tokens as requested.
-        made = {item.asked, told.completion_tokens} if told else {item.asked}
+        made = {item.asked, usage.completion_tokens} if usage else {item.asked}
         if row.completion_tokens not in made or row.status != "ok":
             verdict.unlike.append(f"{label}: {row}")
 
 
-def _death(item: Seen, deaths: Sequence[float]) -> float:
+def _death(item: StreamRecord, deaths: Sequence[float]) -> float:
     """Return when the gateway died under a stream; infinity if it did not.
 
     A client sees a cut after the death, and receives data in transit. A client that hung up may have left

@@ -24,7 +24,7 @@ class AnswerError(Exception):
 
 
 @dataclass(slots=True)
-class Asked:
+class ExpectedAnswers:
     """A model name to request, and its valid answers.
 
     Attributes:
@@ -59,7 +59,7 @@ class Callers:
 
     def __init__(self, url: str, key: str, count: int, *, seed: int = 1) -> None:
         self.tally, self.phase = Tally(), ""
-        self.known: dict[str, Asked] = {}
+        self.known: dict[str, ExpectedAnswers] = {}
         self._url, self._key, self._count = f"{url}/v1/completions", key, count
         self._chosen, self._over = random.Random(seed), False  # a load, no secret
         self._loop = asyncio.new_event_loop()
@@ -100,7 +100,7 @@ class Callers:
             if (asked := self.known.get(self._chosen.choice(names))) is not None:
                 await self._ask(session, asked)
 
-    async def _ask(self, session: aiohttp.ClientSession, asked: Asked) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, asked: ExpectedAnswers) -> None:
         # Copy the texts first: a new text is added only after `moved` was reset.
         texts = dict(asked.texts)
         began, phase, moved, may = time.monotonic(), self.phase, asked.moved, set(texts.values())

@@ -51,7 +51,7 @@ class Plant:
         answer = httpx.get(f"{self.gateway}/readyz", trust_env=False)
         return int(answer.json()["routes_version"] or 0)
 
-    def left(self) -> dict[str, list[str]]:
+    def remaining_resources(self) -> dict[str, list[str]]:
         """Return all resources in the account by kind, and the running workers."""
         sagemaker, s3 = self.aws("sagemaker"), self.aws("s3")
         kinds = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.deployments.callers import Asked, Callers, Tally
+from benchmarks.deployments.callers import Callers, ExpectedAnswers, Tally
 from benchmarks.deployments.checkpoints import adapter_files, write_model
 from benchmarks.deployments.plant import BUCKET, REGION, Plant, Staff, running
 from benchmarks.deployments.waiting import wait_until
@@ -105,28 +105,30 @@ class _Life:
         outcome = self._outcome
         with self._phase("bases"):
             self._staff.ask("deploy", bases=BASES, instance_type=_INSTANCE)
-            self._until(lambda look: all(row[0] == "serving" for row in look["deployments"].values()))
+            self._until(lambda snapshot: all(row[0] == "serving" for row in snapshot["deployments"].values()))
             self._in_force()
             for base in BASES:
-                self._callers.known[base] = Asked(base, {0: self._callers.learn(base)})
+                self._callers.known[base] = ExpectedAnswers(base, {0: self._callers.learn(base)})
         with self._phase("deploy"):
             self._bring(version=1)
         with self._phase("update"):
             self._bring(version=2)
         with self._phase("settled"):
             # Old versions are being removed while the load continues.
-            self._until(lambda look: look["placements"] == {"ready": len(self._names)})
+            self._until(lambda snapshot: snapshot["placements"] == {"ready": len(self._names)})
         with self._phase("remove"):
             for start in range(0, len(self._names), _LEAVING):
                 self._delete_adapters(self._names[start : start + _LEAVING])
-            self._until(lambda look: not look["placements"])
+            self._until(lambda snapshot: not snapshot["placements"])
         with self._phase("bases removed"):
             self._callers.known.clear()
             self._staff.ask("remove")
-            self._until(lambda look: all(row[2] for row in look["deployments"].values()))
+            self._until(lambda snapshot: all(row[2] for row in snapshot["deployments"].values()))
         outcome.answers, outcome.served = len(set(self._texts)), len(self._texts)
         outcome.steps = self._staff.ask("steps")
-        outcome.left = {kind: len(found) for kind, found in self._plant.left().items() if found}
+        outcome.left = {
+            kind: len(found) for kind, found in self._plant.remaining_resources().items() if found
+        }
         return outcome
 
     @contextlib.contextmanager
@@ -146,8 +148,8 @@ class _Life:
                 pool.submit(self._register, number, name, version) for number, name in enumerate(self._names)
             ]
 
-            def some_came(look: dict[str, Any]) -> bool:
-                ready = {name for name, number in look["ready"] if number == version} & waiting
+            def some_came(snapshot: dict[str, Any]) -> bool:
+                ready = {name for name, number in snapshot["ready"] if number == version} & waiting
                 if ready:
                     self._take_over(sorted(ready), version)
                     waiting.difference_update(ready)
@@ -168,11 +170,11 @@ class _Life:
     def _take_over(self, names: Sequence[str], version: int) -> None:
         """Move the adapters' aliases to `version`, which is served, and delete the previous version."""
         known = self._callers.known
-        coming: dict[str, Asked] = {}
+        coming: dict[str, ExpectedAnswers] = {}
         for name in names:
             text = self._callers.learn(f"{name}@v{version}")
             self._texts.append(text)
-            asked = known.get(name) or coming.setdefault(name, Asked(f"{name}@{ALIAS}", {}))
+            asked = known.get(name) or coming.setdefault(name, ExpectedAnswers(f"{name}@{ALIAS}", {}))
             asked.moved, asked.texts[version] = 0.0, text
             path = f"/adapters/{name}/aliases/{ALIAS}"
             self._api.put(path, json={"version": version}).raise_for_status()
@@ -195,15 +197,15 @@ class _Life:
 
     def _in_force(self) -> None:
         """Wait until the gateway uses the current routes."""
-        version = self._staff.ask("look")["routes"]
+        version = self._staff.ask("snapshot")["routes"]
         wait_until(lambda: self._plant.routes_version() >= version, seconds=60, name="routes", pause=0.05)
 
     def _until(self, state: Callable[[dict[str, Any]], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while not state(look := self._staff.ask("look")):
+        while not state(snapshot := self._staff.ask("snapshot")):
             if time.monotonic() > self._told + 10:
                 self._told = time.monotonic()
-                self._tell(f"  {look['placements']} {look['deployments']}")
+                self._tell(f"  {snapshot['placements']} {snapshot['deployments']}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self._callers.phase}: still {look['deployments']}")
+                raise TimeoutError(f"{self._callers.phase}: still {snapshot['deployments']}")
             time.sleep(0.3)

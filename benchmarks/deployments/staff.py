@@ -50,7 +50,7 @@ def deploy(*, bases: list[str], instance_type: str) -> None:
         )  # fmt: skip
 
 
-def look() -> dict[str, Any]:
+def snapshot() -> dict[str, Any]:
     """Return the state of deployments and placements, the ready adapter versions, and the route version."""
     deployments = {
         row.name: [row.status, row.reason, row.removed_at is not None]
@@ -85,7 +85,7 @@ def steps() -> dict[str, Any]:
 _ACTIONS: Final[dict[str, Callable[..., Any]]] = {
     "prepare": prepare,
     "deploy": deploy,
-    "look": look,
+    "snapshot": snapshot,
     "remove": remove,
     "steps": steps,
 }

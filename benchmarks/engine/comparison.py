@@ -91,7 +91,7 @@ def _rounds(
         # Reverse the order in every other round.
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             answers, seconds = contender.ask(requests, streams=scenario.streams)
-            rounds[contender.name].append(Round.of(answers, seconds))
+            rounds[contender.name].append(Round.from_streams(answers, seconds))
     return rounds
 
 

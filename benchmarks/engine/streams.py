@@ -40,7 +40,7 @@ class Round:
     itl: tuple[float, ...]
 
     @classmethod
-    def of(cls, streams: Sequence[Stream], seconds: float) -> Round:
+    def from_streams(cls, streams: Sequence[Stream], seconds: float) -> Round:
         gaps = [
             after - before
             for stream in streams

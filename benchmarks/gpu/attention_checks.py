@@ -152,7 +152,7 @@ def graph(bench: Bench, check: AttentionCheck) -> Row:
     replay: Callable[[], object] = call
     row: Row = {"passed": True}
     for number in (1, 2, count, 1):
-        shorter = AttentionPlan.of(
+        shorter = AttentionPlan.build(
             [1] * number, contexts[:number], inputs.plan.pages[:number], page_size=PAGE_SIZE, device=q.device
         )
         plan.load(shorter)

@@ -51,7 +51,7 @@ class AttentionInputs:
         counts = [-(-context // PAGE_SIZE) for context in context_lens]
         order = torch.randperm(sum(counts) + 2)[: sum(counts)]
         pages = [held.tolist() for held in torch.split(order, counts)]
-        plan = AttentionPlan.of(query_lens, context_lens, pages, page_size=PAGE_SIZE, device=device)
+        plan = AttentionPlan.build(query_lens, context_lens, pages, page_size=PAGE_SIZE, device=device)
         shape = (2, heads.kv_heads, sum(counts) + 2, PAGE_SIZE, heads.head_dim)
         kv_pages = torch.randn(shape, dtype=dtype, device=device)
         owned = torch.zeros(shape[2] * PAGE_SIZE, dtype=torch.bool)

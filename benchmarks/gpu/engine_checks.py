@@ -20,7 +20,7 @@ from benchmarks.gpu.random_model import build_engine, random_adapter
 from benchmarks.gpu.task import Bench, Row, Task
 from benchmarks.gpu.verdict import failed
 from kernels.capture import Reruns
-from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
 from worker_engine.protocol import GenerateRequest, SamplingParams, TokenLogprobs
@@ -36,7 +36,7 @@ REQUESTS: Final = 16
 PAGE_BYTES: Final = 4096
 """Bytes per page of `random_model.TINY` in bf16."""
 
-Told = dict[str, list[TokenLogprobs]]
+Logprobs = dict[str, list[TokenLogprobs]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def run(bench: Bench, check: Check) -> Row:
     return row | failed(f"{leaked} pages are still held") if leaked else row
 
 
-def judge(expected: Told, found: Told) -> Row:
+def judge(expected: Logprobs, found: Logprobs) -> Row:
     """Compare token by token, for each request up to a near tie that is decided differently."""
     worst, compared, ties = 0.0, 0, 0
     for name, known in expected.items():
@@ -132,14 +132,14 @@ def judge(expected: Told, found: Told) -> Row:
     return row
 
 
-def serve(engine: Engine, model: ModelConfig, adapters: Sequence[Adapter | None]) -> Told:
+def serve(engine: Engine, model: ModelConfig, adapters: Sequence[Adapter | None]) -> Logprobs:
     """Serve requests that arrive while others run, each with a random adapter; greedy.
 
     Raises:
         RuntimeError: a request ended with an error.
     """
     draw, waiting = random.Random(5), list(range(REQUESTS))
-    logprobs: Told = {}
+    logprobs: Logprobs = {}
     while waiting or not engine.idle:
         while waiting and draw.random() < 0.3:
             name = str(waiting.pop(0))
@@ -161,7 +161,7 @@ def _expected(model: ModelConfig, device: torch.device) -> Mapping[str, list[Tok
     return logprobs
 
 
-def expected(model: ModelConfig, device: torch.device) -> Told:
+def expected(model: ModelConfig, device: torch.device) -> Logprobs:
     """Return the log probabilities of eager execution, one step at a time, with room for all."""
     return dict(_expected(model, device))
 
@@ -176,7 +176,7 @@ def _adapters(model: ModelConfig, device: torch.device) -> tuple[Adapter | None,
         for pairs in adapter.layers:
             for pair in pairs.values():
                 pair.b.mul_(STRENGTH)
-        made.append(packed(adapter, pinned=device.type == "cuda"))
+        made.append(pack_adapter(adapter, pinned=device.type == "cuda"))
     return tuple(made)
 
 
@@ -201,5 +201,5 @@ def _engine(device: torch.device, check: Check) -> tuple[Engine, ModelConfig]:
 @contextmanager
 def _pages_lent() -> Iterator[None]:
     """Place adapters in pool pages on every device, as on CUDA."""
-    with mock.patch("worker_engine.model_runner.lends_pages", return_value=True):
+    with mock.patch("worker_engine.model_runner.adapters_in_pages", return_value=True):
         yield

@@ -42,7 +42,7 @@ def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
     device, row_adapter = bench.device, batch.row_adapter()
     by_adapter = ranks_of(ranks, batch.adapters, quick=bench.quick)
     shape = (by_adapter, layer.widths, layer.inner, row_adapter)
-    work = Work.of(*shape, torch.bfloat16.itemsize)
+    work = Work.for_batch(*shape, torch.bfloat16.itemsize)
     count = lora_inputs.sets_needed(work.nbytes, device, quick=bench.quick)
     sets = [LoraInputs.draw(*shape, dtype=torch.bfloat16, device=device) for _ in range(count)]
     groups, peer = [lora_inputs.calls(sets)], _peer(bench, sets)

@@ -133,12 +133,12 @@ def run(bench: Bench, check: LoraCheck) -> Row:
 
 def apply(check: LoraCheck, inputs: LoraInputs, out: torch.Tensor) -> None:
     if implementation(out.device) == "cpu path":
-        cpu.apply_lora(out, inputs.x, inputs.weights, Segments.of(inputs.row_adapter))
+        cpu.apply_lora(out, inputs.x, inputs.weights, Segments.group(inputs.row_adapter))
         return
     from kernels.lora import gpu
 
     rows = RankRows.stacked(inputs.weights)
-    plan = Plan.of(inputs.row_adapter, rows, deterministic=check.deterministic)
+    plan = Plan.build(inputs.row_adapter, rows, deterministic=check.deterministic)
     gpu.run(out, inputs.x, rows, plan, fused=check.fused)
 
 

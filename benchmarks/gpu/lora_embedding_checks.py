@@ -60,7 +60,7 @@ def embed(bench: Bench, check: EmbeddingCheck) -> Row:
     tokens[-1] = check.vocabulary - 1
     result = inputs.out.clone()
     with poisoned():
-        segments = Segments.of(check.row_adapter, device)
+        segments = Segments.group(check.row_adapter, device)
         op_module("lora", device).embed_lora(result, tokens, inputs.weights, segments)
     untouched = torch.tensor([adapter < 0 for adapter in check.row_adapter], device=device)
     if not torch.equal(result[untouched], inputs.out[untouched]):

@@ -50,7 +50,7 @@ def launch(inputs: LoraInputs, rows: RankRows, **options: Any) -> torch.Tensor:
 
     out = inputs.out.clone()
     with poisoned():
-        gpu.run(out, inputs.x, rows, Plan.of(inputs.row_adapter, rows), **options)
+        gpu.run(out, inputs.x, rows, Plan.build(inputs.row_adapter, rows), **options)
     return out
 
 

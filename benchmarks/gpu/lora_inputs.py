@@ -83,7 +83,7 @@ class Work:
     flops: int
 
     @classmethod
-    def of(
+    def for_batch(
         cls,
         ranks: Sequence[int],
         widths: Sequence[int],
@@ -108,7 +108,7 @@ def sets_needed(nbytes: int, device: torch.device, *, quick: bool) -> int:
 
 
 def planned(inputs: LoraInputs, rows: RankRows, *, deterministic: bool = True) -> Plan:
-    return Plan.of(inputs.row_adapter, rows, deterministic=deterministic)
+    return Plan.build(inputs.row_adapter, rows, deterministic=deterministic)
 
 
 def calls(sets: Sequence[LoraInputs]) -> list[Call]:
@@ -123,7 +123,7 @@ def calls(sets: Sequence[LoraInputs]) -> list[Call]:
             return lambda: gpu.run(one.out, one.x, rows, plan)
 
         return [on_gpu(one, rows) for one, rows in zip(sets, tables, strict=True)]
-    segments = Segments.of(sets[0].row_adapter)
+    segments = Segments.group(sets[0].row_adapter)
 
     def on_cpu(one: LoraInputs, weights: LoraWeights) -> Call:
         return lambda: cpu.apply_lora(one.out, one.x, weights, segments)

@@ -48,7 +48,7 @@ def race(bench: Bench, check: LoraCheck) -> Row:
 
     inputs = check.draw(bench.device)
     rows = RankRows.stacked(inputs.weights)
-    plan = Plan.of(inputs.row_adapter, rows, deterministic=check.deterministic)
+    plan = Plan.build(inputs.row_adapter, rows, deterministic=check.deterministic)
     exact = lora_checks.expected(inputs, torch.float64)
     outs, errors, differing = [inputs.out.clone() for _ in range(REPEATS)], [], 0
     for out in outs:
@@ -76,7 +76,7 @@ def side_stream(bench: Bench, check: LoraCheck) -> Row:
     stream.wait_stream(torch.cuda.current_stream())
     torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
-        gpu.run(out, inputs.x, rows, Plan.of(inputs.row_adapter, rows))
+        gpu.run(out, inputs.x, rows, Plan.build(inputs.row_adapter, rows))
     stream.synchronize()
     return lora_checks.judge(inputs, out)
 
@@ -90,11 +90,11 @@ def busy_device(bench: Bench, check: LoraCheck) -> Row:
     count = len(inputs.row_adapter)
     turned = [inputs.row_adapter[turn:] + inputs.row_adapter[:turn] for turn in range(min(count, 40))]
     outs = [inputs.out.clone() for _ in turned]
-    gpu.run(inputs.out.clone(), inputs.x, rows, Plan.of(turned[0], rows))  # compiles
+    gpu.run(inputs.out.clone(), inputs.x, rows, Plan.build(turned[0], rows))  # compiles
     torch.cuda.synchronize()
     torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
     for out, row_adapter in zip(outs, turned, strict=True):
-        gpu.run(out, inputs.x, rows, Plan.of(row_adapter, rows))
+        gpu.run(out, inputs.x, rows, Plan.build(row_adapter, rows))
     torch.cuda.synchronize()
     return _worst([replace(inputs, row_adapter=row_adapter) for row_adapter in turned], outs)
 

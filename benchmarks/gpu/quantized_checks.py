@@ -104,6 +104,6 @@ def laid_out(weight: QuantizedWeight, dtype: torch.dtype, device: torch.device) 
     """As the device's implementation takes it; where a CPU has no loops for it, as it is."""
     if implementation(device) != "cpu path":
         if weight.coding == "e4m3":
-            return Fp8Matrix.of(weight, device)
-        return DeviceMatrix.of(weight, device)
+            return Fp8Matrix.pack(weight, device)
+        return DeviceMatrix.pack(weight, device)
     return prepare(weight, dtype, device) or weight

@@ -102,7 +102,7 @@ def run(bench: Bench, decode: Decode) -> Row:
     if not steps:
         return row
     step_us = statistics.median(step.seconds for step in steps) * 1e6
-    needs = StepBytes.of(model)
+    needs = StepBytes.for_model(model)
     size = statistics.median(needs.of_step(step.contexts, step.adapter_bytes) for step in steps)
     roofline = bench.ceilings.roofline_us(size, 0)
     return row | {

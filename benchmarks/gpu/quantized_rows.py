@@ -78,7 +78,7 @@ def pair(form: Form, layer: Layer, x: torch.Tensor) -> Pair:
     """Draw the weights on x's device; the dequantized ones have x's dtype."""
     weight = form.draw(sum(layer.widths), layer.inner, x.device)
     fp8 = form.coding == "e4m3"
-    matrix = Fp8Matrix.of(weight, x.device) if fp8 else DeviceMatrix.of(weight, x.device)
+    matrix = Fp8Matrix.pack(weight, x.device) if fp8 else DeviceMatrix.pack(weight, x.device)
     theirs = partial(linear, x, weight.dequantize().to(x.dtype))
     # FP8 products also round their inputs.
     specified = partial(_fp8_product, x, matrix) if isinstance(matrix, Fp8Matrix) else theirs

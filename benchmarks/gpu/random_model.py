@@ -226,7 +226,7 @@ class StepBytes:
     kv: int
 
     @classmethod
-    def of(cls, model: ModelConfig, element_size: int = 2) -> StepBytes:
+    def for_model(cls, model: ModelConfig, element_size: int = 2) -> StepBytes:
         linear = sum(wide * inner for wide, inner in model.linear_shapes.values()) * element_size
         if model.quantization is not None:
             # All modules have the scheme of `RandomCheckpoint`: a 16-bit scale, perhaps an 8-bit zero.

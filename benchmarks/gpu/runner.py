@@ -31,12 +31,12 @@ class Budget:
     longest: float = 2.0
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         return self.seconds - (time.monotonic() - self.start)
 
     @property
     def allows_another(self) -> bool:
-        return self.left > 1.2 * self.longest
+        return self.remaining > 1.2 * self.longest
 
     def spent(self, seconds: float) -> None:
         self.longest = max(self.longest, seconds)
@@ -124,7 +124,7 @@ def run_part(tasks: Sequence[Task], report: Report, worker: Worker, budget: Budg
         if not budget.allows_another:
             break
         begun = time.monotonic()
-        limit_s = min(task.limit_s, max(budget.left, 1.0))
+        limit_s = min(task.limit_s, max(budget.remaining, 1.0))
         row = worker.run(task.key, ceilings, environment=task.environment, limit_s=limit_s)
         budget.spent(time.monotonic() - begun)
         if HUNG in row.get("error", "") and limit_s < task.limit_s:
@@ -132,5 +132,5 @@ def run_part(tasks: Sequence[Task], report: Report, worker: Worker, budget: Budg
         if not row.get("unfinished"):
             report.left.remove(task.key)
         report.add({"inputs": dict(task.inputs), "measured_on": report.measured_on} | row)
-    report.runs[-1]["seconds"] = round(budget.seconds - budget.left, 1)
+    report.runs[-1]["seconds"] = round(budget.seconds - budget.remaining, 1)
     report.write()

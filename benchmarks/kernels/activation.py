@@ -33,7 +33,7 @@ PRODUCT_ROWS: Final = {"smollm2-135m": ROWS, "llama-3.1-8b": (1, 8)}
 ROTATED: Final = 100e6
 PACK_BATCH_HINT: Final = 8
 
-Ways = dict[str, Callable[[], torch.Tensor]]
+Variants = dict[str, Callable[[], torch.Tensor]]
 
 
 def run() -> Iterator[Figure]:
@@ -45,14 +45,14 @@ def run() -> Iterator[Figure]:
             if torch._C._has_mkldnn:
                 products = Products(hidden, inter, dtype)
                 for rows in PRODUCT_ROWS[model]:
-                    yield _figure(f"{model}_{name}_{rows}_rows_with_product", products.ways(rows))
+                    yield _figure(f"{model}_{name}_{rows}_rows_with_product", products.variants(rows))
 
 
-def _figure(metric: str, ways: Ways) -> Figure:
-    mine, other = ways
-    if not torch.allclose(ways[mine]().float(), ways[other]().float(), rtol=0.02, atol=0.02):
+def _figure(metric: str, variants: Variants) -> Figure:
+    mine, other = variants
+    if not torch.allclose(variants[mine]().float(), variants[other]().float(), rtol=0.02, atol=0.02):
         raise RuntimeError(f"{other} computes something else")
-    times = race(ways)
+    times = race(variants)
     return compared(
         "kernels.activation",
         f"{metric}_vs_{other}",
@@ -63,7 +63,7 @@ def _figure(metric: str, ways: Ways) -> Figure:
     )
 
 
-def activations(rows: int, inter: int, dtype: torch.dtype) -> Ways:
+def activations(rows: int, inter: int, dtype: torch.dtype) -> Variants:
     """Return the activation alone, by each implementation."""
     gate_up = torch.randn(rows, 2 * inter, generator=torch.Generator().manual_seed(rows)).to(dtype)
     gate, up = (part.contiguous() for part in gate_up.chunk(2, 1))
@@ -83,7 +83,7 @@ class Products:
             self._together.append(_packed(weight))
             self._apart.append(tuple(_packed(half) for half in weight.chunk(2)))
 
-    def ways(self, rows: int) -> Ways:
+    def variants(self, rows: int) -> Variants:
         """Return the product with activation, in both forms; each call uses the next layer."""
         x = torch.randn(rows, self._hidden, generator=torch.Generator().manual_seed(rows)).to(self._dtype)
         linear = torch.ops.mkldnn._linear_pointwise

@@ -159,7 +159,7 @@ def _case(
     q = torch.randn(sum(query_lens), model.heads, model.head_dim, generator=draw).to(dtype)
 
     def plan() -> AttentionPlan:
-        return AttentionPlan.of(query_lens, context_lens, pages, page_size=PAGE)
+        return AttentionPlan.build(query_lens, context_lens, pages, page_size=PAGE)
 
     return Case(model, plan, q, held, padded, window)
 

@@ -96,7 +96,7 @@ Contender = Callable[[int], None]
 
 
 def ours(case: Case) -> Contender:
-    segments, owners = Segments.of(case.row_adapter), Owners()
+    segments, owners = Segments.group(case.row_adapter), Owners()
     weights = [[_weights(each, owners) for each in layer] for layer in case.layers]
 
     def run(index: int) -> None:
@@ -337,7 +337,7 @@ def _preparation() -> Iterator[Figure]:
     rows = [row * 32 // 256 for row in range(256)]
     case = Case.draw(MODELS["smollm2-135m"], [RANK] * 32, rows, torch.bfloat16)
     each, owners = case.layers[0][0], Owners()
-    weights, segments = _weights(each, owners), Segments.of(rows)
+    weights, segments = _weights(each, owners), Segments.group(rows)
     layouts = [_weights(one, owners).layout for one in case.layers[0]]
     parts: dict[str, Callable[[], object]] = {
         "plan_of_32_rows": lambda: _plan(list(range(32)), layouts),
@@ -352,10 +352,10 @@ def _preparation() -> Iterator[Figure]:
 
 def _plan(rows: list[int], layouts: Sequence[Layout]) -> list[object]:
     """Plan a batch for the four packed linear layers of every decoder layer, as on this machine."""
-    segments = Segments.of(rows)
+    segments = Segments.group(rows)
     if native.LIBRARY is None:
-        return [Products.of(segments, layout) for layout in layouts]
-    return [native_rows.NativeProducts.of(segments, layout) for layout in layouts]
+        return [Products.choose(segments, layout) for layout in layouts]
+    return [native_rows.NativeProducts.build(segments, layout) for layout in layouts]
 
 
 def _join(case: Case) -> None:

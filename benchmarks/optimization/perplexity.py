@@ -31,11 +31,11 @@ def perplexity(folder: Path, texts: Sequence[str], *, most: int) -> float:
     ids = [token for text in texts for token in tokenizer.encode(text, add_special_tokens=False)]
     pages = -(-LENGTH // PAGE_SIZE)
     cache = KVCache(config, 1 + pages, dtype=dtype, device=_CPU)
-    plan = AttentionPlan.of([LENGTH], [LENGTH], [list(range(1, 1 + pages))], page_size=PAGE_SIZE)
+    plan = AttentionPlan.build([LENGTH], [LENGTH], [list(range(1, 1 + pages))], page_size=PAGE_SIZE)
     loss, count = 0.0, 0
     for start in range(0, min(most, len(ids)) - LENGTH + 1, LENGTH):
         piece = torch.tensor(ids[start : start + LENGTH])
-        batch = Batch(piece, torch.arange(LENGTH), plan, None, (), Segments.of([-1] * LENGTH))
+        batch = Batch(piece, torch.arange(LENGTH), plan, None, (), Segments.group([-1] * LENGTH))
         chances = model.predict(model.forward(batch, cache), None).log_softmax(1)
         loss -= float(chances[:-1].gather(1, piece[1:, None]).double().sum())
         count += LENGTH - 1

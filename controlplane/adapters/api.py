@@ -73,11 +73,11 @@ def _default_choice(is_called: IsCalled, tenant: Tenant, name: str, make_default
 def _register(
     request: Request, name: str, base_model: BaseModel, values: dict[str, Any], is_called: IsCalled
 ) -> Response:
-    answers: list[Response] = []
+    response = Response(status=status.HTTP_201_CREATED)
 
-    def answer(version: AdapterVersion) -> None:
-        answers.append(Response(VersionSerializer(version).data, status.HTTP_201_CREATED))
-        keep_with_change(request, answers[-1])
+    def keep(version: AdapterVersion) -> None:
+        response.data = VersionSerializer(version).data
+        keep_with_change(request, response)
 
     adapter_register(
         tenant=request_tenant(request),
@@ -90,9 +90,9 @@ def _register(
         lineage={field: values[field] for field in FIELDS if field in values},
         make_default=_default_choice(is_called, request_tenant(request), name, values["make_default"]),
         created_by=request_user(request),
-        then=answer,
+        then=keep,
     )
-    return answers[-1]
+    return response
 
 
 class AdaptersApi(generics.ListAPIView[Adapter]):

@@ -40,6 +40,11 @@ TITLES: Final = {
 }
 
 
+def title(item: str) -> str:
+    """Return an item's display name."""
+    return TITLES.get(item, item)
+
+
 def amount(item: str, *, quantity: int, unit_nano: int) -> int:
     """Return nano-units for `quantity` at `unit_nano` per `PER[item]`, rounded half up.
 

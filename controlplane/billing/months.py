@@ -16,5 +16,5 @@ def month_after(month: dt.date) -> dt.date:
 
 
 def month_end(month: dt.date) -> dt.date:
-    """Return the last day of `month`."""
+    """Return the last day of the month that `month` is in."""
     return month_after(month) - dt.timedelta(days=1)

@@ -10,9 +10,9 @@ from django.conf import settings
 
 from controlplane.billing.budget_notices import NOTIFY_TASK, budget_notice_send, budget_notices_due
 from controlplane.billing.budgets import budgets_publish
-from controlplane.billing.credit_notes.rendering import RENDER_TASK as RENDER_NOTE_TASK
-from controlplane.billing.credit_notes.rendering import credit_note_render, credit_notes_render_due
-from controlplane.billing.invoices.rendering import RENDER_TASK, invoice_render, invoices_render_due
+from controlplane.billing.credit_notes.document import CreditNoteDocument
+from controlplane.billing.documents.pdfs import pdf_render, pdfs_render_due
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoices_draft_due
 from controlplane.billing.ledger.checkpoints import checkpoints_advance, checkpoints_check
 from controlplane.billing.ledger.credits import credits_expire
@@ -70,23 +70,23 @@ def nightly() -> int:
     return written
 
 
-@shared_task(name=RENDER_TASK, acks_late=True)
+@shared_task(name=InvoiceDocument.render_task, acks_late=True)
 def render_invoice(invoice_id: int) -> None:
     """Renders a finalized invoice's PDF if it is due; `render_due` retries failures."""
-    invoice_render(invoice_id=invoice_id)
+    pdf_render(InvoiceDocument, invoice_id)
 
 
-@shared_task(name=RENDER_NOTE_TASK, acks_late=True)
+@shared_task(name=CreditNoteDocument.render_task, acks_late=True)
 def render_credit_note(credit_note_id: int) -> None:
     """Renders a credit note's PDF if it is due; `render_due` retries failures."""
-    credit_note_render(credit_note_id=credit_note_id)
+    pdf_render(CreditNoteDocument, credit_note_id)
 
 
 @shared_task(name="billing.render_due", acks_late=True)
 def render_due() -> None:
     """Renders the PDFs that failed, or were not enqueued, before."""
-    invoices_render_due()
-    credit_notes_render_due()
+    pdfs_render_due(InvoiceDocument)
+    pdfs_render_due(CreditNoteDocument)
 
 
 @shared_task(name=NOTIFY_TASK, acks_late=True)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from django.utils import timezone
 
 from contracts.errors import ContractError
-from contracts.usage_event import UsageEvent, UsageStatus
+from contracts.usage_event import STATUSES, UsageEvent, UsageStatus
 from controlplane.metering.models import NAME
 
 logger = logging.getLogger(__name__)
-STATUSES: Final = ("ok", "error", "client_error", "cancelled", "interrupted")
-_MAX_TOKENS: Final = 1 << 40
 _MAX_MS: Final = 1e12
 _FUTURE_S: Final = 86_400
 """Largest difference of clocks that is accepted, in seconds."""
@@ -39,34 +38,12 @@ class StreamEntry:
         return int(milliseconds) / 1000 if milliseconds.isdecimal() else timezone.now().timestamp()
 
 
-class EventRow(NamedTuple):
-    """A row of `UsageEventRow`, in column order; a NamedTuple, since a batch makes thousands."""
+@dataclass(kw_only=True)
+class EventRow(UsageEvent):
+    """A row of `UsageEventRow`: a usage event with its UTC day and hour."""
 
-    event_id: str
     day: str
     hour: int
-    tenant: str
-    project: str
-    key_id: str
-    request_id: str
-    attempt: int
-    requested_model: str
-    alias: str
-    arm: str
-    adapter: str
-    base_model: str
-    backend: str
-    endpoint: str
-    status: str
-    error_code: str
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    estimated: bool
-    ttft_ms: float | None
-    duration_ms: float
-    started_at: int
-    gateway_id: str
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -74,41 +51,29 @@ class EventRow(NamedTuple):
         return self.day, self.tenant, self.request_id, self.attempt
 
 
-_Text = Annotated[str, msgspec.Meta(max_length=NAME)]
-_Tokens = Annotated[int, msgspec.Meta(ge=0, lt=_MAX_TOKENS)]
+COLUMNS: Final = tuple(item.name for item in fields(EventRow))
+_BOUNDS: Final = {"TokenCount": 1 << 40, "Attempt": 1 << 31, "UnixMilliseconds": 1 << 62}
 _Ms = Annotated[float, msgspec.Meta(gt=-_MAX_MS, lt=_MAX_MS)]
-
-
-class _Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A UsageEvent as the database takes it: decoding validates all fields but two conditions."""
-
-    event_id: Annotated[str, msgspec.Meta(pattern=_UUID7)]
-    tenant: _Text
-    project: _Text
-    key_id: _Text
-    request_id: _Text
-    attempt: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-    requested_model: _Text
-    alias: _Text
-    arm: _Text
-    adapter: _Text
-    base_model: _Text
-    backend: _Text
-    endpoint: _Text
-    status: UsageStatus
-    error_code: _Text
-    prompt_tokens: _Tokens
-    cached_tokens: _Tokens
-    completion_tokens: _Tokens
-    estimated: bool
-    ttft_ms: _Ms | None
-    duration_ms: _Ms
-    started_at: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-    gateway_id: _Text
-
-
-_DECODER: Final = msgspec.json.Decoder(_Event)
-_TEXTS: Final = tuple(name for name in _Event.__struct_fields__ if name not in ("event_id", "status"))
+_TYPES: Final[dict[str, Any]] = {
+    "EventId": Annotated[str, msgspec.Meta(pattern=_UUID7)],
+    "Name": Annotated[str, msgspec.Meta(max_length=NAME)],
+    **{kind: Annotated[int, msgspec.Meta(ge=0, lt=bound)] for kind, bound in _BOUNDS.items()},
+    "Milliseconds": _Ms,
+    "Milliseconds | None": _Ms | None,
+    "UsageStatus": UsageStatus,
+    "bool": bool,
+}
+"""The accepted values, by the name of a UsageEvent field's type."""
+_FIELD_TYPES: Final = {item.name: cast(str, item.type) for item in fields(UsageEvent)}
+_Event = msgspec.defstruct(
+    "_Event",
+    [(name, _TYPES[kind]) for name, kind in _FIELD_TYPES.items()],
+    frozen=True,
+    forbid_unknown_fields=True,
+    gc=False,
+)
+"""A UsageEvent as the database takes it: decoding validates all fields but two conditions."""
+_DECODER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Event)
 
 
 def event_row(entry: StreamEntry) -> EventRow:
@@ -123,8 +88,8 @@ def event_row(entry: StreamEntry) -> EventRow:
             event = _validated(entry.event)
         if event.cached_tokens > event.prompt_tokens:
             raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
-    values = msgspec.structs.astuple(event)
-    return EventRow(values[0], *_day_and_hour(event.event_id, entry.arrived), *values[1:])
+    day, hour = _day_and_hour(event.event_id, entry.arrived)
+    return EventRow(*msgspec.structs.astuple(event), day=day, hour=hour)
 
 
 def named_day(row: EventRow) -> str:
@@ -132,36 +97,38 @@ def named_day(row: EventRow) -> str:
     return _iso(_milliseconds(row.event_id) // 86_400_000)
 
 
-def _validated(text: bytes) -> _Event:
+def _validated(text: bytes) -> Any:
     """Validate the slow way, with error messages of our own."""
     try:
         event = UsageEvent.from_json(text)
     except RecursionError as error:
         raise ContractError(f"a usage event is nested too deeply: {error}") from error
-    for name in _TEXTS:
-        value = getattr(event, name)
+    for name, value in _values(event, "Name"):
         # Python accepts a lone surrogate in text, databases do not.
-        if isinstance(value, str) and (len(value) > NAME or "\0" in value or not _is_unicode(value)):
+        if len(value) > NAME or "\0" in value or not _is_unicode(value):
             raise ContractError(f"usage event field {name} must be at most {NAME} characters without NUL")
     if event.status not in STATUSES:
         raise ContractError(f"usage event status must be one of {', '.join(STATUSES)}, got {event.status!r}")
-    for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
-        value = getattr(event, name)
-        if isinstance(value, bool) or not 0 <= value < _MAX_TOKENS:
-            raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
+    for kind, bound in _BOUNDS.items():
+        for name, value in _values(event, kind):
+            if isinstance(value, bool) or not 0 <= value < bound:
+                raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
     if event.cached_tokens > event.prompt_tokens:
         raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
-    for name, bound in (("attempt", 1 << 31), ("started_at", 1 << 62)):
-        value = getattr(event, name)
-        if isinstance(value, bool) or not 0 <= value < bound:
-            raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
+    durations = dict(_values(event, "Milliseconds", "Milliseconds | None"))
     # Compare instead of converting: a JSON integer may be too large for a float, and NaN fails comparisons.
-    if not -_MAX_MS < event.duration_ms < _MAX_MS or not -_MAX_MS < (event.ttft_ms or 0.0) < _MAX_MS:
-        raise ContractError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
+    if not all(-_MAX_MS < (value or 0.0) < _MAX_MS for value in durations.values()):
+        names = " and ".join(sorted(durations))
+        raise ContractError(f"usage event fields {names} must be finite, below 1e12")
     event.event_id = event.event_id.lower()
     if re.fullmatch(_UUID7, event.event_id) is None:
         raise ContractError(f"usage event field event_id must be a UUID of version 7, got {event.event_id!r}")
-    return _Event(**{name: getattr(event, name) for name in _Event.__struct_fields__})
+    return _Event(**vars(event))
+
+
+def _values(event: UsageEvent, *kinds: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the fields whose types have one of these names."""
+    return ((name, getattr(event, name)) for name, kind in _FIELD_TYPES.items() if kind in kinds)
 
 
 def _is_unicode(text: str) -> bool:

@@ -7,28 +7,26 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final
 
 from django.db import connection
 
-from controlplane.metering.event_rows import EventRow
+from controlplane.metering.event_rows import COLUMNS, EventRow
 from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 
 _EVENTS: Final = UsageEventRow._meta.db_table
-_COLUMNS: Final = ", ".join(EventRow._fields)
+_COLUMNS: Final = ", ".join(COLUMNS)
+_TOKENS: Final = tuple(name for name in UsageHour.SUMS if name in COLUMNS)
+_values: Final[Callable[[EventRow], tuple[Any, ...]]] = attrgetter(*COLUMNS)
 _INCOMING: Final = "metering_incoming"
-_SUMS_OF_EVENTS: Final = (
-    "count(*), sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens),"
-    " sum(CASE WHEN estimated THEN 1 ELSE 0 END)"
+_SUMS_OF_EVENTS: Final = ", ".join(
+    ("count(*)", *(f"sum({name})" for name in _TOKENS), "sum(CASE WHEN estimated THEN 1 ELSE 0 END)")
 )
 _KEY: Final = "day, tenant, request_id, attempt"
-_SUMMED: Final = ", ".join(
-    (
-        *UsageHour.DIMENSIONS, "prompt_tokens", "cached_tokens", "completion_tokens", "estimated",
-        "request_id", "attempt",
-    )
-)  # fmt: skip
+_SUMMED: Final = ", ".join((*UsageHour.DIMENSIONS, *_TOKENS, "estimated", "request_id", "attempt"))
 """Columns that the sums are made of, and the rest of the unique key."""
 EventKey = tuple[str, str, str, int]
 
@@ -74,7 +72,7 @@ def _by_copy(rows: Sequence[EventRow], answer: str) -> list[Any]:
             cursor.copy(f"COPY {_INCOMING} ({_COLUMNS}) FROM STDIN") as copy,
         ):
             for row in rows:
-                copy.write_row(row)
+                copy.write_row(_values(row))
         cursor.execute(_insert_sql(answer))
         found: list[Any] = cursor.fetchall()
         return found
@@ -122,9 +120,12 @@ def _by_rows(rows: Sequence[EventRow]) -> list[EventRow]:
     fresh = list({row.key: row for row in reversed(rows) if row.key not in known_keys}.values())
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {_EVENTS} ({_COLUMNS}) VALUES ({_placeholders(len(EventRow._fields))})",  # noqa: S608
+            f"INSERT INTO {_EVENTS} ({_COLUMNS}) VALUES ({_placeholders(len(COLUMNS))})",  # noqa: S608
             # On SQLite, Django stores a UUID as 32 hexadecimal digits.
-            [(row.event_id.replace("-", ""), *row[1:]) for row in sorted(fresh, key=lambda row: row.key)],
+            [
+                _values(replace(row, event_id=row.event_id.replace("-", "")))
+                for row in sorted(fresh, key=lambda row: row.key)
+            ],
         )
         for sums in (UsageRollup, UsageHour):
             count = len(sums.DIMENSIONS) + len(sums.SUMS)
@@ -138,12 +139,11 @@ def _by_rows(rows: Sequence[EventRow]) -> list[EventRow]:
 def _summed(
     rows: Iterable[EventRow], dimensions: Sequence[str]
 ) -> list[tuple[str | int | float | None, ...]]:
-    columns = [EventRow._fields.index(name) for name in dimensions]
+    group_of = attrgetter(*dimensions)
     sums: dict[tuple[str | int | float | None, ...], list[int]] = {}
     for row in rows:
-        key = tuple(row[column] for column in columns)
-        totals = sums.setdefault(key, [0] * 5)
-        amounts = (1, row.prompt_tokens, row.cached_tokens, row.completion_tokens, int(row.estimated))
+        totals = sums.setdefault(group_of(row), [0] * len(UsageRollup.SUMS))
+        amounts = (1, *(getattr(row, name) for name in _TOKENS), int(row.estimated))
         for index, amount in enumerate(amounts):
             totals[index] += amount
     return [(*key, *amounts) for key, amounts in sums.items()]

@@ -16,8 +16,8 @@ from typing import Any, Final
 from django.db import connection
 from django.db.models import DateField, Q, QuerySet, UUIDField
 
+from contracts.usage_event import STATUSES
 from controlplane.errors import InvalidInputError, NotFoundError
-from controlplane.metering.event_rows import STATUSES
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.services import keep_from
 

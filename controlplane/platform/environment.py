@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from contracts.addresses import Networks
-from controlplane.errors import SettingsError
+from contracts.environment import PREFIX, EnvironmentReader, SettingsError
 from controlplane.platform.languages import SOURCE, languages
 from controlplane.platform.open_endpoints import OpenEndpoints
 
@@ -22,7 +22,6 @@ LOCALES: Final = ROOT / "controlplane" / "locale"
 SIGN_UP_OFF: Final = "off"
 SIGN_UP_OPEN: Final = "open"
 
-_PREFIX: Final = "GRAFTWORK_"
 _OTHER_PLANES: Final = (
     "API_KEY",
     "API_URL",
@@ -40,6 +39,8 @@ _OTHER_PLANES: Final = (
     "BENCH_",
 )
 """Prefixes of variables of the product's other processes: a supervisor may set all for every process."""
+_MOST: Final = 999_999
+"""Largest value of a number without a bound of its own."""
 _CONNECTION_S: Final = 10
 """How long a request waits for a free database connection of the pool before it fails."""
 
@@ -132,60 +133,58 @@ class Environment:
     heartbeat_file: Path | None
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> Self:
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the configuration. Raises SettingsError naming an unknown or malformed variable."""
-        _refuse_unknown(env)
-        secret_key = env.get("GRAFTWORK_SECRET_KEY") or _own_secret_key(VAR / "secret-key")
-        return cls(
-            redis_url=_url(env, "REDIS_URL", "redis://127.0.0.1:6379/0", ("redis", "rediss", "unix")),
-            database_url=_url(
-                env, "DATABASE_URL", f"sqlite:///{VAR / 'graftwork.db'}", ("sqlite", "postgresql")
-            ),
-            database_connections=_count(env, "DATABASE_CONNECTIONS", 0, least=0, most=1000),
+        env = EnvironmentReader(environ)
+        secret_key = env.text("SECRET_KEY") or _own_secret_key(VAR / "secret-key")
+        environment = cls(
+            redis_url=env.url("REDIS_URL", ("redis", "rediss", "unix"), "redis://127.0.0.1:6379/0"),
+            database_url=_database_url(env),
+            database_connections=env.integer("DATABASE_CONNECTIONS", 0, 0, 1000),
             secret_key=secret_key,
-            debug=_flag(env, "DEBUG"),
-            allowed_hosts=_words(env, "ALLOWED_HOSTS", ",") or ("localhost", "127.0.0.1", "[::1]"),
-            web_url=_url(env, "WEB_URL", "http://127.0.0.1:8000", ("http", "https")).rstrip("/"),
+            debug=env.flag("DEBUG"),
+            allowed_hosts=env.words("ALLOWED_HOSTS") or ("localhost", "127.0.0.1", "[::1]"),
+            web_url=env.url("WEB_URL", ("http", "https"), "http://127.0.0.1:8000").rstrip("/"),
             gateway_url=_gateway_url(env),
-            fleet_token=env.get("GRAFTWORK_FLEET_TOKEN", ""),
-            deployment_drain_seconds=_count(env, "DEPLOYMENT_DRAIN_SECONDS", 30, least=0, most=3600),
-            openai_http_key=env.get("GRAFTWORK_OPENAI_HTTP_KEY", ""),
-            artifact_store=_url(env, "ARTIFACT_STORE", f"file://{VAR / 'artifacts'}", ("file", "s3")),
-            s3_endpoint_url=_url(env, "S3_ENDPOINT_URL", "", ("http", "https")) or None,
-            import_roots=tuple(_folder(text) for text in _words(env, "IMPORT_ROOTS", ":")),
-            import_buckets=tuple(text.strip("/") for text in _words(env, "IMPORT_BUCKETS", ",")),
-            trusted_proxies=_networks(env, "TRUSTED_PROXIES"),
+            fleet_token=env.secret("FLEET_TOKEN"),
+            deployment_drain_seconds=env.integer("DEPLOYMENT_DRAIN_SECONDS", 30, 0, 3600),
+            openai_http_key=env.secret("OPENAI_HTTP_KEY"),
+            artifact_store=env.url("ARTIFACT_STORE", ("file", "s3"), f"file://{VAR / 'artifacts'}"),
+            s3_endpoint_url=env.url("S3_ENDPOINT_URL", ("http", "https"), "") or None,
+            import_roots=tuple(_folder(text) for text in env.words("IMPORT_ROOTS", ":")),
+            import_buckets=tuple(text.strip("/") for text in env.words("IMPORT_BUCKETS")),
+            trusted_proxies=env.parsed("TRUSTED_PROXIES", Networks),
             sealing_keys=(*_sealing_keys(env), secret_key),
-            email_url=_url(env, "EMAIL_URL", "", ("smtp", "smtp+tls", "smtps", "file")),
-            email_from=env.get("GRAFTWORK_EMAIL_FROM", "") or "Graftwork <graftwork@localhost>",
+            email_url=env.url("EMAIL_URL", ("smtp", "smtp+tls", "smtps", "file"), ""),
+            email_from=env.text("EMAIL_FROM", "Graftwork <graftwork@localhost>"),
             show_mail_links=_show_mail_links(env),
-            language=_language(env.get("GRAFTWORK_LANGUAGE", "") or SOURCE),
-            oidc_issuer=_url(env, "OIDC_ISSUER", "", ("http", "https")).rstrip("/"),
+            language=_language(env.text("LANGUAGE", SOURCE)),
+            oidc_issuer=env.url("OIDC_ISSUER", ("http", "https"), "").rstrip("/"),
             oidc_client_id=_needed_with(env, "OIDC_CLIENT_ID", "OIDC_ISSUER"),
             oidc_client_secret=_needed_with(env, "OIDC_CLIENT_SECRET", "OIDC_ISSUER"),
-            oidc_name=env.get("GRAFTWORK_OIDC_NAME", "") or "single sign-on",
+            oidc_name=env.text("OIDC_NAME", "single sign-on"),
             sign_up=_sign_up(env),
-            sign_up_requests_per_minute=_count(env, "SIGN_UP_REQUESTS_PER_MINUTE", 60, least=0),
-            sign_up_tokens_per_minute=_count(
-                env, "SIGN_UP_TOKENS_PER_MINUTE", 60_000, least=0, most=99_999_999
-            ),
-            sign_up_concurrency=_count(env, "SIGN_UP_CONCURRENCY", 8, least=0),
-            sign_up_adapters=_count(env, "SIGN_UP_ADAPTERS", 20, least=0),
-            sign_up_adapter_mb=_count(env, "SIGN_UP_ADAPTER_MB", 2000, least=0),
-            outgoing_allow=_open_endpoints(env),
-            api_rate=_count(env, "API_RATE", 1200),
-            tenant_grace_days=_count(env, "TENANT_GRACE_DAYS", 30),
-            audit_keep_days=_count(env, "AUDIT_KEEP_DAYS", 365),
-            usage_keep_days=_count(env, "USAGE_KEEP_DAYS", 400, least=45),
-            adapter_grace_days=_count(env, "ADAPTER_GRACE_DAYS", 7, least=0, most=3650),
-            hub_endpoint=_url(env, "HUB_ENDPOINT", "https://huggingface.co", ("http", "https")).rstrip("/"),
+            sign_up_requests_per_minute=env.integer("SIGN_UP_REQUESTS_PER_MINUTE", 60, 0, _MOST),
+            sign_up_tokens_per_minute=env.integer("SIGN_UP_TOKENS_PER_MINUTE", 60_000, 0, 99_999_999),
+            sign_up_concurrency=env.integer("SIGN_UP_CONCURRENCY", 8, 0, _MOST),
+            sign_up_adapters=env.integer("SIGN_UP_ADAPTERS", 20, 0, _MOST),
+            sign_up_adapter_mb=env.integer("SIGN_UP_ADAPTER_MB", 2000, 0, _MOST),
+            outgoing_allow=env.parsed("OUTGOING_ALLOW", OpenEndpoints.parse),
+            api_rate=env.integer("API_RATE", 1200, 1, _MOST),
+            tenant_grace_days=env.integer("TENANT_GRACE_DAYS", 30, 1, _MOST),
+            audit_keep_days=env.integer("AUDIT_KEEP_DAYS", 365, 1, _MOST),
+            usage_keep_days=env.integer("USAGE_KEEP_DAYS", 400, 45, _MOST),
+            adapter_grace_days=env.integer("ADAPTER_GRACE_DAYS", 7, 0, 3650),
+            hub_endpoint=env.url("HUB_ENDPOINT", ("http", "https"), "https://huggingface.co").rstrip("/"),
             optimization_dir=_folder(
-                env.get("GRAFTWORK_OPTIMIZATION_DIR") or str(VAR / "optimization"),
-                told="OPTIMIZATION_DIR must be an absolute folder",
+                env.text("OPTIMIZATION_DIR", str(VAR / "optimization")),
+                expected="OPTIMIZATION_DIR must be an absolute folder",
             ),
-            optimization_python=env.get("GRAFTWORK_OPTIMIZATION_PYTHON", ""),
-            heartbeat_file=Path(path) if (path := env.get("GRAFTWORK_HEARTBEAT_FILE", "")) else None,
+            optimization_python=env.text("OPTIMIZATION_PYTHON"),
+            heartbeat_file=Path(path) if (path := env.text("HEARTBEAT_FILE")) else None,
         )
+        env.refuse_unknown(_OTHER_PLANES)
+        return environment
 
     def database(self) -> dict[str, Any]:
         """Django's DATABASES entry for `database_url`."""
@@ -265,119 +264,65 @@ def _sqlite(path: Path) -> dict[str, Any]:
     }
 
 
-def _refuse_unknown(env: Mapping[str, str]) -> None:
-    own = {_PREFIX + name.upper() for name in Environment.__dataclass_fields__}
-    others = tuple(_PREFIX + name for name in _OTHER_PLANES)
-    for name in sorted(env):
-        if name.startswith(_PREFIX) and name not in own and not name.startswith(others):
-            raise SettingsError(f"{name} is not a known setting; known are {', '.join(sorted(own))}")
+def _database_url(env: EnvironmentReader) -> str:
+    text = env.url("DATABASE_URL", ("sqlite", "postgresql"), f"sqlite:///{VAR / 'graftwork.db'}")
+    # `sqlite:////abs/path` and `sqlite:///abs/path` name the same file.
+    return text.replace("sqlite:////", "sqlite:///", 1)
 
 
-def _url(env: Mapping[str, str], name: str, default: str, schemes: tuple[str, ...]) -> str:
-    text = env.get(_PREFIX + name, default).strip()
-    if not text and not default:
-        return text
-    parts = urlsplit(text)
-    if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
-        accepted = " or ".join(f"{scheme}://" for scheme in schemes)
-        # A URL may hold a password: the message repeats only its scheme.
-        raise SettingsError(
-            f"{_PREFIX}{name} must be a URL that begins with {accepted}, got {parts.scheme or 'none'}://"
-        )
-    if parts.scheme in ("sqlite", "file") and (parts.netloc or not parts.path.startswith("/")):
-        raise SettingsError(
-            f"{_PREFIX}{name} must name an absolute path, as {parts.scheme}:///..., got {text!r}"
-        )
-    if parts.scheme == "sqlite" and parts.path.startswith("//"):
-        text = f"sqlite://{parts.path[1:]}"
-    return text
-
-
-def _gateway_url(env: Mapping[str, str]) -> str:
-    text = _url(env, "GATEWAY_URL", "http://127.0.0.1:8001/v1", ("http", "https")).rstrip("/")
+def _gateway_url(env: EnvironmentReader) -> str:
+    text = env.url("GATEWAY_URL", ("http", "https"), "http://127.0.0.1:8001/v1").rstrip("/")
     if not text.endswith("/v1"):
-        raise SettingsError(f"{_PREFIX}GATEWAY_URL must end in /v1, got {text!r}")
+        raise SettingsError(f"{PREFIX}GATEWAY_URL must end in /v1, got {text!r}")
     return text
 
 
-def _sealing_keys(env: Mapping[str, str]) -> tuple[str, ...]:
-    keys = _words(env, "SEALING_KEYS", ",")
+def _sealing_keys(env: EnvironmentReader) -> tuple[str, ...]:
+    keys = env.words("SEALING_KEYS")
     if any(len(key) < 32 for key in keys):
-        raise SettingsError(f"{_PREFIX}SEALING_KEYS: a key has at least 32 characters; make it at random")
+        raise SettingsError(f"{PREFIX}SEALING_KEYS: a key has at least 32 characters; make it at random")
     return keys
 
 
-def _needed_with(env: Mapping[str, str], name: str, other: str) -> str:
-    text = env.get(_PREFIX + name, "")
-    if env.get(_PREFIX + other) and not text:
-        raise SettingsError(f"{_PREFIX}{name} is needed with {_PREFIX}{other}")
+def _needed_with(env: EnvironmentReader, name: str, other: str) -> str:
+    text = env.text(name)
+    if env.text(other) and not text:
+        raise SettingsError(f"{PREFIX}{name} is needed with {PREFIX}{other}")
     return text
 
 
-def _sign_up(env: Mapping[str, str]) -> str:
-    rule = (env.get(_PREFIX + "SIGN_UP", "").strip() or SIGN_UP_OFF).lower()
+def _sign_up(env: EnvironmentReader) -> str:
+    rule = (env.text("SIGN_UP").strip() or SIGN_UP_OFF).lower()
     if rule in (SIGN_UP_OFF, SIGN_UP_OPEN):
         return rule
     domains = [word.strip() for word in rule.split(",") if word.strip()]
     for domain in domains:
         if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", domain) is None:
             raise SettingsError(
-                f"{_PREFIX}SIGN_UP must be off, open, or domains such as example.com with commas between,"
+                f"{PREFIX}SIGN_UP must be off, open, or domains such as example.com with commas between,"
                 f" got {domain!r}"
             )
     return ",".join(domains)
 
 
-def _flag(env: Mapping[str, str], name: str) -> bool:
-    text = env.get(_PREFIX + name, "0")
-    if text not in ("0", "1"):
-        raise SettingsError(f"{_PREFIX}{name} must be 0 or 1, got {text!r}")
-    return text == "1"
-
-
-def _show_mail_links(env: Mapping[str, str]) -> bool:
-    if not _flag(env, "SHOW_MAIL_LINKS"):
+def _show_mail_links(env: EnvironmentReader) -> bool:
+    if not env.flag("SHOW_MAIL_LINKS"):
         return False
-    if env.get(_PREFIX + "EMAIL_URL"):
-        raise SettingsError(f"{_PREFIX}SHOW_MAIL_LINKS and {_PREFIX}EMAIL_URL exclude each other: unset one")
-    host = urlsplit(env.get(_PREFIX + "WEB_URL", "")).hostname
+    if env.text("EMAIL_URL"):
+        raise SettingsError(f"{PREFIX}SHOW_MAIL_LINKS and {PREFIX}EMAIL_URL exclude each other: unset one")
+    host = urlsplit(env.text("WEB_URL")).hostname
     if host not in (None, "localhost", "127.0.0.1", "::1"):
         raise SettingsError(
-            f"{_PREFIX}SHOW_MAIL_LINKS lets everybody act for any e-mail address: it is for a demo at"
-            f" localhost, and {_PREFIX}WEB_URL is at {host}"
+            f"{PREFIX}SHOW_MAIL_LINKS lets everybody act for any e-mail address: it is for a demo at"
+            f" localhost, and {PREFIX}WEB_URL is at {host}"
         )
     return True
 
 
-def _count(env: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int = 999_999) -> int:
-    text = env.get(_PREFIX + name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
-        raise SettingsError(f"{_PREFIX}{name} must be a number from {least} to {most}, got {text!r}")
-    return int(text)
-
-
-def _words(env: Mapping[str, str], name: str, separator: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in env.get(_PREFIX + name, "").split(separator) if word.strip())
-
-
-def _networks(env: Mapping[str, str], name: str) -> Networks:
-    try:
-        return Networks(_words(env, name, ","))
-    except ValueError as error:
-        raise SettingsError(f"{_PREFIX}{name}: {error}") from None
-
-
-def _open_endpoints(env: Mapping[str, str]) -> OpenEndpoints:
-    try:
-        return OpenEndpoints.parse(_words(env, "OUTGOING_ALLOW", ","))
-    except ValueError as error:
-        raise SettingsError(f"{_PREFIX}OUTGOING_ALLOW: {error}") from None
-
-
-def _folder(text: str, told: str = "IMPORT_ROOTS must list absolute folders") -> Path:
+def _folder(text: str, expected: str = "IMPORT_ROOTS must list absolute folders") -> Path:
     path = Path(text)
     if not path.is_absolute():
-        raise SettingsError(f"{_PREFIX}{told}, got {text!r}")
+        raise SettingsError(f"{PREFIX}{expected}, got {text!r}")
     return path.resolve()
 
 

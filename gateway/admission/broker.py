@@ -100,7 +100,7 @@ class Broker:
                 wait = await self._call(accounts)
             except (RedisError, OSError, TimeoutError) as error:
                 if not self.away:
-                    logger.warning("limits: Redis is away, each process keeps to its share: %s", error)
+                    logger.warning("limits: Redis is unreachable; each process enforces its share: %s", error)
                 self.away = True
                 for account in accounts:
                     account.failed()
@@ -145,7 +145,7 @@ class Broker:
         self._offset_ms = redis_ms - sent * 1000
         returned, self.away = self.away, False
         if returned:
-            logger.info("limits: Redis answers, %d gateway processes", self.gateways)
+            logger.info("limits: Redis is reachable again; gateway processes: %d", self.gateways)
         if epoch.decode() != self._epoch:
             return self._begin_epoch(epoch.decode(), accounts)
         for account, fields in zip(accounts, answers, strict=True):
@@ -160,7 +160,7 @@ class Broker:
     def _begin_epoch(self, epoch: str, accounts: list[Account]) -> float:
         """Start over with new data in Redis: every account reports its holdings at once."""
         if self._epoch:
-            logger.warning("limits: Redis has lost its data; reporting what is used")
+            logger.warning("limits: Redis lost its data; reporting current usage")
         self._epoch = epoch
         for account in accounts:
             account.failed()

@@ -47,7 +47,7 @@ class Plan:
             return 0
         if self.rate is None:
             error = QuotaExceeded(
-                f"The budget of {_scope(self.budgets[0].scope)} cannot be held: this model has no price. "
+                f"The budget of {_scope(self.budgets[0].scope)} cannot be enforced: this model has no price. "
                 "Ask the operator to set one."
             )
             error.limit = "budget"
@@ -192,22 +192,22 @@ def _refusal(
 ) -> GatewayError:
     scope, limit = _scope(account.scope), account.limit
     if refused.unknown:
-        return LimitsUnavailable(f"What is left of the budget of {scope} cannot be told now; retry soon.")
+        return LimitsUnavailable(f"The remaining budget of {scope} cannot be determined now; retry soon.")
     if limit.kind == "prepaid":
         return QuotaExceeded(
-            f"What {scope} has paid in advance and its credits are used up, or their rest is less than this "
+            f"The prepaid balance and credits of {scope} are used up, or the remainder is less than this "
             "request may cost. Send a lower max_tokens, or top up.",
             after=refused.after,
         )
     if isinstance(account, BudgetAccount):
         return QuotaExceeded(
-            f"The {limit.period}'s budget of {scope} is spent, or its rest is less than this request may "
-            "cost. Send a lower max_tokens, raise the budget, or wait for the next period.",
+            f"The {limit.period}'s budget of {scope} is spent, or the remainder is less than this request "
+            "may cost. Send a lower max_tokens, raise the budget, or wait for the next period.",
             after=refused.after,
         )
     if isinstance(account, ConcurrencyAccount):
         return RateLimited(
-            f"{scope} has {limit.amount} requests under way, which is its limit, and none ended in time. "
+            f"{scope} has reached its limit of {limit.amount} concurrent requests, and none ended in time. "
             "Retry later or send fewer at once.",
             after=refused.after,
         )

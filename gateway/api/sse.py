@@ -192,7 +192,7 @@ class EventStream:
             if b'"error"' not in match[1]:
                 continue
             try:
-                error = told_error(orjson.loads(match[1]))
+                error = find_error(orjson.loads(match[1]))
             except orjson.JSONDecodeError:
                 continue
             if error is not None:
@@ -255,7 +255,7 @@ def event_data(block: bytes) -> list[bytes]:
     return [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
 
 
-def told_error(value: object) -> object:
+def find_error(value: object) -> object:
     """Return the error object in a backend's JSON, in OpenAI's form or vLLM's older one; None without one."""
     if not isinstance(value, dict):
         return None

@@ -5,7 +5,7 @@
 | prompt and completion are longer than the context | `context_length_exceeded` | |
 | about the request: `invalid_request_error`, or a code of 4xx but 429 | `invalid_value` | |
 | the request's time is over: `timeout`, `deadline_exceeded` | `upstream_timeout` | |
-| the model cannot go on with this request: `generation_failed` | `upstream_error` | |
+| the model cannot complete this request: `generation_failed` | `upstream_error` | |
 | any other | `upstream_error` | yes |
 """
 
@@ -44,11 +44,11 @@ def stream_error(error: object, request_id: str) -> GatewayError:
         return ContextLengthExceeded(overflow)
     if kind in _INVALID or _is_4xx(code):
         return BadRequest(
-            "The backend cannot go on with this request: its schema, grammar or length is more than the "
-            f"model takes. Simplify or shorten it, or name {request_id} when you report it."
+            "The backend cannot complete this request: its schema, grammar or length exceeds what the model "
+            f"supports. Simplify or shorten it, or name {request_id} when you report it."
         )
     if code in _TIMEOUTS:
-        return UpstreamTimeout("The request's time was over before its answer was complete; retry later.")
+        return UpstreamTimeout("The request timed out before its answer was complete; retry later.")
     text = f"The backend failed in the middle of its answer. Name {request_id} when you report it."
     return UpstreamFailed(text) if code == _GENERATION else UpstreamBroken(text)
 

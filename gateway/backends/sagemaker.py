@@ -146,7 +146,7 @@ class SageMakerBackend:
             if refusal.expired:
                 self._credentials.expired()
             if refusal.expired or refusal.transient:
-                logger.warning("request %s: sent again after %s", request.request_id, refusal.code)
+                logger.warning("request %s: retried after %s", request.request_id, refusal.code)
                 return await self._send(request, target, data)
         return answer
 

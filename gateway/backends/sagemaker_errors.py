@@ -137,7 +137,7 @@ def _container_error(status: int, body: bytes, request_id: str) -> GatewayError:
     if status == 424:
         message, param = _lmi_error(body)
         if param in _ADAPTER_PARAMS or _NO_ADAPTER.search(message):
-            logger.warning("request %s: the container lacks the adapter: %s", request_id, message)
+            logger.warning("request %s: the container has not loaded the adapter: %s", request_id, message)
             return _no_adapter()
         return refused(400, {"message": message, "param": param})
     headers = {"retry-after": "2"} if status == 503 else {}

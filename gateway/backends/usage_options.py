@@ -51,7 +51,7 @@ class UsageOptions:
             answer = await send(_OPTIONS[level])
         if level > first and not isinstance(answer, Refusal):
             self._known[copy_id] = level, time.monotonic() + REMEMBER_SECONDS
-            logger.warning("copy %s takes only these options: %s", copy_id, _OPTIONS[level])
+            logger.warning("copy %s supports only these usage options: %s", copy_id, _OPTIONS[level])
         if whole and isinstance(answer, Refusal) and _names(answer, b"stream"):
             return await send({})
         return answer

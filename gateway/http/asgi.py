@@ -89,12 +89,12 @@ def _allowed(requested: bytes) -> bytes:
 
 
 class HangUpWatch:
-    """Cancels the task that serves a request when its client disconnects, and sets `gone`.
+    """Cancels the task that serves a request when its client disconnects, and sets `disconnected`.
 
     Watching costs a task, so it starts only after the request has run for a moment, by `timeouts`.
     """
 
-    __slots__ = ("_receive", "_task", "_timeouts", "_watch", "gone")
+    __slots__ = ("_receive", "_task", "_timeouts", "_watch", "disconnected")
 
     def __init__(self, receive: Receive, timeouts: Timeouts[HangUpWatch]) -> None:
         """`timeouts` must be of WATCH_AFTER_SECONDS and call `start`."""
@@ -104,7 +104,7 @@ class HangUpWatch:
         self._task = task
         self._receive = receive
         self._watch: asyncio.Task[None] | None = None
-        self.gone = False
+        self.disconnected = False
         self._timeouts = timeouts
         timeouts.begin(self, task.get_loop())
 
@@ -119,5 +119,5 @@ class HangUpWatch:
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone = True
+        self.disconnected = True
         self._task.cancel()

@@ -11,23 +11,20 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from gateway.api.bodies import Bodies
 from gateway.errors import (
     BadRequest,
     IdempotencyConflict,
     IdempotencyInProgress,
     IdempotencyUnavailable,
 )
-from gateway.http.asgi import Header, Message, Receive, Scope, Send, header, respond
+from gateway.http.asgi import Header, Message, Scope, Send, header, respond
 from gateway.idempotency.seal import MAX_ANSWER_BYTES, StoredAnswer, Unreadable
 from gateway.idempotency.store import LEASE_SECONDS, AnswerStore, Claim, State
-from gateway.observability import RequestTrace
-from gateway.routing import Authorizer
-from gateway.routing.route_feed import RouteFeed
+from gateway.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
 
-HEADER: Final = b"idempotency-key"
+_HEADER: Final = b"idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _REPLAYED: Final[Header] = (b"idempotent-replayed", b"true")
 _KEPT_HEADERS: Final = frozenset(
@@ -40,51 +37,46 @@ _KEPT_HEADERS: Final = frozenset(
     }
 )
 
-Serve = Callable[[Scope, Receive, Send, RequestTrace, list[Header]], Awaitable[bool]]
+Serve = Callable[[RequestContext], Awaitable[bool]]
 """Answers a request; True when the answer was whole."""
+
+
+def idempotency_key(scope: Scope) -> str:
+    """Return the request's Idempotency-Key, "" when absent. Raises BadRequest if it is malformed."""
+    key = header(scope, _HEADER).decode("latin-1")
+    if key and _KEY.fullmatch(key) is None:
+        raise BadRequest(
+            "Idempotency-Key must be 1 to 255 visible ASCII characters.", param="Idempotency-Key"
+        )
+    return key
 
 
 class Idempotency:
     """Wraps request handling. Without Redis such a request is refused, which is better than billed twice."""
 
-    def __init__(
-        self, feed: RouteFeed, authorizer: Authorizer, bodies: Bodies, store: AnswerStore, serve: Serve
-    ) -> None:
-        self._feed, self._authorizer, self._bodies, self._store = feed, authorizer, bodies, store
-        self._serve = serve
+    def __init__(self, store: AnswerStore, serve: Serve) -> None:
+        self._store, self._serve = store, serve
 
-    async def serve(
-        self, scope: Scope, receive: Receive, send: Send, trace: RequestTrace, headers: list[Header]
-    ) -> None:
-        """Answer one request that has the header.
+    async def serve(self, context: RequestContext, key: str) -> None:
+        """Answer one request that has the idempotency key `key`.
 
         Raises:
-            BadRequest: the key is malformed.
             IdempotencyConflict: the key belongs to another request, or to an answer that is not kept.
             IdempotencyInProgress: its first request is still running.
             IdempotencyUnavailable: Redis does not answer.
             GatewayError: from the request itself.
         """
-        key = header(scope, HEADER).decode("latin-1")
-        if _KEY.fullmatch(key) is None:
-            raise BadRequest(
-                "Idempotency-Key must be 1 to 255 visible ASCII characters.", param="Idempotency-Key"
-            )
-        caller = self._authorizer.authorize(self._feed.current(), scope)
-        trace.tenant, trace.key_id = caller.tenant, caller.key_id
-        trace.pause()
-        body = await self._bodies.read(scope, receive)
-        trace.resume()
-        claim = self._store.name(caller.key_id, scope["path"], key, trace.request_id)
-        if (answer := await self._claim(claim, body)) is not None:
-            await respond(send, 200, answer.body, [*answer.headers, _REPLAYED, *headers])
+        claim = self._store.name(context.caller.key_id, context.scope["path"], key, context.id)
+        if (answer := await self._claim(claim, context.body)) is not None:
+            headers = [*answer.headers, _REPLAYED, *context.headers]
+            await respond(context.send, 200, answer.body, headers)
             return
-        recorder = Recorder(send)
+        recorder = Recorder(context.send)
+        context.send = recorder.send
         renewal = asyncio.create_task(self._renew(claim))
         whole = False
         try:
-            again = _replay(body, receive)
-            whole = await self._serve(scope, again, recorder.send, trace, headers)
+            whole = await self._serve(context)
         finally:
             renewal.cancel()
             await self._end(claim, recorder, whole)
@@ -100,8 +92,7 @@ class Idempotency:
             ) from None
         except (RedisError, OSError, TimeoutError) as error:
             raise IdempotencyUnavailable(
-                "Requests with an Idempotency-Key cannot be told apart at this moment. Retry later, or send "
-                "the request without the header."
+                "Idempotency-Key cannot be checked at this moment. Retry later, or omit the header."
             ) from error
         if state is State.OTHER:
             raise IdempotencyConflict(
@@ -125,7 +116,7 @@ class Idempotency:
             else:
                 await self._store.free(claim)
         except (RedisError, OSError, TimeoutError) as error:
-            logger.warning("an idempotent answer is not kept: %s", error)
+            logger.warning("an idempotent answer could not be stored: %s", error)
 
     async def _renew(self, claim: Claim) -> None:
         while True:
@@ -173,13 +164,3 @@ class Recorder:
         if self._size > MAX_ANSWER_BYTES:
             return None
         return StoredAnswer(self._headers, b"".join(self._parts))
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that first repeats the body, which has been read."""
-    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def again() -> Message:
-        return first.pop() if first else await receive()
-
-    return again

@@ -32,7 +32,7 @@ class Drain:
         self._seconds = seconds
         self._open: set[asyncio.Task[Any]] = set()
         self._cut: set[asyncio.Task[Any]] = set()
-        self._spared: set[asyncio.Task[Any]] = set()
+        self._protected: set[asyncio.Task[Any]] = set()
         self._over = asyncio.Event()
         self.begun = False
 
@@ -48,7 +48,7 @@ class Drain:
 
     def leave(self, task: asyncio.Task[Any]) -> None:
         self._open.discard(task)
-        self._spared.discard(task)
+        self._protected.discard(task)
 
     def cut(self) -> bool:
         """Return True if the drain cancelled the current task, which may then go on briefly."""
@@ -63,13 +63,13 @@ class Drain:
         """Refuse new requests, and give the running ones `seconds` to finish."""
         if not self.begun:
             self.begun = True
-            logger.info("stopping: %d requests have %g s to end", len(self._open), self._seconds)
+            logger.info("stopping: waiting up to %g s for %d requests", self._seconds, len(self._open))
             asyncio.get_running_loop().call_later(self._seconds, self._over.set)
 
-    def spare(self) -> None:
+    def protect(self) -> None:
         """Protect the current task's request, which is recorded as complete, from being cut."""
         if (task := asyncio.current_task()) in self._open and task is not None:
-            self._spared.add(task)
+            self._protected.add(task)
 
     async def wait(self, server: asyncio.Future[Any]) -> bool:
         """Wait for the end of all requests; True if `server` has ended, False if the time ran out."""
@@ -79,7 +79,7 @@ class Drain:
         if server.done():
             # Their connections have ended, so these requests only clean up.
             await self._settle(0.5)
-        for task in self._open - self._spared:
+        for task in self._open - self._protected:
             self._cut.add(task)
             task.cancel()
         await self._settle(_CUT_SECONDS)

@@ -38,7 +38,7 @@ class Health:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            logger.critical("the %s has ended", task.get_name(), exc_info=task.exception())
+            logger.critical("background task %s failed", task.get_name(), exc_info=task.exception())
             self._dead.append(task.get_name())
 
     def _faults(self) -> list[str]:
@@ -56,7 +56,7 @@ class Health:
         reasons = [reason] if (reason := self._wal.admits()) else []
         reasons += self._faults()
         if self._drain.begun:
-            reasons.append("The gateway was told to stop.")
+            reasons.append("The gateway is shutting down.")
         try:
             self._feed.current()
         except RoutesUnavailable as error:

@@ -48,12 +48,12 @@ class Presence:
                 silent = False
             except (RedisError, OSError) as error:
                 if not silent:
-                    logger.info("presence: Redis is away, nobody is told of this gateway: %s", error)
+                    logger.info("presence: Redis is unreachable; this gateway is not announced: %s", error)
                 silent = True
             except Exception:
                 # No error here may restart a gateway that serves.
                 if not silent:
-                    logger.exception("presence: nobody is told of this gateway")
+                    logger.exception("presence: this gateway is not announced")
                 silent = True
             await asyncio.sleep(SAY_SECONDS)
 

@@ -114,7 +114,7 @@ class CellFile:
         for cell in reversed(cells):
             self.values[cell] = 0.0
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Record that this process is alive."""
         _BEAT.pack_into(self._map, _BEAT_AT, time.monotonic())
 

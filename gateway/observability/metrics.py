@@ -118,7 +118,7 @@ class Metrics:
                 ttft_ms=event.ttft_ms,
             )
 
-    def beat(self, state: State, *, lag: float | None = None) -> None:
+    def publish(self, state: State, *, lag: float | None = None) -> None:
         """Publish the current state; without a call every few seconds the process counts as gone."""
         now = time.monotonic()
         if now - self._settled >= _SETTLE_SECONDS:
@@ -138,7 +138,7 @@ class Metrics:
         self._lag = self._lag if lag is None else lag
         gauges[f.LAG, ""] = self._lag
         self._gauges.set_all(gauges)
-        self._file.beat()
+        self._file.heartbeat()
 
     def end(self) -> None:
         """Note that the process is ending, so its gauges are void."""

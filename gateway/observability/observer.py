@@ -18,10 +18,10 @@ from gateway.observability.request_trace import RequestTrace
 if TYPE_CHECKING:
     from contracts.tracing import Span, Tracing
 
-BEAT_SECONDS: Final = 1.0
+PUBLISH_SECONDS: Final = 1.0
 _MODELS: Final = "/v1/models"
-GONE: Final = 499
-"""Status, as in nginx, of a request whose client left before its answer."""
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's status of a request whose client disconnected before its answer."""
 
 
 class Observer:
@@ -56,13 +56,13 @@ class Observer:
     def crashed(self, trace: RequestTrace) -> None:
         trace.status, trace.outcome, trace.code = 500, "error", "internal_error"
 
-    def cut(self, trace: RequestTrace) -> None:
-        """Record a request that was cut because the gateway stops."""
+    def interrupted(self, trace: RequestTrace) -> None:
+        """Record a request that was cut off because the gateway stops."""
         trace.status, trace.outcome, trace.code = 503, "error", "shutdown"
 
-    def gone(self, trace: RequestTrace) -> None:
-        """Record that the client left."""
-        trace.status, trace.outcome = GONE, "cancelled"
+    def cancelled(self, trace: RequestTrace) -> None:
+        """Record that the client disconnected."""
+        trace.status, trace.outcome = CLIENT_CLOSED_REQUEST, "cancelled"
 
     def end(self, trace: RequestTrace) -> None:
         seconds = trace.end()
@@ -96,6 +96,6 @@ class Observer:
         """Publish the process's state once a second."""
         due = time.monotonic()
         while True:
-            self.metrics.beat(state, lag=max(0.0, time.monotonic() - due))
-            due = time.monotonic() + BEAT_SECONDS
-            await asyncio.sleep(BEAT_SECONDS)
+            self.metrics.publish(state, lag=max(0.0, time.monotonic() - due))
+            due = time.monotonic() + PUBLISH_SECONDS
+            await asyncio.sleep(PUBLISH_SECONDS)

@@ -61,8 +61,8 @@ class Authorizer:
         if rules.endpoints is not None and endpoint not in rules.endpoints:
             allowed = ", ".join(_API + name for name in sorted(rules.endpoints))
             raise EndpointNotAllowed(
-                f"This API key may not call {_API}{endpoint}. It may call {allowed}. Use another, or have "
-                "this one's endpoints changed by who manages your tenant's keys."
+                f"This API key may not call {_API}{endpoint}. It may call {allowed}. Use another key, or ask "
+                "an administrator of your tenant to change this key's endpoints."
             )
         return Caller(key_id, key.tenant, key.project, rules.models)
 
@@ -71,10 +71,10 @@ class Authorizer:
         forwarded = header_values(scope, b"x-forwarded-for")
         address = client_address(peer[0] if peer else "", forwarded, self._proxies)
         if address not in networks:
-            seen = "An address that cannot be told" if address is None else f"The address {address}"
+            client = "An unknown address" if address is None else f"The address {address}"
             raise AddressNotAllowed(
-                f"{seen} is not among those that this API key may be used from. Call from an allowed "
-                "network, or have the key's networks changed by who manages your tenant's keys."
+                f"{client} may not use this API key. Call from an allowed network, or ask an administrator "
+                "of your tenant to change the key's networks."
             )
 
 
@@ -126,7 +126,7 @@ def authenticate(table: RouteTable, bearer: str) -> tuple[str, KeyRoute]:
         )
     if table.tenants[key.tenant].suspended:
         raise TenantSuspended(
-            f"Tenant {key.tenant} of this API key is suspended by its operator: calls are refused until it "
-            "is resumed. Ask your operator; the tenant's pages in the web UI say since when, and why."
+            f"Tenant {key.tenant} of this API key is suspended, so calls are refused. Ask your operator; the "
+            "tenant's pages in the web UI show the date and the reason."
         )
     return key_id, key

@@ -82,10 +82,10 @@ class LoadPoller:
             if not worker:
                 self._silent[copy.id] = time.monotonic() + _SILENT_SECONDS
             # Only the error's type: aiohttp's text has the request's headers, and so the fleet token.
-            logger.debug("copy %s does not say what it has to do: %s", copy.id, type(error).__name__)
+            logger.debug("copy %s does not report its load: %s", copy.id, type(error).__name__)
             return
         if load.draining != known.draining:
-            logger.info("copy %s %s", copy.id, "takes no more" if load.draining else "takes requests again")
+            logger.info("copy %s %s", copy.id, "is draining" if load.draining else "accepts requests again")
         known.report, known.draining = report, load.draining
 
     async def _fetch(self, session: aiohttp.ClientSession, copy: CopyRoute) -> bytes:

@@ -211,7 +211,7 @@ class RouteFeed:
 
     async def _refuse(self, offered: int, held: int) -> None:
         """Report this gateway's version to the publisher."""
-        self._say(f"Redis went back to version {offered}; version {held} stays")
+        self._say(f"Redis offers the older version {offered}; keeping version {held}")
         await self._redis.zadd(ROUTES_SEEN, {"version": held}, gt=True)
         await self._redis.expire(ROUTES_SEEN, _SEEN_SECONDS)
 

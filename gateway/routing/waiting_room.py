@@ -90,7 +90,7 @@ class WaitingRoom:
             route = self._feed.current().bases.get(base)
             if route is None or all(copy.id != copy_id for copy in route.copies):
                 raise UpstreamUnreachable(
-                    f"The copy of {base!r} that this request waited for has been taken away; retry."
+                    f"The copy of {base!r} that this request waited for was removed; retry."
                 )
 
     @contextmanager
@@ -147,7 +147,9 @@ class WaitingRoom:
             try:
                 await self._say(wanted)
             except (RedisError, OSError) as error:
-                logger.warning("waiting room: nobody is told of %d models: %s", len(wanted), error)
+                logger.warning(
+                    "waiting room: cannot publish the demand for %d models: %s", len(wanted), error
+                )
                 await asyncio.sleep(_SAY_SECONDS)
 
     async def _say(self, wanted: dict[str, int]) -> None:

@@ -13,26 +13,20 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
 from contracts.base_routes import CopyRoute
 from contracts.usage_event import UsageEvent, UsageStatus, uuid7
-from gateway.admission import Ticket
-from gateway.api.schema import Call
 from gateway.api.sse import EventStream
 from gateway.api.usage import Usage, estimate_completion
 from gateway.errors import UsageLogUnavailable
-from gateway.observability import Observer, RequestTrace
-from gateway.observability.figures import Histogram
-from gateway.routing import Caller, Resolution
+from gateway.observability import Observer
+from gateway.request_context import RequestContext
+from gateway.routing import Resolution
 from gateway.usage.wal import Wal
 from gateway.usage.wal_records import CLOSED, PROGRESS
-
-if TYPE_CHECKING:
-    from contracts.tracing import Span
 
 PROGRESS_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.4
@@ -40,66 +34,39 @@ _CODE_CHARACTERS: Final = 100
 _NOT_CODE: Final = re.compile(r"[^\x20-\x7e]")
 
 
-@dataclass(slots=True)
-class Request:
-    """The facts about a request that usage records, known before a backend is chosen."""
-
-    id: str
-    caller: Caller
-    call: Call
-    resolution: Resolution
-    started: float
-    """`time.perf_counter()` at arrival."""
-    started_at: int
-    """Unix milliseconds."""
-    ticket: Ticket
-    """Gets the usage of each attempt."""
-    trace: RequestTrace
-
-
 class Attempt:
     """One call of one copy, from its start to `finish`."""
 
     __slots__ = (
-        "_copy",
-        "_event_id",
-        "_itl",
-        "_last",
-        "_meter",
-        "_number",
-        "_recorded",
-        "_tokens",
-        "_ttft",
-        "estimate",
-        "on_record",
-        "request",
-        "span",
-        "usage",
-    )
+        "_copy", "_event_id", "_itl", "_last", "_meter", "_number", "_recorded", "_resolution", "_tokens",
+        "_ttft", "context", "estimate", "on_record", "span", "usage",
+    )  # fmt: skip
 
     def __init__(
-        self, meter: Meter, request: Request, copy: CopyRoute, number: int, itl: Histogram, span: Span | None
+        self, meter: Meter, context: RequestContext, resolution: Resolution, copy: CopyRoute, number: int
     ) -> None:
+        base, observer = resolution.base, meter.observer
         self.usage = Usage()
-        self.span = span
+        self.span = observer.attempt_begins(context.trace, base, copy.id, copy.kind, number)
         self.estimate: tuple[int, int] | None = None
         """(prompt tokens, completion tokens) to bill if the backend reports no usage."""
         self.on_record = False
         """True once a durable record of the attempt exists."""
         self._meter = meter
-        self.request = request
+        self.context = context
+        self._resolution = resolution
         self._copy = copy
         self._number = number
         self._event_id = uuid7()
         self._ttft: float | None = None
         self._recorded = 0
-        self._itl, self._tokens, self._last = itl, 0, 0.0
+        self._itl, self._tokens, self._last = observer.metrics.model(base).itl, 0, 0.0
 
     def follow(self, events: EventStream, now: float) -> None:
         """Apply a stream's state at `now`, by `time.perf_counter`."""
         usage = self.usage
         if not usage.reported:
-            self.estimate = (self.request.call.prompt_estimate, estimate_completion(events.text_bytes))
+            self.estimate = (self.context.call.prompt_estimate, estimate_completion(events.text_bytes))
             self.has(events.events, now)
         elif usage.completion_tokens:
             self.has(usage.completion_tokens, now)
@@ -112,7 +79,7 @@ class Attempt:
     def has(self, tokens: int, now: float) -> None:
         """Record that the answer has `tokens` tokens at `now`, by `time.perf_counter`, perhaps as before."""
         if self._ttft is None:
-            self._ttft = round((now - self.request.started) * 1000, 3)
+            self._ttft = round((now - self.context.trace.started) * 1000, 3)
         elif (fresh := tokens - self._tokens) > 0:
             self._itl.observe((now - self._last) / fresh, fresh)
         else:
@@ -124,19 +91,20 @@ class Attempt:
         self._meter.close(self, self.event(status, error_code))
 
     def event(self, status: UsageStatus, error_code: str = "") -> UsageEvent:
-        request, usage, resolution = self.request, self.usage, self.request.resolution
+        context, caller, trace = self.context, self.context.caller, self.context.trace
+        usage, resolution = self.usage, self._resolution
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
         estimated = not usage.reported and self.estimate is not None
         if estimated and self.estimate is not None:
             prompt, completion = self.estimate
         return UsageEvent(
             event_id=self._event_id,
-            tenant=request.caller.tenant,
-            project=request.caller.project,
-            key_id=request.caller.key_id,
-            request_id=request.id,
+            tenant=caller.tenant,
+            project=caller.project,
+            key_id=caller.key_id,
+            request_id=context.id,
             attempt=self._number,
-            requested_model=request.call.model,
+            requested_model=context.call.model,
             alias=resolution.alias,
             arm=resolution.arm,
             adapter=resolution.engine_name,
@@ -151,8 +119,8 @@ class Attempt:
             completion_tokens=completion,
             estimated=estimated,
             ttft_ms=self._ttft,
-            duration_ms=round((time.perf_counter() - request.started) * 1000, 3),
-            started_at=request.started_at,
+            duration_ms=round((time.perf_counter() - trace.started) * 1000, 3),
+            started_at=trace.started_ns // 1_000_000,
             gateway_id=self._meter.gateway_id,
         )
 
@@ -167,22 +135,19 @@ class Meter:
     """Writes attempts to the write-ahead log: progress while they are open, the event when they close."""
 
     def __init__(self, wal: Wal, gateway_id: str, observer: Observer) -> None:
-        self.gateway_id = gateway_id
-        self._observer = observer
+        self.gateway_id, self.observer = gateway_id, observer
         self._wal = wal
         self._open: set[Attempt] = set()
         self._on_time = asyncio.Event()
         self._on_time.set()
 
-    def start(self, request: Request, copy: CopyRoute, number: int) -> Attempt:
+    def start(self, context: RequestContext, resolution: Resolution, copy: CopyRoute, number: int) -> Attempt:
         """Start an attempt. Raises UsageLogUnavailable if usage cannot be recorded."""
         if reason := self._wal.admits():
             raise UsageLogUnavailable(
-                f"No new work is taken: {reason}. Free disk space on the gateway, retry."
+                f"New requests are refused: {reason}. Free disk space on the gateway, then retry."
             )
-        base, observer = request.resolution.base, self._observer
-        span = observer.attempt_begins(request.trace, base, copy.id, copy.kind, number)
-        attempt = Attempt(self, request, copy, number, observer.metrics.model(base).itl, span)
+        attempt = Attempt(self, context, resolution, copy, number)
         self._open.add(attempt)
         return attempt
 
@@ -190,8 +155,9 @@ class Meter:
         if attempt in self._open:
             self._open.remove(attempt)
             self._wal.append(CLOSED, orjson.dumps(vars(event)))
-            attempt.request.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
-            self._observer.attempt(attempt.request.trace, event, attempt.span)
+            context = attempt.context
+            context.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
+            self.observer.attempt(context.trace, event, attempt.span)
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that resolves once every event recorded so far survives a power cut."""

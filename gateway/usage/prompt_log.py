@@ -108,7 +108,7 @@ class PromptLog:
                 away = False
             except (RedisError, OSError) as error:
                 if not away:
-                    logger.warning("prompt log: Redis is away, kept prompts wait in memory: %s", error)
+                    logger.warning("prompt log: Redis is unreachable; prompts wait in memory: %s", error)
                 away = True
             await asyncio.sleep(_RETRY_SECONDS if away else _IDLE_SECONDS)
 
@@ -124,7 +124,7 @@ class PromptLog:
                 self._waiting.popleft()
                 self._bytes -= len(record.request) + record.size
         if self.num_dropped:
-            logger.warning("prompt log: %d prompts dropped, there was no room", self.num_dropped)
+            logger.warning("prompt log: %d prompts dropped for lack of space", self.num_dropped)
             self.num_dropped = 0
 
     async def _add(self, batch: list[Record]) -> None:
@@ -156,7 +156,7 @@ def _sealed(record: Record) -> bytes | None:
     try:
         return seal(record)
     except ValueError as error:
-        logger.error("prompt log: nothing is kept of tenant %s, its key is none: %s", record.tenant, error)
+        logger.error("prompt log: tenant %s has an invalid key, record dropped: %s", record.tenant, error)
         return None
 
 

@@ -105,11 +105,11 @@ class Shipper:
                 if idle % _IDLE_STEPS == _IDLE_STEPS - 1:
                     await self._stream()
                 if away:
-                    logger.info("usage log: Redis is back, shipping from %s", self._position)
+                    logger.info("usage log: Redis is reachable again; shipping from %s", self._position)
                 away = False
             except (RedisError, OSError) as error:
                 if not away:
-                    logger.warning("usage log: Redis is away, events wait on disk: %s", error)
+                    logger.warning("usage log: Redis is unreachable; events wait on disk: %s", error)
                 away, moved, self._known = True, False, False
             if away:
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -154,7 +154,7 @@ class Shipper:
             arguments: list[str | int | bytes] = [self._remembered, str(end), _KEEP_SECONDS, *events]
             answer: bytes = await cast(Any, self._ship(keys=[USAGE_STREAM, self._key], args=arguments))
             if answer.decode() != str(end):
-                logger.warning("usage log: Redis has %r where %s was shipped", answer, self._remembered)
+                logger.warning("usage log: Redis has position %r instead of %s", answer, self._remembered)
                 self._known = False
                 return True
             self._remembered = str(end)

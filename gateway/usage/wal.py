@@ -232,10 +232,10 @@ class Wal:
                 self._write(batch, data)
             except OSError as error:
                 if not self._write_error:
-                    logger.error("usage log cannot be written, new work is refused: %s", error)
+                    logger.error("usage log: cannot write, so new requests are refused: %s", error)
                 self._write_error = f"the usage log cannot be written: {error.strerror}"
                 if self._stopping and tries >= _TRIES_AT_STOP:
-                    logger.critical("usage log: %d records are lost at stop", len(batch.lines))
+                    logger.critical("usage log: %d records were lost at shutdown", len(batch.lines))
                     return False
                 threading.Event().wait(_RETRY_SECONDS)
                 continue
@@ -281,7 +281,7 @@ class Wal:
             self._next_descriptor = self._allocate(self.durable.segment + 1)
         except OSError as error:
             if not self._room_error:
-                logger.error("usage log: no room for the next segment, new work is refused: %s", error)
+                logger.error("usage log: no space for a segment, so new requests are refused: %s", error)
             self._room_error = f"the usage log has no room: {error.strerror}"
         else:
             self._room_error = ""

@@ -155,7 +155,7 @@ def records(path: Path, start: int = 0) -> Iterator[tuple[bytes, bytes]]:
             for line in lines:
                 record = decode(line)
                 if record is None:
-                    logger.error("usage log: a damaged record in %s before byte %d is skipped", path, end)
+                    logger.error("usage log: skipped a damaged record in %s before byte %d", path, end)
                 else:
                     yield record
             start = end

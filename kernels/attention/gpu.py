@@ -89,7 +89,7 @@ class DevicePlan:
     table: torch.Tensor
 
     @classmethod
-    def of(cls, plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose | None = None) -> Self:
+    def build(cls, plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose | None = None) -> Self:
         """Build the device plan of a step.
 
         Args:
@@ -220,7 +220,7 @@ def attend(
     heads = Heads(q.shape[1], kv_pages.shape[1], q.shape[2], q.element_size())
     work = plan.kept.get((heads, window))
     if not isinstance(work, DevicePlan):
-        work = plan.kept[heads, window] = DevicePlan.of(plan, heads, window)
+        work = plan.kept[heads, window] = DevicePlan.build(plan, heads, window)
     return run(q, kv_pages, work, scale=scale, window=window, sinks=sinks)
 
 

@@ -39,7 +39,7 @@ class AttentionPlan:
     graph: GraphAttention | None = None
 
     @classmethod
-    def of(
+    def build(
         cls,
         query_lens: Sequence[int],
         context_lens: Sequence[int],

@@ -15,7 +15,7 @@ tokens, and context is their mean."""
 
 
 def tuned_tiles(plan: AttentionPlan, heads: Heads) -> Choose:
-    """The choice for `DevicePlan.of`.
+    """The choice for `DevicePlan.build`.
 
     Raises:
         ValueError: see `tuned.load`.

@@ -77,7 +77,7 @@ class AttentionTrial:
         return float(self.heads.dim**-0.5)
 
     def calls(self, config: AttentionTile) -> Sequence[Callable[[], object]]:
-        work = gpu.DevicePlan.of(self.plan, self.heads, 0, choose=lambda *_: config)
+        work = gpu.DevicePlan.build(self.plan, self.heads, 0, choose=lambda *_: config)
 
         def call(q: torch.Tensor, kv_pages: torch.Tensor) -> Callable[[], object]:
             return partial(gpu.run, q, kv_pages, work, scale=self.scale, out=torch.empty_like(q))
@@ -85,7 +85,7 @@ class AttentionTrial:
         return [call(*one) for one in zip(self.q, self.kv_pages, strict=True)]
 
     def error(self, config: AttentionTile) -> float:
-        work = gpu.DevicePlan.of(self.plan, self.heads, 0, choose=lambda *_: config)
+        work = gpu.DevicePlan.build(self.plan, self.heads, 0, choose=lambda *_: config)
         for part in work.parts:
             for written in (part.partial, part.peaks, part.totals):
                 written.fill_(math.nan)
@@ -154,7 +154,7 @@ class AttentionTuning:
         draw = torch.Generator(device).manual_seed(1)
         order = torch.randperm(sequences * pages, generator=torch.Generator().manual_seed(1))
         queries = [shape["rows"] // group] * sequences
-        plan = AttentionPlan.of(
+        plan = AttentionPlan.build(
             queries,
             [context] * sequences,
             order.view(sequences, pages).tolist(),

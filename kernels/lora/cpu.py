@@ -33,7 +33,7 @@ def apply_lora(
     if not _add_native(out, x, weights, segments):
         products = segments.plans.get(weights.layout)
         if not isinstance(products, Products):
-            products = segments.plans[weights.layout] = Products.of(segments, weights.layout)
+            products = segments.plans[weights.layout] = Products.choose(segments, weights.layout)
         matrices = weights.matrices
         if products.rows is not None:
             _expand(out, _dots(x, matrices.a, products.rows), matrices, products.rows)
@@ -46,7 +46,7 @@ def apply_lora(
 def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights, segments: Segments) -> None:
     """See `kernels.lora.embed_lora`."""
     _check_embedding(out, token_ids, weights, segments)
-    rows = Products.of(segments, weights.layout, gemms=False).rows
+    rows = Products.choose(segments, weights.layout, gemms=False).rows
     if rows is not None:
         _expand(out, weights.matrices.a[rows.a, token_ids[rows.owner]], weights.matrices, rows)
 

@@ -36,10 +36,10 @@ def apply_lora(
     Raises:
         ValueError: see `run`.
     """
-    rows = RankRows.of(weights)
+    rows = RankRows.for_weights(weights)
     plan = segments.plans.get(rows.shape)
     if not isinstance(plan, Plan):
-        plan = segments.plans[rows.shape] = Plan.of(segments.adapters, rows)
+        plan = segments.plans[rows.shape] = Plan.build(segments.adapters, rows)
     run(out, x, rows, plan, gain=gain, bias=bias)
 
 
@@ -53,7 +53,7 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
     Raises:
         ValueError: arguments whose shapes, dtypes or devices do not fit each other.
     """
-    rows = RankRows.of(weights)
+    rows = RankRows.for_weights(weights)
     _check_out(out, len(token_ids), rows)
     if token_ids.dim() != 1 or not token_ids.is_contiguous() or token_ids.dtype not in INDEX_TYPES:
         raise ValueError(
@@ -63,7 +63,7 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
     key = ("embedding", rows.shape)
     plan = segments.plans.get(key)
     if not isinstance(plan, Plan):
-        plan = segments.plans[key] = Plan.of(segments.adapters, rows, embedding=True)
+        plan = segments.plans[key] = Plan.build(segments.adapters, rows, embedding=True)
     _check_plan(out, rows, plan)
     for part in plan.parts:
         _run_look_up(token_ids, rows, part)

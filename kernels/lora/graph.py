@@ -111,7 +111,7 @@ class GraphTables:
 
     def _take(self, weights: Layers) -> None:
         found = [
-            (layer, name, RankRows.of(held))
+            (layer, name, RankRows.for_weights(held))
             for layer, by_name in enumerate(weights)
             for name, held in by_name.items()
             if held is not None
@@ -162,7 +162,7 @@ class GraphLora:
         self._tables, self._num_rows = tables, rows
         self._plans: dict[str, GraphPlan] = {}
         self._loaded: tuple[list[int], int] | None = None
-        self._segments = Segments.of([-1] * rows, tables.rows(0, next(iter(tables.shapes))).memory.device)
+        self._segments = Segments.group([-1] * rows, tables.rows(0, next(iter(tables.shapes))).memory.device)
 
     def load(self, row_adapter: list[int]) -> None:
         """Load a batch's rows; the tables must hold its adapters.
@@ -182,7 +182,7 @@ class GraphLora:
         for name, plan in self._plans.items():
             rows = self._tables.rows(0, name)
             plan.load(row_adapter if any(rows.bounds) else [-1] * self._num_rows, rows)
-        self._segments = Segments.of(row_adapter, self._segments.row_adapter.device)
+        self._segments = Segments.group(row_adapter, self._segments.row_adapter.device)
         self._loaded = (list(row_adapter), self._tables.version)
 
     def apply(self, layer: int, name: str, out: torch.Tensor, x: torch.Tensor) -> None:
@@ -201,7 +201,7 @@ class GraphLora:
         if name not in self._plans:
             tile: Tile = tuned_tiles(rows, self._num_rows)(1, rows.memory.element_size())
             ranks = self._tables.rank * len(rows.columns)
-            room = Capacity.of(rows.columns, rows.inner, tile, rows=self._num_rows, ranks=ranks)
+            room = Capacity.for_rows(rows.columns, rows.inner, tile, rows=self._num_rows, ranks=ranks)
             self._plans[name] = GraphPlan(rows, tile, room)
         return self._plans[name]
 

@@ -39,7 +39,7 @@ class Layout:
     elements: Ints
 
     @classmethod
-    def of(cls, ranks: Ranks, widths: Sequence[int], inner: int, dtype: torch.dtype) -> Layout:
+    def build(cls, ranks: Ranks, widths: Sequence[int], inner: int, dtype: torch.dtype) -> Layout:
         """Build a contiguous layout, with A adapter-major so that one product shrinks all slices."""
         stops = [sum(widths[: index + 1]) for index in range(len(widths))]
         columns = tuple(slice(stop - width, stop) for stop, width in zip(stops, widths, strict=True))

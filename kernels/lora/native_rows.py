@@ -33,7 +33,7 @@ class NativeProducts(ctypes.Structure):
     kept: tuple[object, ...]
 
     @classmethod
-    def of(cls, segments: Segments, layout: Layout) -> NativeProducts:
+    def build(cls, segments: Segments, layout: Layout) -> NativeProducts:
         """Build the structure. Raises ValueError when the batch names an adapter that the layout lacks."""
         layout.check(segments.count)
         count, slices = segments.count, len(layout.columns)
@@ -66,7 +66,7 @@ class NativeWeights(ctypes.Structure):
     kept: tuple[object, ...]
 
     @classmethod
-    def of(cls, pairs: Pairs, inner: int) -> NativeWeights:
+    def build(cls, pairs: Pairs, inner: int) -> NativeWeights:
         places = np.array(
             [[addresses(pair) for pair in of_adapter] for of_adapter in zip(*pairs, strict=True)],
             dtype=np.int64,
@@ -92,15 +92,15 @@ def weights_of(weights: LoraWeights) -> NativeWeights | None:
         serves = native.LIBRARY is not None and weights.layout.dtype in (torch.bfloat16, torch.float32)
         serves = serves and weights.device.type == "cpu"
         found = serves and all(pair is None or in_place(pair) for row in weights.pairs for pair in row)
-        weights.kept["native"] = NativeWeights.of(weights.pairs, weights.layout.inner) if found else None
+        weights.kept["native"] = NativeWeights.build(weights.pairs, weights.layout.inner) if found else None
     return cast(NativeWeights | None, weights.kept["native"])
 
 
 def products_of(segments: Segments, layout: Layout) -> NativeProducts:
-    """Return the batch's C structure for a layout, built once. Raises ValueError as `NativeProducts.of`."""
+    """Return the batch's cached C structure for a layout. Raises ValueError as `NativeProducts.build`."""
     key = ("native", layout)
     if key not in segments.plans:
-        segments.plans[key] = NativeProducts.of(segments, layout)
+        segments.plans[key] = NativeProducts.build(segments, layout)
     return cast(NativeProducts, segments.plans[key])
 
 

@@ -95,7 +95,7 @@ class Capacity:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
 
     @classmethod
-    def of(cls, columns: Sequence[slice], inner: int, tile: Tile, *, rows: int, ranks: int) -> Self:
+    def for_rows(cls, columns: Sequence[slice], inner: int, tile: Tile, *, rows: int, ranks: int) -> Self:
         """Return the capacity for any batch of `rows` rows, each with its own adapter of at most `ranks`
         ranks.
 
@@ -123,7 +123,7 @@ class Plan:
     shape: LayerShape
 
     @classmethod
-    def of(
+    def build(
         cls,
         row_adapter: Sequence[int],
         rows: RankRows,
@@ -143,7 +143,7 @@ class Plan:
         Raises:
             ValueError: an adapter that the table lacks, more than 2^31 places, a malformed tuned file.
         """
-        groups = RowGroups.of(row_adapter)
+        groups = RowGroups.group(row_adapter)
         size = rows.memory.element_size()
         choose = choose or tuned_tiles(rows, len(groups.count))
         parts: list[Part] = []
@@ -196,7 +196,7 @@ class GraphPlan:
                 f"rows of a layer of {rows.inner} columns are not aligned to {ALIGNMENT} elements; a graph "
                 "of this plan was captured with a table that is"
             )
-        groups = RowGroups.of(row_adapter)
+        groups = RowGroups.group(row_adapter)
         work = build(groups, rows.bounds, self._columns, self._inner, self.part.tile, atomic=False)
         self.part.load(work, groups.rows)
         self.rows = len(row_adapter)

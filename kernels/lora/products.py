@@ -95,7 +95,7 @@ class Products:
     gemms: tuple[Gemm, ...]
 
     @classmethod
-    def of(cls, segments: Segments, layout: Layout, *, gemms: bool = True) -> Products:
+    def choose(cls, segments: Segments, layout: Layout, *, gemms: bool = True) -> Products:
         """Choose the products of a batch.
 
         Args:

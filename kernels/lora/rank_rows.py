@@ -92,7 +92,7 @@ class RankRows:
         return max((piece.stop for piece in self.columns), default=0)
 
     @classmethod
-    def of(cls, weights: LoraWeights) -> RankRows:
+    def for_weights(cls, weights: LoraWeights) -> RankRows:
         """Return the table of a layer's weights, built once."""
         rows = weights.kept.get("rows")
         if not isinstance(rows, RankRows):
@@ -222,7 +222,7 @@ class RankRows:
         return cls(memory, table[0], table[1], scale, shape, tuple(columns), inner, aligned, b_stacked)
 
     def gather(self) -> RankMatrices:
-        """Return a copy of the rows as matrices, contiguous as in `Layout.of`."""
+        """Return a copy of the rows as matrices, contiguous as in `Layout.build`."""
         flat = self.memory.view(-1)
         a = _rows_at(flat, self.a, self.inner)
         b = []

@@ -31,7 +31,7 @@ class Segments:
     plans: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, row_adapter: Sequence[int], device: torch.device | str = "cpu") -> Segments:
+    def group(cls, row_adapter: Sequence[int], device: torch.device | str = "cpu") -> Segments:
         """Group rows given as adapter indices (-1 for none)."""
         host = np.asarray(row_adapter, dtype=np.int64).reshape(-1)
         owned = np.flatnonzero(host >= 0)

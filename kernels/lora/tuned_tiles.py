@@ -19,7 +19,7 @@ def kind(rows: int) -> int:
 
 
 def tuned_tiles(rows: RankRows, active_adapters: int) -> Callable[[int, int], Tile]:
-    """The choice for `Plan.of`: tile for segments of so many rows, with weights of so many bytes an element.
+    """Return a function from a segment's rows and the weights' element size to the tile, for `Plan.build`.
 
     Raises:
         ValueError: see `tuned.load`.

@@ -88,7 +88,7 @@ class LoraTrial:
         return len(self.tables)
 
     def calls(self, config: Tile) -> Sequence[Callable[[], None]]:
-        plan = Plan.of(self.row_adapter, self.tables[0], choose=lambda *_: config)
+        plan = Plan.build(self.row_adapter, self.tables[0], choose=lambda *_: config)
 
         def call(out: torch.Tensor, x: torch.Tensor, rows: RankRows) -> Callable[[], None]:
             return lambda: gpu.run(out, x, rows, plan)
@@ -96,7 +96,7 @@ class LoraTrial:
         return [call(*one) for one in zip(self.out, self.x, self.tables, strict=True)]
 
     def error(self, config: Tile) -> float:
-        plan = Plan.of(self.row_adapter, self.tables[0], choose=lambda *_: config)
+        plan = Plan.build(self.row_adapter, self.tables[0], choose=lambda *_: config)
         for part in plan.parts:
             part.shrunk.fill_(math.nan)
         out = self.out[0].zero_()

@@ -121,7 +121,7 @@ class Owners:
         self._check(pairs, widths, first)
         key = (ranks, tuple(widths), first.a.shape[1], first.a.dtype)
         if key not in self._layouts:
-            self._layouts[key] = Layout.of(ranks, widths, first.a.shape[1], first.a.dtype)
+            self._layouts[key] = Layout.build(ranks, widths, first.a.shape[1], first.a.dtype)
         return self._layouts[key]
 
     def _check(self, pairs: Pairs, widths: Sequence[int], first: LoraPair) -> None:

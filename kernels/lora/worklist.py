@@ -61,7 +61,7 @@ class RowGroups:
     count: Ints
 
     @classmethod
-    def of(cls, row_adapter: Sequence[int]) -> RowGroups:
+    def group(cls, row_adapter: Sequence[int]) -> RowGroups:
         adapters = np.asarray(row_adapter, dtype=np.int64).reshape(-1)
         order = np.argsort(adapters, kind="stable")
         order = order[adapters[order] >= 0]

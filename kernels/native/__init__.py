@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from kernels.native.build import chosen, load
+from kernels.native.build import instruction_set, load
 
 __all__ = [
     "LIBRARY", "declare", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack",
@@ -44,7 +44,7 @@ def declare(library: ctypes.CDLL | None) -> ctypes.CDLL | None:
     return library
 
 
-LIBRARY: Final = declare(load(chosen()))
+LIBRARY: Final = declare(load(instruction_set()))
 
 
 def dense_rows(x: torch.Tensor) -> bool:

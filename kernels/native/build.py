@@ -52,7 +52,7 @@ def supported() -> tuple[str, ...]:
     return tuple(name for name in INSTRUCTIONS if has[name] and found.get("fma3"))
 
 
-def chosen() -> str | None:
+def instruction_set() -> str | None:
     """Return the set of instructions to compile for, or None for PyTorch's operations.
 
     The default is the fastest that the CPU has; GRAFTWORK_WORKER_NATIVE selects a slower one, or 0 for none.

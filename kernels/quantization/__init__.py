@@ -36,8 +36,8 @@ def prepare(weight: QuantizedWeight, dtype: torch.dtype, device: torch.device = 
     """Lay a weight out for products with x of `dtype`; None if it must be dequantized instead."""
     if selection.runs_on("quantization", device):
         if Fp8Matrix.serves(weight, device):
-            return Fp8Matrix.of(weight, device)
-        return DeviceMatrix.of(weight, device) if DeviceMatrix.serves(weight) else None
+            return Fp8Matrix.pack(weight, device)
+        return DeviceMatrix.pack(weight, device) if DeviceMatrix.serves(weight) else None
     return cpu.to_native(weight) if device.type == "cpu" and cpu.serves(weight, dtype) else None
 
 

@@ -36,7 +36,7 @@ class DeviceMatrix:
         return weight.bits == 4 and weight.group in GROUPS
 
     @classmethod
-    def of(cls, weight: QuantizedWeight, device: torch.device) -> DeviceMatrix:
+    def pack(cls, weight: QuantizedWeight, device: torch.device) -> DeviceMatrix:
         """Copy a weight to the device and lay it out. Raises ValueError where `serves` is False for it."""
         if not cls.serves(weight):
             raise ValueError(
@@ -68,7 +68,7 @@ class DeviceMatrix:
         return sum(part.nbytes for part in (self.codes, self.scales, self.zeros) if part is not None)
 
     def weight(self) -> QuantizedWeight:
-        """Return the weight that `of` laid out, on this matrix's device."""
+        """Return the weight that `pack` laid out, on this matrix's device."""
         shifts = torch.arange(0, 4 * _NIBBLES, 4, dtype=torch.int32, device=self.codes.device)
         nibbles = (self.codes[:, None, :] >> shifts[None, :, None]) & 15
         codes = nibbles.to(torch.uint8).flatten(0, 1).T.contiguous()

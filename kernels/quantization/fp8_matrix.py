@@ -33,7 +33,7 @@ class Fp8Matrix:
         return device.type != "cuda" or torch.cuda.get_device_capability(device) >= CAPABILITY
 
     @classmethod
-    def of(cls, weight: QuantizedWeight, device: torch.device) -> Fp8Matrix:
+    def pack(cls, weight: QuantizedWeight, device: torch.device) -> Fp8Matrix:
         """Copy a weight to the device. Raises ValueError for another coding, or scales that are not per
         channel.
         """
@@ -54,5 +54,5 @@ class Fp8Matrix:
         return self.codes.nbytes + self.scales.nbytes
 
     def weight(self) -> QuantizedWeight:
-        """Return the weight that `of` copied, on this matrix's device."""
+        """Return the weight that `pack` copied, on this matrix's device."""
         return QuantizedWeight(self.codes, self.scales[:, None], None, 8, "e4m3")

@@ -19,7 +19,7 @@ def attention(shapes: ModelShapes, device: torch.device) -> None:
     for lens in (MIXED, DECODE):
         for window in shapes.windows:
             q, kv_pages, plan = _batch(shapes, *lens)
-            moved = AttentionPlan.of(*lens, plan.pages, page_size=plan.page_size, device=device)
+            moved = AttentionPlan.build(*lens, plan.pages, page_size=plan.page_size, device=device)
             out = gpu.attend(q.to(device), kv_pages.to(device), moved, scale=_scale(shapes), window=window)
             _check("attend", out, q, kv_pages, plan, _scale(shapes), window)
 
@@ -71,7 +71,7 @@ def _batch(
             filled = min(size, context - index * size)
             kv_pages[:, :, page, :filled] = torch.randn(2, shapes.kv_heads, filled, shapes.head_dim).to(dtype)
     q = torch.randn(sum(query_lens), shapes.heads, shapes.head_dim).to(dtype)
-    return q, kv_pages, AttentionPlan.of(query_lens, context_lens, pages, page_size=size)
+    return q, kv_pages, AttentionPlan.build(query_lens, context_lens, pages, page_size=size)
 
 
 def _check(

@@ -28,7 +28,7 @@ class _Layer:
     widths: tuple[int, ...]
 
     @classmethod
-    def of(cls, inner: int, widths: tuple[int, ...], dtype: torch.dtype) -> _Layer:
+    def random(cls, inner: int, widths: tuple[int, ...], dtype: torch.dtype) -> _Layer:
         pairs: list[list[LoraPair | None]] = [
             [
                 LoraPair(
@@ -78,7 +78,7 @@ def lora(shapes: ModelShapes, device: torch.device) -> None:
 
     dtype = shapes.torch_dtype
     for inner, widths in shapes.linears:
-        layer = _Layer.of(inner, widths, dtype)
+        layer = _Layer.random(inner, widths, dtype)
         weights = layer.on(device)
         for row_adapter in (MIXED, DECODE):
             for gain in (None, torch.rand(len(RANKS), sum(widths)) + 0.5):
@@ -86,14 +86,14 @@ def lora(shapes: ModelShapes, device: torch.device) -> None:
                 out = torch.randn(len(row_adapter), sum(widths)).to(dtype)
                 ours = out.to(device, copy=True)
                 own = None if gain is None else gain.to(device)
-                gpu.apply_lora(ours, x.to(device), weights, Segments.of(row_adapter, device), gain=own)
+                gpu.apply_lora(ours, x.to(device), weights, Segments.group(row_adapter, device), gain=own)
                 layer.check(f"apply_lora {inner} to {list(widths)}", ours, out, x, row_adapter, gain)
     vocabulary = 64
-    layer = _Layer.of(vocabulary, (shapes.hidden,), dtype)
+    layer = _Layer.random(vocabulary, (shapes.hidden,), dtype)
     tokens = torch.randint(vocabulary, (len(MIXED),))
     out = torch.randn(len(MIXED), shapes.hidden).to(dtype)
     ours = out.to(device, copy=True)
-    gpu.embed_lora(ours, tokens.to(device), layer.on(device), Segments.of(MIXED, device))
+    gpu.embed_lora(ours, tokens.to(device), layer.on(device), Segments.group(MIXED, device))
     layer.check("embed_lora", ours, out, torch.eye(vocabulary).to(dtype)[tokens], MIXED)
 
 
@@ -104,13 +104,13 @@ def lora_graph(shapes: ModelShapes, device: torch.device) -> None:
 
     dtype = shapes.torch_dtype
     for inner, widths in shapes.linears:
-        layer = _Layer.of(inner, widths, dtype)
+        layer = _Layer.random(inner, widths, dtype)
         rows = RankRows.stacked(layer.on(device))
         tile = tile_for(1, rows.memory.element_size())
         plan = GraphPlan(
             rows,
             tile,
-            Capacity.of(rows.columns, inner, tile, rows=len(MIXED), ranks=max(RANKS) * len(widths)),
+            Capacity.for_rows(rows.columns, inner, tile, rows=len(MIXED), ranks=max(RANKS) * len(widths)),
         )
         base = torch.zeros(len(MIXED), sum(widths), dtype=dtype, device=device)
         x_held = torch.zeros(len(MIXED), inner, dtype=dtype, device=device)

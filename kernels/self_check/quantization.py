@@ -21,15 +21,15 @@ def quantization(shapes: ModelShapes, device: torch.device) -> None:
                 continue  # such a layer has smaller groups, or is not quantized
             weight = _drawn(sum(widths), inner, group, zeros=zeros)
             name = f"{inner} to {sum(widths)} in groups of {group}"
-            _check(name, weight, DeviceMatrix.of(weight, device), dtype, device)
+            _check(name, weight, DeviceMatrix.pack(weight, device), dtype, device)
         if shapes.mxfp4 and inner % MXFP4_GROUP == 0:
             weight = to_mxfp4(torch.randn(sum(widths), inner) * inner**-0.5)
             _check(
-                f"{inner} to {sum(widths)} in MXFP4", weight, DeviceMatrix.of(weight, device), dtype, device
+                f"{inner} to {sum(widths)} in MXFP4", weight, DeviceMatrix.pack(weight, device), dtype, device
             )
         weight = to_e4m3(torch.randn(sum(widths), inner) * inner**-0.5)
         if shapes.fp8 and Fp8Matrix.serves(weight, device):
-            _check(f"{inner} to {sum(widths)} in FP8", weight, Fp8Matrix.of(weight, device), dtype, device)
+            _check(f"{inner} to {sum(widths)} in FP8", weight, Fp8Matrix.pack(weight, device), dtype, device)
 
 
 def _check(

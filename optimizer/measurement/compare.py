@@ -22,8 +22,8 @@ from optimizer.measurement.level import Level
 from optimizer.measurement.quality import QualityRun
 from optimizer.measurement.rounds import (
     JUDGED,
+    ArmRun,
     Rounds,
-    Turn,
     measure,
     percentile,
     percentiles,
@@ -153,16 +153,16 @@ def _arm(arm: Arm, digest: str, started: Mapping[str, Any], memory: Memory) -> d
 
 
 def _level(order: ComparisonOrder, measured: Rounds, level: Level) -> dict[str, Any]:
-    arms = {arm.name: _figures(order, arm, measured.turns[arm.name, level], level) for arm in order.arms}
+    arms = {arm.name: _figures(order, arm, measured.runs[arm.name, level], level) for arm in order.arms}
     return {"concurrency": level.streams or None, "speed": level.speed or None, "arms": arms}
 
 
-def _figures(order: ComparisonOrder, arm: Arm, turns: Sequence[Turn], level: Level) -> dict[str, Any]:
+def _figures(order: ComparisonOrder, arm: Arm, runs: Sequence[ArmRun], level: Level) -> dict[str, Any]:
     """Return the figures over all streams of all rounds; times in milliseconds."""
-    streams = [stream for turn in turns for stream in turn.streams]
+    streams = [stream for run in runs for stream in run.streams]
     gaps = [gap for stream in streams for gap in stream.itl]
     answers = [stream.ended - stream.sent for stream in streams]
-    seconds = sum(turn.seconds for turn in turns)
+    seconds = sum(run.seconds for run in runs)
     prompt, middle = sum(stream.prompt_tokens for stream in streams), percentile(gaps, 50)
     price = arm.price or order.price
     # The formula assumes streams that are always busy, which those of a replay are not.

@@ -48,7 +48,7 @@ class Voice:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ArmResults:
     """One arm's answers by voice, and readings by corpus ("texts", or a voice's answers)."""
 
     answers: Mapping[str, Sequence[str]]
@@ -86,7 +86,7 @@ class QualityRun:
 
     def run(self, arms: Sequence[ArmProcess], told: Callable[[float, str], None]) -> dict[str, Any]:
         """Return the result's `quality`, with the first answers side by side under `samples`."""
-        found: dict[str, Found] = {}
+        found: dict[str, ArmResults] = {}
         corpora: dict[str, Sequence[Passage]] = {"texts": self._texts}
         for index, arm in enumerate(arms):
             arm.awake()
@@ -99,7 +99,7 @@ class QualityRun:
                 readings = {name: self._read(arm, name, passages) for name, passages in corpora.items()}
             finally:
                 arm.asleep()
-            found[arm.arm.name] = Found(answers, readings)
+            found[arm.arm.name] = ArmResults(answers, readings)
             told((index + 1) / len(arms), f"read and answered by {arm.arm.name}")
         return self._result(found)
 
@@ -138,7 +138,7 @@ class QualityRun:
         who = next((voice.fields for voice in self.voices if voice.name == corpus), {"model": "base"})
         return read_all(arm, passages, who)
 
-    def _result(self, found: Mapping[str, Found]) -> dict[str, Any]:
+    def _result(self, found: Mapping[str, ArmResults]) -> dict[str, Any]:
         names = list(found)
         level = FAMILY_LEVEL / (len(names) - 1)
         return {
@@ -150,7 +150,7 @@ class QualityRun:
             "samples": list(self._samples(found)),
         }
 
-    def _arm(self, original: Found, found: Found, level: float) -> dict[str, Any]:
+    def _arm(self, original: ArmResults, found: ArmResults, level: float) -> dict[str, Any]:
         told: dict[str, Any] = {}
         changes: dict[str, Sequence[float]] = {}
         for corpus, readings in found.readings.items():
@@ -177,7 +177,7 @@ class QualityRun:
             told["changes"] = {name: _verdict(verdict) for name, verdict in verdicts.items()}
         return told
 
-    def _samples(self, found: Mapping[str, Found]) -> Iterator[dict[str, Any]]:
+    def _samples(self, found: Mapping[str, ArmResults]) -> Iterator[dict[str, Any]]:
         for voice in self.voices:
             for index, line in enumerate(voice.lines[: self._quality.samples]):
                 yield {

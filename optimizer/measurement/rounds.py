@@ -22,7 +22,7 @@ PERCENTILES: Final = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ArmRun:
     """One arm's part of a round at one level; in seconds."""
 
     streams: Sequence[Stream]
@@ -40,10 +40,10 @@ class Turn:
 
 @dataclass(slots=True)
 class Rounds:
-    """The measurements: one turn per round by (arm, level), rounds in the same order."""
+    """The measurements: one run per round by (arm, level), rounds in the same order."""
 
     arms: Sequence[str]
-    turns: dict[tuple[str, Level], list[Turn]] = field(default_factory=dict)
+    runs: dict[tuple[str, Level], list[ArmRun]] = field(default_factory=dict)
 
     def log_ratios(self, arm: str, levels: Sequence[Level]) -> dict[str, list[float]]:
         """Return log(arm / original) of each round, by figure and level.
@@ -52,8 +52,8 @@ class Rounds:
         """
         found: dict[str, list[float]] = {}
         for level in levels:
-            ours = [turn.figures for turn in self.turns[arm, level]]
-            theirs = [turn.figures for turn in self.turns[self.arms[0], level]]
+            ours = [run.figures for run in self.runs[arm, level]]
+            theirs = [run.figures for run in self.runs[self.arms[0], level]]
             for name in JUDGED:
                 pairs = [(mine[name], other[name]) for mine, other in zip(ours, theirs, strict=True)]
                 if all(mine > 0 and other > 0 for mine, other in pairs):
@@ -90,9 +90,9 @@ def measure(
     """
     measured = Rounds([arm.arm.name for arm in arms])
     for number in range(warm_up + rounds):
-        for level, arm, turn in _round(arms, workload, number, levels, seed):
+        for level, arm, run in _round(arms, workload, number, levels, seed):
             if number >= warm_up:
-                measured.turns.setdefault((arm.arm.name, level), []).append(turn)
+                measured.runs.setdefault((arm.arm.name, level), []).append(run)
         kind = "warm-up" if number < warm_up else "round"
         told((number + 1) / (warm_up + rounds), f"{kind} {number + 1} of {warm_up + rounds}")
     return measured
@@ -100,7 +100,7 @@ def measure(
 
 def _round(
     arms: Sequence[ArmProcess], workload: Workload, number: int, levels: Sequence[Level], seed: int
-) -> Iterator[tuple[Level, ArmProcess, Turn]]:
+) -> Iterator[tuple[Level, ArmProcess, ArmRun]]:
     """Run one round. All levels share the order of arms, so that the test can swap a round's labels as a
     whole.
     """
@@ -114,4 +114,4 @@ def _round(
                 streams, seconds = exchange(arm, asks, streams=level.streams)
             finally:
                 arm.asleep()
-            yield level, arm, Turn(streams, seconds)
+            yield level, arm, ArmRun(streams, seconds)

@@ -87,7 +87,7 @@ class Calibration:
         """All rows through one layer; with `keep` what comes out is the next one's input."""
         rotary = self._rotaries[self._ropes.index(self._config.attention[index].rope)]
         for place, batch in enumerate(self._batches):
-            angles = rotary.at(batch.positions)
+            angles = rotary.angles(batch.positions)
             out = layer(self._states[place].clone(), batch, self._cache, angles)
             if keep:
                 self._states[place] = out
@@ -112,8 +112,8 @@ def _batch(sequences: Sequence[Sequence[int]]) -> Batch:
     return Batch(
         token_ids=torch.tensor([token for ids in sequences for token in ids]),
         positions=torch.tensor([place for length in lengths for place in range(length)]),
-        attention=AttentionPlan.of(lengths, lengths, pages, page_size=PAGE_SIZE, device=CPU),
+        attention=AttentionPlan.build(lengths, lengths, pages, page_size=PAGE_SIZE, device=CPU),
         output_rows=None,
         lora=(),
-        segments=Segments.of([-1] * sum(lengths), CPU),
+        segments=Segments.group([-1] * sum(lengths), CPU),
     )

@@ -6,6 +6,7 @@ import torch
 
 from kernels.lora import Segments
 from worker_engine.layers.linear import LinearLora, LoraLinear
+from worker_engine.layers.linear_weight import LinearWeight
 
 
 class Moments:
@@ -40,9 +41,9 @@ class Moments:
 class ObservedLinear(LoraLinear):
     """A linear layer that records its input's moments."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        super().__init__(weight, bias)
-        self.moments = Moments(weight.shape[1])
+    def __init__(self, packed: LinearWeight, bias: torch.Tensor | None = None) -> None:
+        super().__init__(packed, bias)
+        self.moments = Moments(packed.dense().shape[1])
 
     def forward(
         self,

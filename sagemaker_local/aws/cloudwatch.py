@@ -15,7 +15,7 @@ from botocore.parsers import QueryParser, ResponseParserError, RpcV2CBORParser
 from botocore.serialize import QuerySerializer, RpcV2CBORSerializer
 
 from sagemaker_local.aws import shapes
-from sagemaker_local.aws.elsewhere import Elsewhere
+from sagemaker_local.aws.moto_proxy import MotoProxy
 from sagemaker_local.aws_errors import ApiError, SerializationException, UnknownOperationException
 
 _PROTOCOL: Final = "rpc-v2-cbor"
@@ -25,11 +25,11 @@ _FORM: Final = "application/x-www-form-urlencoded; charset=utf-8"
 class CloudWatch:
     """Translates between the two protocols, and calls CloudWatch for the rest of this server."""
 
-    def __init__(self, elsewhere: Elsewhere, region: str) -> None:
-        self._elsewhere, self._region = elsewhere, region
+    def __init__(self, moto: MotoProxy, region: str) -> None:
+        self._moto, self._region = moto, region
 
     def is_running(self) -> bool:
-        return self._elsewhere.is_running
+        return self._moto.is_running
 
     def speaks(self, request: web.Request) -> bool:
         return request.headers.get("Smithy-Protocol") == _PROTOCOL
@@ -62,9 +62,9 @@ class CloudWatch:
             raise SerializationException(str(error)) from error
         headers = {"Content-Type": _FORM, "Authorization": self._scope()}
         body = urlencode(request["body"]).encode()
-        status, told, content = await self._elsewhere.ask("POST", "/", headers, body)
+        status, received, content = await self._moto.ask("POST", "/", headers, body)
         answer = QueryParser().parse(
-            {"body": content, "headers": told, "status_code": status}, shape.output_shape
+            {"body": content, "headers": received, "status_code": status}, shape.output_shape
         )
         answer.pop("ResponseMetadata", None)
         if (refusal := answer.get("Error")) is not None:

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from sagemaker_local import aws_errors as errors
 from sagemaker_local.aws.cloudwatch import CloudWatch
-from sagemaker_local.aws.elsewhere import Elsewhere
 from sagemaker_local.aws.json_service import CONTENT_TYPE, JsonService
+from sagemaker_local.aws.moto_proxy import MotoProxy
 from sagemaker_local.aws.signature import S3, Account, SignedRequest, signed_service
 from sagemaker_local.aws.storage import Storage
 from sagemaker_local.aws_errors import AccessDenied, ApiError, UnknownOperationException
@@ -28,14 +28,14 @@ class FrontDoor:
         self,
         account: Account,
         services: Sequence[JsonService],
-        elsewhere: Elsewhere,
+        moto: MotoProxy,
         cloudwatch: CloudWatch,
         faults: Faults,
         storage: Storage | None = None,
     ) -> None:
         """`storage` is None if moto serves S3 too."""
         self._faults, self._storage = faults, storage
-        self._account, self._elsewhere, self._cloudwatch = account, elsewhere, cloudwatch
+        self._account, self._moto, self._cloudwatch = account, moto, cloudwatch
         self._services: Mapping[str, JsonService] = {item.target_prefix: item for item in services}
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -57,12 +57,12 @@ class FrontDoor:
                 raise UnknownOperationException(
                     f"{signer} has no operation at {request.method} {request.path}"
                 )
-            self._faults.meet_elsewhere(signer)
+            self._faults.meet_moto(signer)
             if signer == S3 and self._storage is not None:
                 return await self._storage.forward(request, body)
             if self._cloudwatch.speaks(request):
                 return await self._cloudwatch(request, body)
-            return await self._elsewhere.forward(request, body)
+            return await self._moto.forward(request, body)
         except ApiError as error:
             return _refusal(error, request, url)
 

@@ -14,7 +14,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from yarl import URL
 
-from sagemaker_local.aws.elsewhere import answer, passed_on
+from sagemaker_local.aws.moto_proxy import answer, passed_on
 from sagemaker_local.aws_errors import InternalFailure, ServiceUnavailable
 
 _CALLERS: Final = frozenset(
@@ -56,8 +56,8 @@ class Storage:
             async with self._client.request(
                 request.method, URL(url, encoded=True), headers=signed, data=body, allow_redirects=False,
                 auto_decompress=False,
-            ) as told:  # fmt: skip
-                return answer(request, told.status, dict(told.headers), await told.read())
+            ) as received:  # fmt: skip
+                return answer(request, received.status, dict(received.headers), await received.read())
         except (aiohttp.ClientError, OSError) as error:
             raise ServiceUnavailable(f"S3 at {self._url} does not answer: {error}") from error
 

@@ -37,7 +37,7 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CopyFolders:
     """A copy's folders."""
 
     model: Path
@@ -46,14 +46,14 @@ class Places:
 
 
 def command(
-    spec: ContainerSpec, places: Places, *, name: str, port: int, images: Mapping[str, tuple[str, ...]]
+    spec: ContainerSpec, folders: CopyFolders, *, name: str, port: int, images: Mapping[str, tuple[str, ...]]
 ) -> list[str]:
     """Return the command of the longest matching key of `images`, by default the bundled worker's."""
     fitting = sorted((key for key in images if spec.image.startswith(key)), key=len)
     template = images[fitting[-1]] if fitting else WORKER
     served = spec.environment.get("OPTION_SERVED_MODEL_NAME", name)
     values = {
-        "model": str(places.model), "adapters": str(places.adapters), "cache": str(places.cache),
+        "model": str(folders.model), "adapters": str(folders.adapters), "cache": str(folders.cache),
         "name": served, "port": str(port),
     }  # fmt: skip
     return [word.format_map(values) for word in template]

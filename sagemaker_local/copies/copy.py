@@ -18,7 +18,7 @@ from typing import Final
 import aiohttp
 
 from sagemaker_local.copies.artifacts import link_tree
-from sagemaker_local.copies.command import ContainerSpec, Places, command
+from sagemaker_local.copies.command import ContainerSpec, CopyFolders, command
 from sagemaker_local.copies.errors import AdapterRefused, StartError
 from sagemaker_local.state import Load
 
@@ -142,12 +142,12 @@ async def launch(
         preloaded: a folder of adapters that came with the model; None for none.
         environment: variables for every container, in addition to its own.
     """
-    places = Places(model, folder / "adapters", folder / "cache")
-    places.adapters.mkdir(parents=True)
+    folders = CopyFolders(model, folder / "adapters", folder / "cache")
+    folders.adapters.mkdir(parents=True)
     if preloaded is not None:
-        await asyncio.to_thread(link_tree, preloaded, places.adapters)
+        await asyncio.to_thread(link_tree, preloaded, folders.adapters)
     port = _free_port()
-    words = command(spec, places, name=name, port=port, images=images)
+    words = command(spec, folders, name=name, port=port, images=images)
     ours = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED_ON}
     variables = ours | dict(environment) | dict(spec.environment) | {"SAGEMAKER_BIND_TO_PORT": str(port)}
     tether = [sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()), *words]

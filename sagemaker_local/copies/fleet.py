@@ -69,7 +69,7 @@ class Fleet:
         if not self.serving:
             return None
         copy = min(self.serving, key=lambda item: item.load.outstanding)
-        return Target.of(copy.url, copy.load, adapter)
+        return Target.for_url(copy.url, copy.load, adapter)
 
     async def start(self, spec: ContainerSpec, seconds: float) -> Copy:
         """Start a copy, and wait until it serves.

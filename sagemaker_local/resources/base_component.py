@@ -15,7 +15,7 @@ from sagemaker_local.resources import instances
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.hosting import DEFAULT_START_SECONDS, Hosting
 from sagemaker_local.resources.models import container_of
-from sagemaker_local.resources.placement import NoRoom, Placed
+from sagemaker_local.resources.placement import NoRoom, Reservation
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.specification import MODEL
 from sagemaker_local.resources.store import Region
@@ -32,7 +32,7 @@ class BaseComponent:
     alarms: AlarmStates
     record: ComponentRecord
     fleet: Fleet = field(init=False)
-    _placed: dict[int, Placed] = field(default_factory=dict)
+    _reservations: dict[int, Reservation] = field(default_factory=dict)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class BaseComponent:
             reason = await self._replace(spec, before, self.record.desired, policy, deployment or {})
             if reason:
                 incoming = [copy for copy in self.fleet.copies if copy not in before]
-                reason = f"{reason} {await self._take_back(incoming, policy)}".strip()
+                reason = f"{reason} {await self._roll_back(incoming, policy)}".strip()
             else:
                 self.record.spec, self.record.deployment = spec, deployment
                 await self._trim(self.record.desired)
@@ -104,7 +104,7 @@ class BaseComponent:
                 return "The update did not end within MaximumExecutionTimeoutInSeconds and was rolled back."
         return ""
 
-    async def _take_back(self, incoming: list[Copy], policy: dict[str, Any]) -> str:
+    async def _roll_back(self, incoming: list[Copy], policy: dict[str, Any]) -> str:
         """Roll back in batches of RollbackMaximumBatchSize: restore old copies while the new ones end.
 
         Returns "" or the reason why old copies are missing.
@@ -137,18 +137,18 @@ class BaseComponent:
         )
         try:
             need = instances.need(spec.get("ComputeResourceRequirements", {}))
-            placed = await capacity.place(self.record.name, need, strategy)
+            reservation = await capacity.reserve(self.record.name, need, strategy)
         except NoRoom as error:
             return str(error)
         try:
             copy = await self.fleet.start(self._container(spec), seconds)
         except CopyError as error:
-            capacity.release(placed)
+            capacity.release(reservation)
             return str(error)
         except BaseException:
-            capacity.release(placed)
+            capacity.release(reservation)
             raise
-        self._placed[copy.number] = placed
+        self._reservations[copy.number] = reservation
         return ""
 
     async def _trim(self, desired: int) -> None:
@@ -160,8 +160,8 @@ class BaseComponent:
 
     def _release(self, copies: list[Copy]) -> None:
         for copy in copies:
-            if (placed := self._placed.pop(copy.number, None)) is not None:
-                self.hosting.capacity(self.record.endpoint, self.record.variant).release(placed)
+            if (reservation := self._reservations.pop(copy.number, None)) is not None:
+                self.hosting.capacity(self.record.endpoint, self.record.variant).release(reservation)
         self.record.current = len(self.fleet.serving)
 
     def _replace_lost(self, copy: Copy) -> None:

@@ -16,13 +16,13 @@ from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import ComponentRecord, EndpointRecord
 from sagemaker_local.resources.specification import (
-    chosen,
+    choose_specification,
     demand_adapter,
     demand_base,
     merged,
     specification_summary,
 )
-from sagemaker_local.resources.store import Region, found, refuse_existing, tags
+from sagemaker_local.resources.store import Region, get_record, refuse_existing, tags
 
 BUSY: Final = frozenset({"Creating", "Updating", "Deleting"})
 
@@ -63,7 +63,7 @@ class Components:
             )
         else:
             variant = self._variant(request, endpoint)
-            spec = demand_base(chosen(request, variant["InstanceType"]), self._region)
+            spec = demand_base(choose_specification(request, variant["InstanceType"]), self._region)
             self._fits(spec, variant)
             copies = request.get("RuntimeConfig", {}).get("CopyCount", 1)
             record = ComponentRecord(
@@ -158,7 +158,7 @@ class Components:
         if "Specification" not in request and "Specifications" not in request:
             return self._scale(record, copies)
         kind = self._instance_type(record)
-        spec = demand_base(merged(record.spec, chosen(request, kind)), self._region)
+        spec = demand_base(merged(record.spec, choose_specification(request, kind)), self._region)
         self._fits(spec, {"InstanceType": kind})
         deployment = request.get("DeploymentConfig")
         record.desired = copies
@@ -240,7 +240,9 @@ class Components:
         self._lives[record.name] = self._region.spawn(live())
 
     def _endpoint(self, name: str) -> EndpointRecord:
-        record = found(self._region.store.endpoints, name, "endpoint", self._region.arn("endpoint", name))
+        record = get_record(
+            self._region.store.endpoints, name, "endpoint", self._region.arn("endpoint", name)
+        )
         if record.status not in ("InService", "Updating", "SystemUpdating", "RollingBack"):
             raise ValidationException(f'Endpoint "{record.arn}" is {record.status}, not InService.')
         return record
@@ -287,7 +289,7 @@ class Components:
 
     def _get(self, name: str) -> ComponentRecord:
         arn = self._region.arn("inference-component", name)
-        return found(self._components, name, "inference component", arn)
+        return get_record(self._components, name, "inference component", arn)
 
     def _idle(self, name: str) -> ComponentRecord:
         record = self._get(name)

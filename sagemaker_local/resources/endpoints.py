@@ -12,7 +12,7 @@ from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.models import models_of, refuse_repeated
 from sagemaker_local.resources.records import EndpointRecord
-from sagemaker_local.resources.store import Region, found, refuse_existing, tags
+from sagemaker_local.resources.store import Region, get_record, refuse_existing, tags
 
 BUSY: Final = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
 
@@ -223,10 +223,10 @@ class Endpoints:
 
     def _config(self, name: str) -> dict[str, Any]:
         arn = self._region.arn("endpoint-config", name)
-        return found(self._region.store.configs, name, "endpoint configuration", arn).spec
+        return get_record(self._region.store.configs, name, "endpoint configuration", arn).spec
 
     def _get(self, name: str) -> EndpointRecord:
-        return found(self._endpoints, name, "endpoint", self._region.arn("endpoint", name))
+        return get_record(self._endpoints, name, "endpoint", self._region.arn("endpoint", name))
 
     def _idle(self, name: str) -> EndpointRecord:
         record = self._get(name)

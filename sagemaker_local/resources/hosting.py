@@ -50,7 +50,7 @@ class Hosting:
     def instances(self, endpoint: str, variant: str) -> tuple[int, int]:
         """Return the numbers of running and requested instances."""
         running = self._variants.get(endpoint, {}).get(variant)
-        return (0, 0) if running is None else (running.capacity.there, len(running.capacity.instances))
+        return (0, 0) if running is None else (running.capacity.num_running, len(running.capacity.instances))
 
     async def open(
         self,

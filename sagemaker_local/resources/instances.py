@@ -135,7 +135,7 @@ class Instance:
     coming: asyncio.Future[None] | None = None
 
     @property
-    def is_there(self) -> bool:
+    def is_running(self) -> bool:
         return self.coming is None or self.coming.done()
 
     def fits(self, wanted: Need) -> bool:

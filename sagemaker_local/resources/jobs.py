@@ -14,7 +14,7 @@ from sagemaker_local.copies.artifacts import copy_prefix
 from sagemaker_local.copies.errors import ArtifactError
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import JobRecord, Record
-from sagemaker_local.resources.store import Region, found, found_job, is_taken, tags
+from sagemaker_local.resources.store import Region, get_job, get_record, is_taken, tags
 
 _TYPES: Final = {
     "ModelQuantizationConfig": "Quantization",
@@ -55,7 +55,7 @@ class OptimizationJobs:
         _check(request)
         model = request["ModelSource"].get("SageMakerModel", {}).get("ModelName")
         if model is not None:
-            found(self._region.store.models, model, "model", self._region.arn("model", model))
+            get_record(self._region.store.models, model, "model", self._region.arn("model", model))
         now, given = self._region.clock.now(), tags(request)
         source = _source(request, self._region.store.models)
         self._jobs[name] = JobRecord(name, arn, request, now, now, "STARTING", tags=given, source=source)
@@ -64,7 +64,7 @@ class OptimizationJobs:
         return {"OptimizationJobArn": arn}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        job = found_job(self._jobs, request["OptimizationJobName"])
+        job = get_job(self._jobs, request["OptimizationJobName"])
         shown = {
             **job.spec,
             "OptimizationJobArn": job.arn,
@@ -99,7 +99,7 @@ class OptimizationJobs:
         return {"OptimizationJobSummaries": summaries, **more}
 
     async def stop(self, request: dict[str, Any]) -> None:
-        job = found_job(self._jobs, request["OptimizationJobName"])
+        job = get_job(self._jobs, request["OptimizationJobName"])
         if job.status in _ENDED or job.status == "STOPPING":
             raise ValidationException(f"Optimization job {job.name} is {job.status} and cannot be stopped.")
         self._lives[job.name].cancel()
@@ -107,7 +107,7 @@ class OptimizationJobs:
         self._lives[job.name] = self._region.spawn(self._stopped(job))
 
     async def delete(self, request: dict[str, Any]) -> None:
-        job = found_job(self._jobs, request["OptimizationJobName"])
+        job = get_job(self._jobs, request["OptimizationJobName"])
         if job.status not in _ENDED:
             raise ValidationException(f"Optimization job {job.name} is {job.status}: stop it first.")
         del self._jobs[job.name]

@@ -11,7 +11,7 @@ from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import Record
-from sagemaker_local.resources.store import Region, found, refuse_existing, tags
+from sagemaker_local.resources.store import Region, get_record, refuse_existing, tags
 
 
 class Models:
@@ -63,7 +63,7 @@ class Models:
         self._region.changed()
 
     def _get(self, name: str) -> Record:
-        return found(self._models, name, "model", self._region.arn("model", name))
+        return get_record(self._models, name, "model", self._region.arn("model", name))
 
 
 class EndpointConfigs:
@@ -112,11 +112,11 @@ class EndpointConfigs:
 
     def _get(self, name: str) -> Record:
         arn = self._region.arn("endpoint-config", name)
-        return found(self._configs, name, "endpoint configuration", arn)
+        return get_record(self._configs, name, "endpoint configuration", arn)
 
     def _check(self, variant: dict[str, Any], has_role: bool) -> None:
         if (model := variant.get("ModelName")) is not None:
-            found(self._region.store.models, model, "model", self._region.arn("model", model))
+            get_record(self._region.store.models, model, "model", self._region.arn("model", model))
         elif not has_role:
             raise ValidationException("ExecutionRoleArn is required when a variant has no ModelName.")
         if "ServerlessConfig" in variant or "InstanceType" not in variant:
@@ -141,7 +141,9 @@ def refuse_repeated(variants: Sequence[str]) -> None:
 def models_of(config: dict[str, Any], region: Region) -> dict[str, dict[str, Any]]:
     """Return the inputs of the variants' models, by name. Raises ValidationException for a missing one."""
     names = [variant["ModelName"] for variant in config["ProductionVariants"] if "ModelName" in variant]
-    return {name: found(region.store.models, name, "model", region.arn("model", name)).spec for name in names}
+    return {
+        name: get_record(region.store.models, name, "model", region.arn("model", name)).spec for name in names
+    }
 
 
 def container_of(model: dict[str, Any]) -> ContainerSpec:

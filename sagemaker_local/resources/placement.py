@@ -1,4 +1,4 @@
-"""Places copies on a variant's instances, and scales the number of instances."""
+"""Reserves room for copies on a variant's instances, and scales the number of instances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoRoom(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Reservation:
     instance: Instance
     component: str
     need: Need
@@ -48,7 +48,7 @@ class Capacity:
             self.instances.append(Instance(self._size))
         self.release_idle()
 
-    async def place(self, component: str, wanted: Need, strategy: str) -> Placed:
+    async def reserve(self, component: str, wanted: Need, strategy: str) -> Reservation:
         """Reserve room for one copy, and wait for its instance. Raises NoRoom."""
         if not Instance(self._size).fits(wanted):
             raise NoRoom(NO_ROOM)
@@ -59,23 +59,23 @@ class Capacity:
             instance = Instance(self._size, coming=asyncio.ensure_future(self._grow()))
             self.instances.append(instance)
         instance.held.append((component, wanted))
-        placed = Placed(instance, component, wanted)
+        reservation = Reservation(instance, component, wanted)
         if instance.coming is not None:
             try:
                 # Shielded: a cancelled copy must not cancel the instance for others that wait for it.
                 await asyncio.shield(instance.coming)
             except BaseException:
-                self.release(placed)
+                self.release(reservation)
                 raise
-        return placed
+        return reservation
 
     @property
-    def there(self) -> int:
+    def num_running(self) -> int:
         """Number of running instances, without starting ones."""
-        return sum(instance.is_there for instance in self.instances)
+        return sum(instance.is_running for instance in self.instances)
 
-    def release(self, placed: Placed) -> None:
-        placed.instance.held.remove((placed.component, placed.need))
+    def release(self, reservation: Reservation) -> None:
+        reservation.instance.held.remove((reservation.component, reservation.need))
         self.release_idle()
 
     def release_idle(self) -> None:

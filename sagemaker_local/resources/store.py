@@ -111,7 +111,7 @@ class Region:
             log.error("a resource's life ended with an error", exc_info=error)
 
 
-def found(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
+def get_record(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
     """Return a record. Raises ValidationException, SageMaker's error for a missing resource."""
     record = records.get(name)
     if record is None:
@@ -119,7 +119,7 @@ def found(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
     return record
 
 
-def found_job(records: Mapping[str, JobRecord], name: str) -> JobRecord:
+def get_job(records: Mapping[str, JobRecord], name: str) -> JobRecord:
     """Return a job's record. Raises ResourceNotFound."""
     if (record := records.get(name)) is None:
         raise ResourceNotFound(f"Could not find optimization job {name}.")

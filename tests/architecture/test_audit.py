@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = "audit_record"
 
 UNRECORDED = {
+    "controlplane.billing.documents.pdfs.pdf_ready": "queueing: no decision of anybody's",
     "controlplane.catalog.digests.digest_run": "what a task read of files; who asked for it is recorded",
     "controlplane.catalog.digests.digests_resume": "queueing: no decision of anybody's",
     "controlplane.adapters.aliases.default_record": "is a history of its own; the change itself is recorded",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos.clients import Seen
+from benchmarks.chaos.clients import StreamRecord
 from benchmarks.chaos.database import fresh_database
-from benchmarks.chaos.processes import Told
+from benchmarks.chaos.processes import ReportedUsage
 from benchmarks.chaos.reconcile import Row, reconcile
 from benchmarks.chaos.run import run
 from benchmarks.chaos.worker import Relay
@@ -30,10 +30,12 @@ def test_every_stream_that_was_seen_is_billed_once(tmp_path: Path) -> None:
     assert outcome.verdict.once == outcome.verdict.streams
 
 
-def observed_stream(tokens: int, *, end: str = "whole", ended: float = 10.0, replayed: bool = False) -> Seen:
+def observed_stream(
+    tokens: int, *, end: str = "whole", ended: float = 10.0, replayed: bool = False
+) -> StreamRecord:
     """Tokens came every 0.1 s, the last at `ended`."""
     times = [ended - 0.1 * (tokens - 1 - index) for index in range(tokens)]
-    return Seen("r", 0, 20, times[0] - 0.1, replayed, times, end, ended)
+    return StreamRecord("r", 0, 20, times[0] - 0.1, replayed, times, end, ended)
 
 
 def row(tokens: int, *, status: str = "ok", attempt: int = 1, prompt: int = 11) -> Row:
@@ -65,7 +67,9 @@ def row(tokens: int, *, status: str = "ok", attempt: int = 1, prompt: int = 11) 
         (observed_stream(20, replayed=True), [], 0, ""),
     ],
 )
-def test_the_judge_tells_right_from_wrong(item: Seen, rows: list[Row], generated: int, fault: str) -> None:
+def test_the_judge_tells_right_from_wrong(
+    item: StreamRecord, rows: list[Row], generated: int, fault: str
+) -> None:
     """The gateway was killed at 9.9 s."""
     verdict = reconcile([item], rows, {"r": generated}, [[9.9]])
     assert [name for name in ("twice", "never", "over", "under", "unlike") if getattr(verdict, name)] == (
@@ -76,13 +80,13 @@ def test_the_judge_tells_right_from_wrong(item: Seen, rows: list[Row], generated
 @pytest.mark.parametrize(
     ("told", "rows", "wrong"),
     [
-        (Told(46, 16, 12), [Row("r", 1, "ok", 46, 16, 12, False)], 0),
-        (Told(46, 16, 12), [Row("r", 1, "ok", 46, 0, 12, False)], 1),
-        (Told(46, 16, 13), [Row("r", 1, "ok", 46, 16, 12, False)], 1),
+        (ReportedUsage(46, 16, 12), [Row("r", 1, "ok", 46, 16, 12, False)], 0),
+        (ReportedUsage(46, 16, 12), [Row("r", 1, "ok", 46, 0, 12, False)], 1),
+        (ReportedUsage(46, 16, 13), [Row("r", 1, "ok", 46, 16, 12, False)], 1),
     ],
 )
 def test_a_workers_answer_is_held_against_what_the_worker_told(
-    told: Told, rows: list[Row], wrong: int
+    told: ReportedUsage, rows: list[Row], wrong: int
 ) -> None:
     """The stream ended early, before the 20 tokens that the request asked for."""
     item = replace(observed_stream(12), asked=20)

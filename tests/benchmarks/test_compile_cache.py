@@ -10,12 +10,12 @@ import pytest
 from benchmarks import coldstart
 from benchmarks.figure import Figure
 from benchmarks.optimization import compile_cache as part
-from kernels.native.build import chosen
+from kernels.native.build import instruction_set
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        chosen() is None or not (shutil.which("g++") or shutil.which("clang++")),
+        instruction_set() is None or not (shutil.which("g++") or shutil.which("clang++")),
         reason="nothing is compiled on this machine",
     ),
 ]

@@ -144,7 +144,7 @@ def test_an_answer_that_is_no_stream_stops_the_run(chunks: list[str], status: st
 
 def test_a_round_counts_tokens_and_gaps() -> None:
     streams = [Stream(1.0, [1.5, 1.6, 1.8], completion_tokens=6), Stream(2.0, [2.25], completion_tokens=2)]
-    measured = Round.of(streams, 4.0)
+    measured = Round.from_streams(streams, 4.0)
     assert measured.tokens_per_s == 2.0
     assert measured.ttft == (0.5, 0.25)
     assert measured.itl == pytest.approx((0.1, 0.2))

@@ -228,7 +228,7 @@ def test_quantization_goals_compare_like_with_like() -> None:
 
 def test_counted_bytes_of_a_step_over_quantized_weights() -> None:
     whole, packed = (
-        StepBytes.of(load_shape(quantized_decode.config_of(form) if form else None))
+        StepBytes.for_model(load_shape(quantized_decode.config_of(form) if form else None))
         for form in (None, quantized_rows.QUICK_FORMS[1])
     )
     linear = 2 * (64 * 128 + 64 * 64 + 64 * 192 + 96 * 64)
@@ -280,7 +280,7 @@ def test_correctness_goal_needs_every_case_on_a_gpu() -> None:
 
 def test_counted_work_of_multi_lora() -> None:
     # Adapters 0 and 2 work, on 2 and 1 rows; 1 has no rows, 3 no rank, and row 3 no adapter.
-    work = Work.of([4, 8, 2, 0], (10, 6), 12, [0, 2, 0, -1, 3], 2)
+    work = Work.for_batch([4, 8, 2, 0], (10, 6), 12, [0, 2, 0, -1, 3], 2)
     weights = (4 + 2) * (12 + 10) + (4 + 2) * (12 + 6)
     assert work.nbytes == 2 * (weights + 3 * 12 + 2 * 3 * 16)
     assert work.flops == 2 * (2 * 4 + 1 * 2) * (12 + 10 + 12 + 6)

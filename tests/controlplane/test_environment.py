@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.errors import SettingsError
+from contracts.environment import SettingsError
 from controlplane.platform.environment import Environment
 
 

@@ -15,7 +15,7 @@ from django.utils.functional import Promise
 from django.utils.translation import template as extraction
 from pytest_django import Settings
 
-from controlplane.errors import SettingsError
+from contracts.environment import SettingsError
 from controlplane.platform.environment import Environment
 from controlplane.platform.languages import languages
 from controlplane.platform.mail_texts import mail_texts
@@ -107,7 +107,7 @@ def test_a_mail_is_in_the_installations_language(german: None, settings: Setting
     context = {"endpoint": endpoint, "host": "https://hooks.test", "page": "https://graft.test/we_1"}
     subject, body = mail_texts("webhooks/disabled", context)
     assert subject == "A webhook of Acme Bcc: all@acme.test on Graftwork is disabled"
-    assert "Why: 410 Gone." in body
+    assert "Reason: 410 Gone." in body
     settings.LANGUAGE_CODE = "de"
     translation.activate("en")  # whoever asked for it
     subject, body = mail_texts("webhooks/disabled", context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ import orjson
 
 from contracts.prompt_progress import PROMPT_PROGRESS
 from contracts.usage_event import UsageEvent
-from gateway.admission.plan import Plan
 from gateway.answer import Answer
 from gateway.api.dialect import ApiDialect
 from gateway.api.responses import RESPONSES, ResponsesDialect
@@ -25,15 +23,15 @@ from gateway.completions import Completions
 from gateway.errors import GatewayError
 from gateway.http.asgi import Message
 from gateway.lifecycle.drain import Drain
-from gateway.observability import Observer, RequestTrace
+from gateway.observability import Observer
 from gateway.observability.metrics import Metrics
-from gateway.routing import Caller, resolve
+from gateway.routing import resolve
 from gateway.routing.fleet import Fleet
-from gateway.usage.metering import Meter, Request
+from gateway.usage.metering import Meter
 from gateway.usage.wal_records import CLOSED
 from tests.fuzz.drawing import changed_json, json_value, spliced
 from tests.fuzz.target import Target, demand
-from tests.gateway.conftest import route_table
+from tests.gateway.conftest import request_context, route_table
 
 
 def _deep(levels: int) -> bytes:
@@ -95,8 +93,8 @@ class _Backend:
         pass
 
 
-class _NeverGone:
-    gone = False
+class _Connected:
+    disconnected = False
 
 
 class UsageCases:
@@ -108,7 +106,7 @@ class UsageCases:
         self._meter = Meter(cast(Any, self._log), "g", observer)
         parts = {
             name: cast(Any, None)
-            for name in ("feed", "authorizer", "bodies", "admission", "dispatcher", "room", "prompts")
+            for name in ("feed", "authorizer", "admission", "dispatcher", "room", "prompts")
         }
         self._completions = Completions(**parts, meter=self._meter, observer=observer, drain=Drain())
         self._fleet = Fleet()
@@ -128,46 +126,43 @@ class UsageCases:
         data = _answer(draw, form.call, usages)
         damage = draw.random() < 0.4
         data = spliced(draw, data, _PIECES, 3) if damage else data
-        request = self._request(form.call)
-        answer = self._answer(request)
+        answer = self._answer(form)
         self._log.closed.clear()
-        outcome = await self._outcome(answer, form, _cut(draw, data))
+        outcome = await self._outcome(answer, _cut(draw, data))
         [event] = self._log.closed
         _check(
             event, outcome, None if damage or (billed == "estimated" and PROMPT_PROGRESS in data) else billed
         )
         return outcome if outcome != "served" else "estimated" if event.estimated else "reported"
 
-    async def _outcome(self, answer: Answer, form: ApiDialect, pieces: Sequence[bytes]) -> str:
+    async def _outcome(self, answer: Answer, pieces: Sequence[bytes]) -> str:
         sent: list[Message] = []
 
         async def send(message: Message) -> None:
             sent.append(message)
 
         try:
+            answer.context.send = send
             with answer:
                 await answer.begin(cast(Any, _Backend(pieces)))
-                whole = await self._completions._relay(answer, form, send, [])
+                whole = await self._completions._relay(answer)
         except GatewayError as error:
             demand(error.status in (400, 429, 502, 503, 504), error)
             return "refused"
         body = b"".join(message.get("body", b"") for message in sent)
         # Long embeddings are passed on unread.
-        if not form.call.stream and form.call.path != EMBEDDINGS:
+        if not answer.context.call.stream and answer.context.call.path != EMBEDDINGS:
             orjson.loads(body)
         return "served" if whole else "broken off"
 
-    def _request(self, call: Call) -> Request:
+    def _answer(self, form: ApiDialect) -> Answer:
         resolution = resolve(self._table, "acme", "base", "someone")
-        ticket = Plan(5, None).take(0, 0, 0.0)
-        caller = Caller("k1", "acme", "p1")
-        return Request("r1", caller, call, resolution, time.perf_counter(), 1, ticket, RequestTrace("r1", ""))
-
-    def _answer(self, request: Request) -> Answer:
-        copy = request.resolution.copies[0]
-        attempt = self._meter.start(request, copy, 1)
-        sent = BackendRequest(request.call, request.resolution, copy, "r1", "aa", "acme")
-        return Answer(sent, "base", attempt, self._fleet.acquire(copy, None), cast(Any, _NeverGone()))
+        copy = resolution.copies[0]
+        context = request_context(form, resolution)
+        context.watch = cast(Any, _Connected())
+        attempt = self._meter.start(context, resolution, copy, 1)
+        sent = BackendRequest(form.call, resolution, copy, "r1", "aa", "acme")
+        return Answer(sent, "base", attempt, self._fleet.acquire(copy, None))
 
 
 def _form(draw: Random, path: str) -> ApiDialect:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -23,11 +23,31 @@ from contracts.keys import KeyRoute
 from contracts.redis_names import ROUTES_DELTAS, ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 from contracts.route_table import AdapterRoute, RouteChange, RouteEntry, RouteTable, TenantRoute
 from contracts.usage_event import UsageEvent
+from gateway.admission import Plan
+from gateway.api.dialect import ApiDialect
+from gateway.observability import RequestTrace
+from gateway.request_context import RequestContext
+from gateway.routing import Caller, Resolution
 from tests.conftest import ROOT, free_port, stop
 from tests.gateway.gateway_pool import GatewayPool
 from tests.waiting import eventually
 
 FLEET_TOKEN = "fleet-token"
+SERVER = os.environ.get("GRAFTWORK_TEST_GATEWAY_SERVER", "own")
+"""`own`, or `uvicorn` to run the tests that start a gateway with uvicorn in place of gateway/http/server."""
+_PROGRAMS = {"own": "gateway", "uvicorn": "tests.gateway.uvicorn_server"}
+_GATEWAYS = frozenset({"gateway", "pooled_gateway", "own_gateway"})
+_OF_OWN_SERVER = {
+    "security/test_slow_clients.py": "uvicorn has no time limit for a request's head",
+    "security/test_smuggling.py": "uvicorn refuses other malformed requests",
+    "security/test_tls.py": "the program for uvicorn serves plain HTTP",
+    "lifecycle/test_drain.py::test_many_signals": "signals the serving process, a child of the gateway's own",
+    "observability/test_logs.py::test_every_line_is_an_object": "the own server's log lines are read",
+    "observability/test_metrics.py::test_any_process_tells_of_all": "needs several processes",
+    "test_operation.py::test_two_processes_lose_nothing": "needs several processes",
+    "test_operation.py::test_a_full_disk": "limits the serving process, a child of the gateway's own",
+}
+"""Tests of gateway/http/server itself, by the beginning of their names, with the reason."""
 ACME = "gw_k1_secret1"
 UMBRELLA = "gw_k2_secret2"
 
@@ -55,6 +75,16 @@ def route_table(*urls: str, kind: str = "worker", name: str = "copy") -> RouteTa
             "umbrella": {"hive": AdapterRoute("base", 1, {1: reference("umbrella", "hive")})},
         },
     )
+
+
+def request_context(dialect: ApiDialect, resolution: Resolution) -> RequestContext:
+    """An admitted request of acme's, to which no limit applies."""
+    unused = cast(Any, None)
+    trace, caller = RequestTrace("r1", ""), Caller("k1", "acme", "p1")
+    context = RequestContext(unused, unused, unused, [], trace, unused, caller, b"")
+    context.dialect, context.models = dialect, (resolution,)
+    context.ticket = Plan(5, None).take(0, 0, 0.0)
+    return context
 
 
 @dataclass(slots=True)
@@ -105,7 +135,7 @@ class GatewayProcess:
     log: Path
     port: int = field(default_factory=free_port)
     environ: dict[str, str] = field(default_factory=dict)
-    command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "gateway"])
+    command: list[str] = field(default_factory=lambda: [sys.executable, "-m", _PROGRAMS[SERVER]])
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -167,6 +197,23 @@ class GatewayProcess:
             return httpx.get(self.url + path, timeout=2).status_code == 200
         except httpx.TransportError:
             return False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under uvicorn, leave out the tests that start no gateway or that test the gateway's own server."""
+    if SERVER == "own":
+        return
+    folder = Path(__file__).parent
+    for item in list(items):
+        if not isinstance(item, pytest.Function) or not item.path.is_relative_to(folder):
+            continue
+        name = item.path.relative_to(folder).as_posix() + "::" + item.name
+        if _GATEWAYS.isdisjoint(item.fixturenames):
+            items.remove(item)
+            config.hook.pytest_deselected(items=[item])
+        for beginning, reason in _OF_OWN_SERVER.items():
+            if name.startswith(beginning):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

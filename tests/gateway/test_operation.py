@@ -202,7 +202,7 @@ def test_abandoned_logs_wait_for_room(
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
             async with asyncio.timeout(60):
-                while "waits for room" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+                while "cannot be opened for shipping" not in caplog.text:  # noqa: ASYNC110 - a log has no event
                     await asyncio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

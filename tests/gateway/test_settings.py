@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.settings import Settings, SettingsError
+from contracts.environment import SettingsError
+from gateway.settings import Settings
 
 GOOD = {"GRAFTWORK_REDIS_URL": "redis://h:1/0", "GRAFTWORK_FLEET_TOKEN": "token"}
 
@@ -22,6 +23,7 @@ def test_defaults_and_values() -> None:
         ("GRAFTWORK_REDIS_URL", "http://h"),
         ("GRAFTWORK_FLEET_TOKEN", ""),
         ("GRAFTWORK_FLEET_TOKEN", "a b"),
+        ("GRAFTWORK_GATEWAY_PORTS", "8001"),
         ("GRAFTWORK_GATEWAY_PORT", "eighty"),
         ("GRAFTWORK_GATEWAY_PORT", "70000"),
         ("GRAFTWORK_GATEWAY_PROCESSES", "0"),

@@ -83,5 +83,5 @@ def batch(
             kv_pages[:, :, page, :filled] = drawn.to(dtype)
     q = torch.randn(sum(query_lens), shape.heads, shape.head_dim, generator=draw).to(dtype)
     logits = torch.randn(shape.heads, generator=draw).to(dtype) if sinks else None
-    plan = AttentionPlan.of(query_lens, context_lens, pages, page_size=shape.page_size)
+    plan = AttentionPlan.build(query_lens, context_lens, pages, page_size=shape.page_size)
     return Batch(q, kv_pages, plan, shape.head_dim**-0.5, window, logits)

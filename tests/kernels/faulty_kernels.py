@@ -34,12 +34,12 @@ def unwritten_norm(shapes: ModelShapes, device: torch.device) -> None:
 
 def wrong_zeros(shapes: ModelShapes, device: torch.device) -> None:
     """The check of quantized products over weights whose zeros lack."""
-    right = DeviceMatrix.of
+    right = DeviceMatrix.pack
 
     def wrong(weight: QuantizedWeight, device: torch.device) -> DeviceMatrix:
         return replace(right(weight, device), zeros=None)
 
-    DeviceMatrix.of = wrong  # type: ignore[method-assign]
+    DeviceMatrix.pack = wrong  # type: ignore[method-assign]
     quantization(shapes, device)
 
 

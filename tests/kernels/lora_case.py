@@ -65,7 +65,7 @@ class Case:
 
     def run(self, **dora: Any) -> torch.Tensor:
         out = self.base.clone()
-        apply_lora(out, self.x, self.weights, Segments.of(self.rows), **dora)
+        apply_lora(out, self.x, self.weights, Segments.group(self.rows), **dora)
         return out
 
     def check(self, out: torch.Tensor, **dora: Any) -> None:

@@ -204,7 +204,7 @@ def test_blocks_cover_every_query_and_key_once(
     query_lens = [queries for queries, _ in lengths]
     context_lens = [queries + history for queries, history in lengths]
     pages = [range(-(-context // 16)) for context in context_lens]
-    plan = AttentionPlan.of(query_lens, context_lens, pages, page_size=16)
+    plan = AttentionPlan.build(query_lens, context_lens, pages, page_size=16)
     seen: dict[int, list[tuple[int, int]]] = {}
     places: set[tuple[int, int]] = set()
     for number, work in enumerate(worklists(plan, Heads(*heads, 64, 2), window)):
@@ -266,9 +266,9 @@ def test_tuned_tiles_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "cpu_attention.json").write_text(json.dumps(content))
     monkeypatch.setenv("GRAFTWORK_TUNED_CONFIG_DIR", str(tmp_path))
     plan = batch([1, 40], [200, 50], Shape(4, 1, 64), torch.float16).plan
-    work = gpu.DevicePlan.of(plan, Heads(4, 1, 64, 2), 0)
+    work = gpu.DevicePlan.build(plan, Heads(4, 1, 64, 2), 0)
     assert [part.tile for part in work.parts] == [tile, tile_for(160, 64)]
-    assert gpu.DevicePlan.of(plan, Heads(4, 1, 64, 4), 0).parts[0].tile == tile_for(4, 64, 4)
+    assert gpu.DevicePlan.build(plan, Heads(4, 1, 64, 4), 0).parts[0].tile == tile_for(4, 64, 4)
 
 
 def test_bad_arguments_are_named() -> None:
@@ -291,13 +291,13 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"window is -1; expected at least 1, or 0"):
         attend(q, kv_pages, plan, scale=1.0, window=-1)
     with pytest.raises(ValueError, match=r"query_lens\[0\] is 6; expected 0 to context_lens\[0\], 5"):
-        AttentionPlan.of([6], [5], [[0, 1]], page_size=4)
+        AttentionPlan.build([6], [5], [[0, 1]], page_size=4)
     with pytest.raises(ValueError, match=r"pages\[0\] has 1 pages; expected at least 2 for 5 tokens"):
-        AttentionPlan.of([1], [5], [[0]], page_size=4)
+        AttentionPlan.build([1], [5], [[0]], page_size=4)
     with pytest.raises(ValueError, match="context_lens has 2 sequences; query_lens has 1"):
-        AttentionPlan.of([1], [5, 5], [[0, 1]], page_size=4)
+        AttentionPlan.build([1], [5, 5], [[0, 1]], page_size=4)
     with pytest.raises(ValueError, match="page_size is 0; expected at least 1"):
-        AttentionPlan.of([1], [5], [[0, 1]], page_size=0)
+        AttentionPlan.build([1], [5], [[0, 1]], page_size=0)
 
 
 @pytest.mark.parametrize("lens", [([1, 1], [5, 9]), ([3, 1, 2], [7, 4, 2]), ([4], [4])])
@@ -312,5 +312,5 @@ def test_views_of_a_larger_pool_are_read_page_by_page(lens: tuple[list[int], lis
 
 
 def test_new_tokens_have_their_slots() -> None:
-    plan = AttentionPlan.of([2, 0, 1], [5, 3, 4], [[7, 2], [1], [9]], page_size=4)
+    plan = AttentionPlan.build([2, 0, 1], [5, 3, 4], [[7, 2], [1], [9]], page_size=4)
     assert plan.slots.tolist() == [7 * 4 + 3, 2 * 4, 9 * 4 + 3]

@@ -92,7 +92,7 @@ def test_every_row_with_weights_is_multiplied_once(data: st.DataObject) -> None:
     pairs = [[LoraPair(torch.empty(rank, inner), torch.empty(rank, 64)) for rank in ranks]]
     layout = Owners().get(tuple(map(tuple, pairs)), [64])
     assert layout is not None
-    products = Products.of(Segments.of(rows), layout)
+    products = Products.choose(Segments.group(rows), layout)
     numbers = torch.arange(max(len(rows), sum(ranks)))
     covered = [row for gemm in products.gemms for row in numbers[gemm.rows].tolist()]
     for gemm in products.gemms:
@@ -119,11 +119,11 @@ def test_devices_without_a_shrink_row_by_row_take_gemms() -> None:
     layout = Owners().get(pairs, [4])
     assert layout is not None
     rows = [0, -1, 1, 2, 0]
-    elsewhere = Products.of(Segments.of(rows, "meta"), layout)
+    elsewhere = Products.choose(Segments.group(rows, "meta"), layout)
     assert elsewhere.rows is None
     assert len(elsewhere.gemms) == 2
     assert elsewhere.gemms[1].rows == slice(3, 4)
-    here = Products.of(Segments.of(rows), layout)
+    here = Products.choose(Segments.group(rows), layout)
     assert here.rows is not None
     assert not here.gemms
 
@@ -155,7 +155,7 @@ def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views(dt
     out, x = wide_out[:, 3:31], wide_x[:, 7:31]
     case = replace(case, x=x, base=out.clone())
     before = wide_out.clone()
-    apply_lora(out, x, case.weights, Segments.of(case.rows))
+    apply_lora(out, x, case.weights, Segments.group(case.rows))
     case.check(out)
     assert torch.equal(out[:, 16:24], case.base[:, 16:24])
     assert torch.equal(wide_out[:, :3], before[:, :3])
@@ -167,7 +167,7 @@ def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views(dt
 def test_layers_of_one_layout_share_their_plan_and_not_their_weights(dtype: torch.dtype) -> None:
     """Weights that a batch's plan outlives, and the next layer's, which may lie where they lay."""
     rows, owners = [1, 0, -1, 1], Owners()
-    segments, layouts = Segments.of(rows), set()
+    segments, layouts = Segments.group(rows), set()
     for layer in range(3):
         case = Case.random((20, 12), 24, (4, 9), rows, dtype)
         turned = torch.randn(24, generator=torch.Generator().manual_seed(layer)).to(dtype)
@@ -192,7 +192,7 @@ def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
     assert weights is not None
     x = torch.full((7, 8), 1e10, dtype=dtype)
     out = torch.zeros(7, 4, dtype=dtype)
-    apply_lora(out, x, weights, Segments.of([0, 1, 1, -1, 2, 3, 0]))
+    apply_lora(out, x, weights, Segments.group([0, 1, 1, -1, 2, 3, 0]))
     assert not torch.isfinite(out[[0, 6]]).any()
     wide = x[0, 0].double() * 8
     for row, ranks in ((1, 2), (2, 2), (4, 2), (5, 1)):
@@ -236,7 +236,7 @@ def test_no_adapter_no_weights() -> None:
         ({"gain": torch.ones(2, 16)}, r"gain has shape \[2, 16\], torch.float32; expected float32 \[1, 16\]"),
         ({"gain": torch.ones(1, 16).double()}, r"gain has shape \[1, 16\], torch.float64"),
         ({"bias": torch.ones(15)}, r"bias has shape \[15\]; expected \[16\]"),
-        ({"segments": Segments.of([0, 1])}, "segments name adapter 1; expected less than 1"),
+        ({"segments": Segments.group([0, 1])}, "segments name adapter 1; expected less than 1"),
     ],
 )
 def test_bad_arguments_are_named(change: dict[str, Any], message: str) -> None:
@@ -244,7 +244,7 @@ def test_bad_arguments_are_named(change: dict[str, Any], message: str) -> None:
     arguments = {
         "out": torch.zeros(2, 16),
         "x": torch.zeros(2, 32),
-        "segments": Segments.of([0, 0]),
+        "segments": Segments.group([0, 0]),
         **change,
     }
     with pytest.raises(ValueError, match=message):
@@ -263,7 +263,7 @@ def test_bad_arguments_are_named(change: dict[str, Any], message: str) -> None:
 def test_bad_tokens_are_named(tokens: torch.Tensor, message: str) -> None:
     weights = Case.random((16,), 32, (4,), [0, 0], torch.float32).weights
     with pytest.raises(ValueError, match=message):
-        embed_lora(torch.zeros(2, 16), tokens, weights, Segments.of([0, 0]))
+        embed_lora(torch.zeros(2, 16), tokens, weights, Segments.group([0, 0]))
 
 
 def test_bad_weights_are_named() -> None:

@@ -26,7 +26,7 @@ def test_several_weighted_adapters_on_one_row(dtype: torch.dtype) -> None:
     weights = concatenate(joined, case.widths, Owners())
     assert weights is not None
     out = case.base.clone()
-    apply_lora(out, case.x, weights, Segments.of(case.rows))
+    apply_lora(out, case.x, weights, Segments.group(case.rows))
     by_row = [[] if i < 0 else [(i, 1.0)] if i < 3 else mixes[i - 3] for i in case.rows]
     exact = reference.mix(case.base.double(), case.x.double(), widen(case.pairs), case.widths, by_row)
     within_twice(out, reference.mix(case.base, case.x, case.pairs, case.widths, by_row), exact)
@@ -52,7 +52,7 @@ def test_embedding(dtype: torch.dtype, rows: list[int]) -> None:
     case = Case.random((42,), 431, (3, 0, 8, 8), rows, dtype)
     tokens = [(row * 97) % 431 for row in range(len(rows) - 1)] + [430]
     out = case.base.clone()
-    embed_lora(out, torch.tensor(tokens), case.weights, Segments.of(rows))
+    embed_lora(out, torch.tensor(tokens), case.weights, Segments.group(rows))
     exact = reference.embed_lora(case.base.double(), tokens, widen(case.pairs)[0], rows)
     within_twice(out, reference.embed_lora(case.base, tokens, case.pairs[0], rows), exact)
     untouched = torch.tensor(rows) < 0

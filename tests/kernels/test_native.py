@@ -115,7 +115,7 @@ def test_attend(head_dim: int, sinks: bool) -> None:
     heads, kv_heads, page_size = 6, 2, 16
     contexts = [1, 17, 130, 64]
     pages = [[9, 8], [3, 4], list(range(10, 20)), [20, 22, 21, 23, 5]]
-    plan = AttentionPlan.of([1] * 4, contexts, pages, page_size=page_size)
+    plan = AttentionPlan.build([1] * 4, contexts, pages, page_size=page_size)
     held = draw(2, kv_heads, 24, page_size, head_dim, seed=1)
     slots = [[p[at // 16] * 16 + at % 16 for at in range(n)] for p, n in zip(pages, contexts, strict=True)]
     free = torch.ones(24 * 16, dtype=torch.bool)
@@ -145,11 +145,11 @@ def test_a_prompt_attends_alike_however_it_is_cut(window: int, head_dim: int, si
         kv = held.clone()
         behind = [pages[at // 16] * 16 + at % 16 for at in range(end, 320)]
         kv.view(2, kv_heads, -1, head_dim)[:, :, behind] = float("nan")
-        plan = AttentionPlan.of([end - start], [end], [pages], page_size=16)
+        plan = AttentionPlan.build([end - start], [end], [pages], page_size=16)
         parts.append(
             native_attention.attend(q[start:end], kv, plan, scale=0.125, window=window, sinks=logits)
         )
-    plan = AttentionPlan.of([context], [context], [pages], page_size=16)
+    plan = AttentionPlan.build([context], [context], [pages], page_size=16)
     whole = native_attention.attend(q, held, plan, scale=0.125, window=window, sinks=logits)
     assert torch.equal(torch.cat(parts), whole)
     wanted = attend_reference(
@@ -171,8 +171,8 @@ def test_who_decodes_beside_a_prefill_attends_as_without(chunks: list[int], wind
     queries, contexts = [1, 1, 1, *chunks], [1, 33, 100, *(length + 30 for length in chunks)]
     counts = [-(-context // 16) for context in contexts]
     order = torch.split(torch.randperm(sum(counts)), counts)
-    plan = AttentionPlan.of(queries, contexts, [pages.tolist() for pages in order], page_size=16)
-    alone = AttentionPlan.of(queries[:3], contexts[:3], plan.pages[:3], page_size=16)
+    plan = AttentionPlan.build(queries, contexts, [pages.tolist() for pages in order], page_size=16)
+    alone = AttentionPlan.build(queries[:3], contexts[:3], plan.pages[:3], page_size=16)
     kv, q = draw(2, 2, sum(counts), 16, 64, seed=1), draw(sum(queries), 6, 64, seed=2)
     found = cpu.attend(q, kv, plan, scale=0.125, window=window)
     assert torch.equal(found[:3], cpu.attend(q[:3], kv, alone, scale=0.125, window=window))
@@ -185,7 +185,7 @@ def test_who_decodes_beside_a_prefill_attends_as_without(chunks: list[int], wind
 @pytest.mark.parametrize("queries", [[1, 1, 1], [1, 30, 1], [1, 1, 90]])
 def test_rotate_store_attend_is_the_three_one_by_one(window: int, queries: list[int]) -> None:
     heads, kv_heads, head_dim, contexts = 6, 2, 64, [1, 33, 100]
-    plan = AttentionPlan.of(queries, contexts, [[7], [3, 1, 2], list(range(10, 17))], page_size=16)
+    plan = AttentionPlan.build(queries, contexts, [[7], [3, 1, 2], list(range(10, 17))], page_size=16)
     kv = draw(2, kv_heads, 20, 16, head_dim, seed=1)
     qkv = draw(sum(queries), heads + 2 * kv_heads, head_dim, seed=2)
     angle = torch.rand(sum(queries), 1, head_dim // 2)
@@ -323,15 +323,15 @@ def test_the_fastest_instructions_that_there_are(
     capabilities = {name: name not in lacking for name in every}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     monkeypatch.delenv("GRAFTWORK_WORKER_NATIVE", raising=False)
-    assert build.chosen() == taken
+    assert build.instruction_set() == taken
     monkeypatch.setenv("GRAFTWORK_WORKER_NATIVE", "0")
-    assert build.chosen() is None
+    assert build.instruction_set() is None
     monkeypatch.setenv("GRAFTWORK_WORKER_NATIVE", "avx2")
     if taken is not None:
-        assert build.chosen() == "avx2"
+        assert build.instruction_set() == "avx2"
         monkeypatch.setenv("GRAFTWORK_WORKER_NATIVE", "avx")
     with pytest.raises(ValueError, match=r"GRAFTWORK_WORKER_NATIVE=avx2?: leave it out"):
-        build.chosen()
+        build.instruction_set()
 
 
 def test_a_cpu_of_another_kind_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,9 @@ def test_a_cpu_of_another_kind_has_none(monkeypatch: pytest.MonkeyPatch) -> None
 def test_avx2_gives_the_bits_of_avx512(take_loops: Callable[[str], None]) -> None:
     """Without BF16 products on either host, a sequence's tokens do not change when it moves."""
     x, packed = draw(33, 576), native.pack(draw(963, 576, seed=1))
-    plan = AttentionPlan.of([1, 40, 1], [1, 100, 130], [[0], [*range(1, 8)], [*range(8, 17)]], page_size=16)
+    plan = AttentionPlan.build(
+        [1, 40, 1], [1, 100, 130], [[0], [*range(1, 8)], [*range(8, 17)]], page_size=16
+    )
     kv, q = draw(2, 2, 17, 16, 96, seed=1), draw(42, 6, 96, seed=2)
     found = []
     for form in ("avx512", "avx2"):

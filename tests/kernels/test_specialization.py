@@ -58,7 +58,7 @@ def test_fifty_lengths_have_one_key(recorders: dict[str, Recorder], fused: bool)
     for length in range(17, 67):
         row_adapter = [0] * length + [1] * (2 * length + 1) + [2] * 17
         x, out = torch.zeros(len(row_adapter), 64), torch.zeros(len(row_adapter), 256)
-        gpu.run(out, x, rows, Plan.of(row_adapter, rows), fused=fused)
+        gpu.run(out, x, rows, Plan.build(row_adapter, rows), fused=fused)
     assert [len(recorders[name].keys) for name in KERNELS] == ([0, 0, 1, 0] if fused else [1, 1, 0, 0])
 
 
@@ -67,7 +67,7 @@ def test_fifty_numbers_of_adapters_have_one_key(recorders: dict[str, Recorder], 
     rows = rows_of([16] * 50)
     for adapters in range(1, 51):
         x, out = torch.zeros(adapters, 64), torch.zeros(adapters, 256)
-        gpu.run(out, x, rows, Plan.of(list(range(adapters)), rows), fused=fused)
+        gpu.run(out, x, rows, Plan.build(list(range(adapters)), rows), fused=fused)
     assert [len(recorders[name].keys) for name in KERNELS] == ([0, 0, 1, 0] if fused else [1, 1, 0, 0])
 
 
@@ -78,7 +78,7 @@ def test_fifty_lengths_of_an_embedding_have_one_key(recorders: dict[str, Recorde
     for length in range(17, 67):
         row_adapter = [0] * length + [1] * (length + 1) + [2] * 17
         token_ids, out = torch.zeros(len(row_adapter), dtype=torch.int64), torch.zeros(len(row_adapter), 64)
-        gpu.embed_lora(out, token_ids, weights, Segments.of(row_adapter))
+        gpu.embed_lora(out, token_ids, weights, Segments.group(row_adapter))
     assert [len(recorders[name].keys) for name in KERNELS] == [0, 1, 0, 1]
 
 
@@ -89,5 +89,5 @@ def test_layers_of_other_widths_share_a_key(recorders: dict[str, Recorder]) -> N
         weights = concatenate([pairs], [1024], Owners())
         assert weights is not None
         rows = RankRows.stacked(weights)
-        gpu.run(torch.zeros(1, 1024), torch.zeros(1, inner), rows, Plan.of([0], rows))
+        gpu.run(torch.zeros(1, 1024), torch.zeros(1, inner), rows, Plan.build([0], rows))
     assert [len(recorders[name].keys) for name in KERNELS] == [1, 1, 0, 0]

@@ -87,7 +87,7 @@ def test_without_a_file_the_built_in_tiles_run_and_a_log_says_so(
         for _ in range(2):
             assert tuned.load("lora", CPU, LEVELS, Tile.parse) is None
     assert [record.args for record in caplog.records] == [(folder / "cpu_lora.json",)]
-    assert Plan.of([0], table([8])).parts[0].tile == SINGLE
+    assert Plan.build([0], table([8])).parts[0].tile == SINGLE
 
 
 def test_the_nearest_shape_by_ratio_level_by_level(folder: Path) -> None:
@@ -115,20 +115,20 @@ def test_the_nearest_shape_by_ratio_level_by_level(folder: Path) -> None:
 def test_a_plan_takes_the_tile_of_the_adapters_with_rows_in_the_batch(folder: Path) -> None:
     load(folder, content(entry(1, 2, splits=2), entry(1, 32, splits=4), entry(4, 2, splits=16)))
     rows = table([8] * 40)
-    assert Plan.of([0, 1], rows).parts[0].tile.splits == 2
-    assert Plan.of(list(range(40)), rows).parts[0].tile.splits == 4
-    mixed = Plan.of([0, 1, 1, 1], rows)
+    assert Plan.build([0, 1], rows).parts[0].tile.splits == 2
+    assert Plan.build(list(range(40)), rows).parts[0].tile.splits == 4
+    mixed = Plan.build([0, 1, 1, 1], rows)
     assert [part.tile.splits for part in mixed.parts] == [2, 16]
 
 
 def test_a_kind_of_segment_or_weight_that_was_not_measured_keeps_the_built_in_tile(folder: Path) -> None:
     load(folder, content(entry(1, 2, splits=2)))
-    assert Plan.of([0] * 3, table([8])).parts[0].tile.outer != 32
+    assert Plan.build([0] * 3, table([8])).parts[0].tile.outer != 32
     half = [LoraPair(torch.zeros(8, 64).half(), torch.zeros(8, 32).half())]
     weights = concatenate([half], [32], Owners())
     assert weights is not None
-    assert Plan.of([0], RankRows.stacked(weights)).parts[0].tile == SINGLE
-    assert Plan.of([0, 0], RankRows.stacked(weights)).parts[0].tile == FEW
+    assert Plan.build([0], RankRows.stacked(weights)).parts[0].tile == SINGLE
+    assert Plan.build([0, 0], RankRows.stacked(weights)).parts[0].tile == FEW
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_requests_go_to_the_copy_with_the_fewest(stand: Stand) -> None:
     def generated() -> list[int]:
         texts = [httpx.get(f"http://127.0.0.1:{port}/metrics").text for port in ports]
         name = "graftwork_worker_generated_tokens_total "
-        return [int(text.partition("\n" + name)[2].split()[0]) for text in texts]
+        return [int(float(text.partition("\n" + name)[2].split()[0])) for text in texts]
 
     before, runtime = generated(), stand.client("sagemaker-runtime")
     parameters = {"max_new_tokens": 400, "do_sample": False, "ignore_eos_token": True}

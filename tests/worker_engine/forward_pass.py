@@ -86,7 +86,7 @@ def _steps(
     for start in range(0, max(map(len, prompts)), step):
         parts = [range(start, min(start + step, len(prompt))) for prompt in prompts]
         live = [index for index, part in enumerate(parts) if len(part)]
-        plan = AttentionPlan.of(
+        plan = AttentionPlan.build(
             [len(parts[index]) for index in live],
             [parts[index].stop for index in live],
             [pages[index] for index in live],
@@ -99,7 +99,7 @@ def _steps(
             attention=plan,
             output_rows=None,
             lora=(),
-            segments=Segments.of([-1] * len(rows)),
+            segments=Segments.group([-1] * len(rows)),
         )
         for row, (index, _) in zip(read(model.forward(batch, kv)), rows, strict=True):
             made[index].append(row)

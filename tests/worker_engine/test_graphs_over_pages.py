@@ -34,7 +34,7 @@ def adapters(
 
 @pytest.fixture
 def lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
 
 
 def build(model: Path, **config: Any) -> Engine:
@@ -53,7 +53,7 @@ def test_tokens_are_those_of_the_plain_engine(
     work = workload(seed, 36, [None, *often, *often, adapters["dora"]])
     gone = ("4", "9", "17")
     plain = serve(build_engine(tiny_model, replays=False, max_num_seqs=6), work, seed, gone)
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
     engine = build(tiny_model, memory_gib=PAGES * PAGE_GIB, max_adapters_per_batch=3)
     stream = delay(engine)
     heard = serve(engine, work, seed, gone)

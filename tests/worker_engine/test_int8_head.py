@@ -68,8 +68,8 @@ def test_a_row_does_not_depend_on_the_batch(tied: bool, tmp_path: Path) -> None:
     """Drawn tokens, verified guesses and prompts' log probabilities come of steps of any height."""
     folder, _ = quantized(written(tmp_path / "plain", tied=tied), tmp_path)
     model, _ = load(folder, torch.bfloat16)
-    assert model._head.matrix is not None
-    assert model._head.matrix.bits == 8
+    assert model._head.packed.matrix is not None
+    assert model._head.packed.matrix.bits == 8
     x = torch.randn(300, SIZES["hidden_size"], dtype=torch.bfloat16)
     together = model.predict(x, None)
     for rows in (1, 2, 7, 64):
@@ -85,7 +85,7 @@ def test_packed_once_and_mapped_after(tied: bool, tmp_path: Path) -> None:
         model = load_model(
             folder, config, max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=packed_in
         )
-        matrix = model._head.matrix
+        matrix = model._head.packed.matrix
         assert matrix is not None
         assert matrix.scales is not None
         return matrix.codes, matrix.scales
@@ -103,8 +103,8 @@ def test_packed_once_and_mapped_after(tied: bool, tmp_path: Path) -> None:
     model = load_model(
         copy, config, max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=carried
     )  # fmt: skip
-    assert model._head.matrix is not None
-    assert torch.equal(model._head.matrix.codes, own[0])
+    assert model._head.packed.matrix is not None
+    assert torch.equal(model._head.packed.matrix.codes, own[0])
 
 
 @needed
@@ -117,8 +117,8 @@ def test_weights_packed_before_the_head_was_rounded_are_not_taken(tmp_path: Path
         model = load_model(
             folder, load_config(folder), max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=cache
         )
-        assert model._head.matrix is not None
-        found.append(model._head.matrix.bits)
+        assert model._head.packed.matrix is not None
+        found.append(model._head.packed.matrix.bits)
     assert found == [16, 8, 16]
 
 

@@ -239,6 +239,6 @@ def test_a_page_is_its_first_owners_until_that_one_leaves() -> None:
     pending.add(second)
     pending.drop(second, second.chain.hashes)
     assert pending.holds_back(third), "what another computes as well was taken from the first"
-    pending.leave(first)
+    pending.forget(first)
     assert not pending.holds_back(third), "within the same step"
     assert len(pending) == 0

@@ -19,9 +19,10 @@ from tests.worker_engine.forward_pass import draw, load, logits
 from tests.worker_engine.quantized_case import FORMS, compressed, config_of, weights_of, write_quantized
 from tests.worker_engine.tiny_model import write_model
 from worker_engine.errors import CheckpointError, ConfigError
-from worker_engine.layers.linear import LoraLinear
+from worker_engine.layers.linear_weight import LinearWeight, NativeQuantizedWeight, packed_weight
 from worker_engine.model_runner import choose_dtype
 from worker_engine.models import load_config, load_model
+from worker_engine.models.decoder import Decoder
 
 needed = pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 CPU: Final = torch.device("cpu")
@@ -46,6 +47,10 @@ def quantized(plain: Path, tmp_path: Path, form: str, **options: Any) -> tuple[P
     return folder, whole
 
 
+def linear_weights(model: Decoder) -> list[LinearWeight]:
+    return [linear.packed for layer in model.linears for linear in layer.values()]
+
+
 @needed
 @pytest.mark.parametrize("form", [form for form in FORMS if form not in ("fp8", "mxfp4")])
 def test_weights_stay_quantized_in_memory(plain: Path, tmp_path: Path, form: str) -> None:
@@ -53,10 +58,10 @@ def test_weights_stay_quantized_in_memory(plain: Path, tmp_path: Path, form: str
     model, _ = load(folder, torch.bfloat16)
     whole, _ = load(plain, torch.bfloat16)
     sizes = [
-        sum(linear.matrix.nbytes for layer in each.linears for linear in layer.values() if linear.matrix)
+        sum(part.matrix.nbytes for part in linear_weights(each) if part.matrix is not None)
         for each in (model, whole)
     ]
-    assert all(linear.packed is None for layer in model.linears for linear in layer.values())
+    assert all(isinstance(part, NativeQuantizedWeight) for part in linear_weights(model))
     assert sizes[0] <= sizes[1] * (0.52 if form.startswith("int8") else 0.33)
 
 
@@ -84,7 +89,7 @@ def test_packed_once_and_mapped_after(plain: Path, tmp_path: Path, form: str) ->
         model = load_model(
             folder, config, max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=packed_in
         )
-        matrices = [linear.matrix for layer in model.linears for linear in layer.values()]
+        matrices = [part.matrix for part in linear_weights(model)]
         assert all(matrix is not None and matrix.bits < 16 for matrix in matrices)
         parts = [(m.codes, m.scales, m.zeros) for m in matrices if m is not None]
         return [part for each in parts for part in each if part is not None]
@@ -252,6 +257,4 @@ def test_a_layer_made_whole_again() -> None:
     weight = round_to_nearest(torch.randn(48, 64), bits=4, group=32, zeros=True)
     matrix = prepare(weight, torch.bfloat16)
     assert matrix is not None
-    layer = LoraLinear.of_matrix(matrix)
-    assert torch.equal(layer.weight, weight.dequantize().bfloat16())
-    assert layer.packed is None
+    assert torch.equal(packed_weight(matrix).dense(), weight.dequantize().bfloat16())

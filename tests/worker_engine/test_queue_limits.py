@@ -23,21 +23,21 @@ def test_all_places_and_those_of_one_tenant() -> None:
     assert QueueLimits(running=2, waiting=1, waiting_per_tenant=9).most_at_once == 3
     with ExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(limits.place("a"))
-        with pytest.raises(TooManyRequests, match="3 requests"), limits.place("a"):
+            stack.enter_context(limits.slot("a"))
+        with pytest.raises(TooManyRequests, match="3 requests"), limits.slot("a"):
             pass
         for tenant in "bc":
-            stack.enter_context(limits.place(tenant))
+            stack.enter_context(limits.slot(tenant))
         assert not limits.empty.is_set()
         for tenant in "abd":
-            with pytest.raises(Unavailable, match="full"), limits.place(tenant):
+            with pytest.raises(Unavailable, match="full"), limits.slot(tenant):
                 pass
         assert (limits.num_pending, limits.num_refused) == (5, 4)
     assert limits.num_pending == 0
     assert limits.empty.is_set()
     assert not limits._by_tenant, "tenants without requests are held"
-    with limits.place("a"):
-        with limits.place("b"):
+    with limits.slot("a"):
+        with limits.slot("b"):
             pass
         assert not limits.empty.is_set(), "one is left"
 
@@ -48,9 +48,9 @@ def test_the_time_of_requests_is_summed_up() -> None:
     limits = QueueLimits(running=2, waiting=2, waiting_per_tenant=2, clock=clock)
     clock.now = 103.0
     assert (limits.request_seconds, limits.age) == (0.0, 3.0)
-    with limits.place("a"):
+    with limits.slot("a"):
         clock.now = 104.0
-        with limits.place("b"):
+        with limits.slot("b"):
             clock.now = 106.0
             assert limits.request_seconds == 5.0, "also of those that are here"
         clock.now = 106.5
@@ -63,19 +63,19 @@ def test_retry_after_follows_the_rate_of_late(seconds_each: float, expected: int
     clock = Clock()
     limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=clock)
     for _ in range(100):
-        with limits.place("a"):
+        with limits.slot("a"):
             clock.now += seconds_each
     with ExitStack() as stack:
         for _ in range(100):
-            stack.enter_context(limits.place("a"))
-        with pytest.raises(Unavailable) as refused, limits.place("b"):
+            stack.enter_context(limits.slot("a"))
+        with pytest.raises(Unavailable) as refused, limits.slot("b"):
             pass
     assert refused.value.retry_after == expected
 
 
 def test_an_unknown_rate_says_one_second() -> None:
     limits = QueueLimits(running=0, waiting=0, waiting_per_tenant=0)
-    with pytest.raises(Unavailable) as refused, limits.place("a"):
+    with pytest.raises(Unavailable) as refused, limits.slot("a"):
         pass
     assert refused.value.retry_after == 1
 
@@ -84,8 +84,8 @@ def retry_after(limits: QueueLimits) -> int:
     """Return the retry-after of a request that finds all places taken."""
     with ExitStack() as stack:
         for _ in range(limits.most_at_once):
-            stack.enter_context(limits.place("a"))
-        with pytest.raises(Unavailable) as refused, limits.place("b"):
+            stack.enter_context(limits.slot("a"))
+        with pytest.raises(Unavailable) as refused, limits.slot("b"):
             pass
     assert refused.value.retry_after is not None
     return refused.value.retry_after
@@ -93,7 +93,7 @@ def retry_after(limits: QueueLimits) -> int:
 
 def ended(limits: QueueLimits, clock: Clock, count: int, seconds_each: float) -> None:
     for _ in range(count):
-        with limits.place("a"):
+        with limits.slot("a"):
             clock.now += seconds_each
 
 

@@ -115,15 +115,15 @@ def test_two_who_pin_do_not_unpin_each_other(loader: AdapterLoader, tiny_adapter
         pool = AdapterPool(loader, max_bytes=max(sum(nbytes) - 1, 2 * nbytes[0]))
         await pool.pin(refs[0])
         await pool.pin(refs[0], by=BY_PLACEMENT)
-        assert pool.held()[0].pinned == {"name", "placement"}
+        assert pool.residencies()[0].pinned == {"name", "placement"}
         assert pool.unpin(refs[0].sha256, by=BY_PLACEMENT)
         for _ in range(2):
             for ref in refs[1:]:
                 await used(pool, ref)
         assert pool.unpin(refs[0].sha256), "the name's pin was still there"
-        assert refs[0].sha256 in {item.sha256 for item in pool.held()}, "and kept it"
+        assert refs[0].sha256 in {item.sha256 for item in pool.residencies()}, "and kept it"
         for ref in refs[1:]:
             await used(pool, ref)
-        assert refs[0].sha256 not in {item.sha256 for item in pool.held()}
+        assert refs[0].sha256 not in {item.sha256 for item in pool.residencies()}
 
     asyncio.run(run())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.worker_engine.conftest import request
 from worker_engine.protocol import SamplingParams
-from worker_engine.sampler import Sampled, Sampler
+from worker_engine.sampler import SampledToken, Sampler
 from worker_engine.sampling.edits import edit
 from worker_engine.sampling.random_stream import stream_key, uniform
 from worker_engine.sampling.row import SamplingRow
@@ -26,7 +26,7 @@ from worker_engine.text.structured_output import MaskBatch
 SAMPLER = Sampler(MaskBatch(1))
 
 
-def sample(logits: torch.Tensor, sequences: Items[Sequence]) -> list[Sampled | None]:
+def sample(logits: torch.Tensor, sequences: Items[Sequence]) -> list[SampledToken | None]:
     return SAMPLER.launch(logits, sequences).collect()
 
 
@@ -182,7 +182,7 @@ def test_frequencies_follow_the_distribution(options: dict[str, Any]) -> None:
     kept = naive_probs(logits[0].double().tolist(), params)
     total = sum(kept.values())
     weights = to_weights(logits.expand(count, -1).clone(), torch.full((count,), params.temperature))
-    draws = Draws.of(
+    draws = Draws.build(
         [params] * count, [uniform(stream_key(8, 0), i) for i in range(count)], vocab, weights.device
     )
     tokens = draw(truncate(weights, draws), draws).tolist()
@@ -207,7 +207,7 @@ def test_looking_at_few_tokens_first_changes_nothing(
     """Few tokens and a search against the search alone; rounding to bf16 makes many logits equal."""
     logits = (logits_of(5, vocab, seed) * scale).bfloat16().float()
     params = SamplingParams(1, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
-    draws = Draws.of([params] * 5, [uniform(seed, i) for i in range(5)], vocab, logits.device)
+    draws = Draws.build([params] * 5, [uniform(seed, i) for i in range(5)], vocab, logits.device)
     weights = to_weights(logits, draws.temperature)
     few_first, searched = truncate(weights.clone(), draws, 8), truncate(weights.clone(), draws, 0)
     assert torch.equal(few_first, searched)

@@ -15,6 +15,7 @@ from kernels.native.stack import Stack
 from tests.worker_engine.forward_pass import LENGTHS, SIZES, WINDOW, draw, load, logits
 from tests.worker_engine.tiny_model import family_config, random_weights, randomize_vectors, write_checkpoint
 from worker_engine.layers.linear import LoraLinear
+from worker_engine.layers.linear_weight import pack
 from worker_engine.models.decoder import Decoder
 
 pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
@@ -78,12 +79,12 @@ def test_weights_that_change_places_are_found(folder: Path) -> None:
     prompts = draw((30,))
     before = logits(model, kv, prompts, 7)[0]
     linear = model.linears[1]["o"]
-    other = LoraLinear(-linear.weight, linear.bias)
+    other = LoraLinear(pack(-linear.weight), linear.bias)
     linear.exchange(other)
     changed = logits(model, kv, prompts, 7)[0]
     assert not torch.equal(changed, before)
     twin, twin_kv = load(folder, torch.bfloat16)
-    twin.linears[1]["o"].exchange(LoraLinear(-twin.linears[1]["o"].weight, linear.bias))
+    twin.linears[1]["o"].exchange(LoraLinear(pack(-twin.linears[1]["o"].weight), linear.bias))
     assert torch.equal(changed, logits(one_by_one(twin), twin_kv, prompts, 7)[0])
     linear.exchange(other)
     assert torch.equal(logits(model, kv, prompts, 7)[0], before)

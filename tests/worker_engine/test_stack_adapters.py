@@ -57,14 +57,14 @@ def states(
     for start in range(0, max(map(len, prompts)), step):
         parts = [range(start, min(start + step, len(prompt))) for prompt in prompts]
         live = [index for index, part in enumerate(parts) if len(part)]
-        plan = AttentionPlan.of(
+        plan = AttentionPlan.build(
             [len(parts[index]) for index in live],
             [parts[index].stop for index in live],
             [pages[index] for index in live],
             page_size=PAGE_SIZE,
         )
         rows = [(index, at) for index in live for at in parts[index]]
-        segments = Segments.of([owners[index] for index, _ in rows])
+        segments = Segments.group([owners[index] for index, _ in rows])
         batch = Batch(
             token_ids=torch.tensor([prompts[index][at] for index, at in rows]),
             positions=torch.tensor([at for _, at in rows]),
@@ -173,13 +173,13 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     held = batch.layers.stacked
     assert held is not None
     held.demand_shapes(stack.shapes)
-    products = held.products(Segments.of([0, -1]))
+    products = held.products(Segments.group([0, -1]))
     x = torch.zeros(2, stack.shapes[0][1], dtype=torch.bfloat16)
     for rows, layers in ((3, held.layers), (2, held.layers + 1)):
         with pytest.raises(ValueError, match="adapters of"):
             stack.run_(x, [0] * stack.kinds, Adapters(rows, layers, held.address, products))
     with pytest.raises(ValueError, match="segments name adapter 1"):
-        held.products(Segments.of([0, 1]))
+        held.products(Segments.group([0, 1]))
     qkv, o, gate_up, down = stack.shapes
     with pytest.raises(ValueError, match="adapters of a linear layer"):
         held.demand_shapes((down, o, gate_up, qkv))

@@ -33,7 +33,7 @@ class OwnRows:
         return self.weight.nbytes + (0 if self.tokens is None else self.tokens.nbytes)
 
 
-class Places(NamedTuple):
+class WeightAddresses(NamedTuple):
     """Memory addresses of an adapter's weights for one packed module.
 
     Attributes:
@@ -47,7 +47,7 @@ class Places(NamedTuple):
     whole: bool
 
     @classmethod
-    def of(cls, layers: Sequence[Mapping[str, LoraPair]], modules: Sequence[str]) -> Places:
+    def collect(cls, layers: Sequence[Mapping[str, LoraPair]], modules: Sequence[str]) -> WeightAddresses:
         pairs = [[layer.get(module) for module in modules] for layer in layers]
         ranks = [[0 if pair is None else pair.rank for pair in layer] for layer in pairs]
         where = [[addresses(pair) for pair in layer] for layer in pairs]
@@ -69,10 +69,9 @@ class Adapter:
         biases: what is added to a module's output: path -> float32 [out].
         norms: replacement weights of norm layers: path -> [hidden].
         rows: replacement rows of the embedding or the head, by path.
-        buffer: [elements], which `layers` are views of, in the order of `gathered`; None where each weight
-            has
-            memory of its own.
-        kept: cache of `places`, by packed module.
+        buffer: [elements], which `layers` are views of, in the order of `gather_layers`; None where each
+            weight has memory of its own.
+        kept: cache of `weight_addresses`, by packed module.
     """
 
     sha256: str
@@ -84,15 +83,15 @@ class Adapter:
     norms: Mapping[str, torch.Tensor] = field(default_factory=dict)
     rows: Mapping[str, OwnRows] = field(default_factory=dict)
     buffer: torch.Tensor | None = None
-    kept: dict[str, Places] = field(default_factory=dict, repr=False)
+    kept: dict[str, WeightAddresses] = field(default_factory=dict, repr=False)
 
-    def places(self, name: str) -> Places:
+    def weight_addresses(self, name: str) -> WeightAddresses:
         """Return the addresses for the packed module `name`.
 
         The result is cached: collecting 240 addresses takes 0.2 ms, which every batch would pay otherwise.
         """
         if name not in self.kept:
-            self.kept[name] = Places.of(self.layers, PACKED_MODULES[name])
+            self.kept[name] = WeightAddresses.collect(self.layers, PACKED_MODULES[name])
         return self.kept[name]
 
     @property
@@ -101,13 +100,13 @@ class Adapter:
         return not (self.tops or self.gains or self.biases or self.norms or self.rows)
 
 
-def packed(adapter: Adapter, *, pinned: bool) -> Adapter:
-    """Return a copy of the adapter whose layer weights share one buffer; see `gathered`."""
-    buffer, layers = gathered(adapter.layers, pinned=pinned)
+def pack_adapter(adapter: Adapter, *, pinned: bool) -> Adapter:
+    """Return a copy of the adapter whose layer weights share one buffer; see `gather_layers`."""
+    buffer, layers = gather_layers(adapter.layers, pinned=pinned)
     return replace(adapter, layers=layers, buffer=buffer, kept={})
 
 
-def gathered(
+def gather_layers(
     layers: Sequence[Mapping[str, LoraPair]], *, pinned: bool
 ) -> tuple[torch.Tensor, tuple[Mapping[str, LoraPair], ...]]:
     """Copy all weights into one tensor: layer by layer, in the order of `LORA_MODULES`, A before B.

@@ -35,7 +35,7 @@ class HeldLayers(StackedLayers):
         self._adapters, self._extras, self._dtype = tuple(adapters), extras, dtype
         self._modules = {name: self._placed(name, config) for name in PACKED_MODULES}
         self._made: list[LayerLora | None] = [None] * config.num_layers
-        whole = all(adapter.places(name).whole for adapter in adapters for name in PACKED_MODULES)
+        whole = all(adapter.weight_addresses(name).whole for adapter in adapters for name in PACKED_MODULES)
         stacks = whole and dtype == torch.bfloat16 and (extras is None or extras.only_products)
         self._stacked = StackLora(list(self._modules.values())) if stacks else None
 
@@ -77,8 +77,8 @@ class HeldLayers(StackedLayers):
         return LoraWeights.of_pairs(pairs, layout)
 
     def _placed(self, name: str, config: ModelConfig) -> PlacedModule:
-        held = [adapter.places(name) for adapter in self._adapters]
-        ranks = np.stack([places.ranks for places in held], axis=1)
+        held = [adapter.weight_addresses(name) for adapter in self._adapters]
+        ranks = np.stack([weights.ranks for weights in held], axis=1)
         shapes = [config.linear_shapes[module] for module in PACKED_MODULES[name]]
         widths, inner = [out for out, _ in shapes], shapes[0][1]
         # Layers of the same ranks share a layout, and thereby the plans of a batch.
@@ -87,9 +87,11 @@ class HeldLayers(StackedLayers):
         for key, by_adapter in zip(keys, ranks, strict=True):
             if key not in layouts:
                 by_slice = tuple(map(tuple, by_adapter.T.tolist()))
-                layouts[key] = Layout.of(by_slice, widths, inner, self._dtype) if by_adapter.any() else None
-        places = np.stack([places.addresses for places in held], axis=1)
-        return PlacedModule([layouts[key] for key in keys], places)
+                layouts[key] = (
+                    Layout.build(by_slice, widths, inner, self._dtype) if by_adapter.any() else None
+                )
+        addresses = np.stack([weights.addresses for weights in held], axis=1)
+        return PlacedModule([layouts[key] for key in keys], addresses)
 
 
 class AdapterBatch:
@@ -129,6 +131,6 @@ class AdapterBatch:
 
     def _take(self, adapters: Sequence[Adapter]) -> None:
         self._index = {adapter: index for index, adapter in enumerate(adapters)}
-        self._extras = Extras.of(adapters, self._config, torch.device("cpu"))
+        self._extras = Extras.build(adapters, self._config, torch.device("cpu"))
         self.layers = HeldLayers(adapters, self._extras, self._config, self._dtype) if adapters else ()
         self.num_rebuilt += 1

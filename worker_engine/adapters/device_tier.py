@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from kernels.lora import LoraPair
-from worker_engine.adapters.adapter import Adapter, OwnRows, gathered
+from worker_engine.adapters.adapter import Adapter, OwnRows, gather_layers
 from worker_engine.adapters.copy_stream import Arrival, CopyStream, copies_to
 from worker_engine.adapters.page_layout import Ints, PageLayout
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.histogram import Histogram
 
 
-def lends_pages(device: torch.device) -> bool:
+def adapters_in_pages(device: torch.device) -> bool:
     """Return True if the device stores adapter weights in pool pages; the CPU reads them where they were
     loaded.
     """
@@ -119,7 +119,7 @@ class DeviceTier:
             extras = _on_device(extras, self.memory.device, self._copies)
         source = adapter.buffer
         if source is None:
-            source, _ = gathered(adapter.layers, pinned=self.memory.is_cuda)
+            source, _ = gather_layers(adapter.layers, pinned=self.memory.is_cuda)
         arrivals = []
         for cuts in layout.cuts:
             for cut in cuts:
@@ -141,7 +141,9 @@ class DeviceTier:
     def _layout(self, adapter: Adapter) -> PageLayout:
         layout = self._layouts.get(adapter)
         if layout is None:
-            layout = self._layouts[adapter] = PageLayout.of(adapter, self._config, self.memory.shape[1])
+            layout = self._layouts[adapter] = PageLayout.for_adapter(
+                adapter, self._config, self.memory.shape[1]
+            )
         return layout
 
     def _observe(self) -> None:

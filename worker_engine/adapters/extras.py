@@ -29,7 +29,9 @@ class Extras:
     head: LinearLora | None
 
     @classmethod
-    def of(cls, adapters: Sequence[Adapter | None], config: ModelConfig, device: torch.device) -> Self | None:
+    def build(
+        cls, adapters: Sequence[Adapter | None], config: ModelConfig, device: torch.device
+    ) -> Self | None:
         """Build the extras; None if all adapters only have LoRA pairs in decoder layers, which is usual."""
         if all(adapter is None or adapter.pairs_only for adapter in adapters):
             return None

@@ -18,11 +18,11 @@ from safetensors.torch import load as load_safetensors
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
-from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
-from worker_engine.adapters.mix import mixed
+from worker_engine.adapters.mix import mix_adapters
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 
 
@@ -73,11 +73,11 @@ class AdapterLoader:
         """
         if isinstance(ref, AdapterMix):
             members = [(self._load(member), weight) for member, weight in ref.members]
-            return self._placed(mixed(ref.sha256, members))
+            return self._placed(mix_adapters(ref.sha256, members))
         return self._placed(self._load(ref))
 
     def _placed(self, adapter: Adapter) -> Adapter:
-        return packed(adapter, pinned=self._device.type == "cuda")
+        return pack_adapter(adapter, pinned=self._device.type == "cuda")
 
     def _load(self, ref: AdapterRef) -> Adapter:
         files = self._read(ref)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.config import EngineConfig
 from worker_engine.layers.linear import LoraLinear
+from worker_engine.layers.linear_weight import pack
 
 Linears = Mapping[str, LoraLinear]
 """A decoder layer's linear layers, by name in `PACKED_MODULES`."""
@@ -35,7 +37,18 @@ class MergePolicy:
     share: float = 0.9
 
 
-class Merged:
+def build_merged(
+    engine: EngineConfig, layers: Sequence[Linears], config: ModelConfig
+) -> MergedAdapter | None:
+    """Return the merging that `merge_adapter` asks for; None for "off"."""
+    if engine.merge_adapter == "off":
+        return None
+    return MergedAdapter(
+        layers, config, MergePolicy("" if engine.merge_adapter == "auto" else engine.merge_adapter)
+    )
+
+
+class MergedAdapter:
     """Tracks which adapter is merged, the merge's progress, and whether merged weights are active."""
 
     def __init__(self, layers: Sequence[Linears], config: ModelConfig, policy: MergePolicy) -> None:
@@ -114,5 +127,5 @@ class Merged:
                 if module in pairs:
                     b, a = (part.to(wide.device).float() for part in (pairs[module].b, pairs[module].a))
                     rows.addmm_(b.T, a)
-            merged[name] = LoraLinear(wide.to(weight.dtype), linear.bias)
+            merged[name] = LoraLinear(pack(wide.to(weight.dtype)), linear.bias)
         return merged

@@ -11,7 +11,7 @@ from worker_engine.adapters.adapter import Adapter
 from worker_engine.errors import AdapterRefused
 
 
-def mixed(sha256: str, members: Sequence[tuple[Adapter, float]]) -> Adapter:
+def mix_adapters(sha256: str, members: Sequence[tuple[Adapter, float]]) -> Adapter:
     """`sum_i w_i B_i A_i` is the members' ranks side by side, each weight folded into its B.
 
     Raises:

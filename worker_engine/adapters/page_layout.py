@@ -60,7 +60,7 @@ class PageLayout:
     aligned: bool
 
     @classmethod
-    def of(cls, adapter: Adapter, config: ModelConfig, page_elements: int) -> PageLayout:
+    def for_adapter(cls, adapter: Adapter, config: ModelConfig, page_elements: int) -> PageLayout:
         """Return the adapter's layout. Raises AdapterRefused when a single row is longer than a page."""
         shapes = tuple(config.linear_shapes[module] for module in LORA_MODULES)
         return _layout(ranks_of(adapter), shapes, page_elements)

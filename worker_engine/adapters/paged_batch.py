@@ -98,7 +98,7 @@ class PagedAdapterBatch:
         if not all(twin.pairs_only for twin in twins):
             for resident in residents:
                 resident.arrivals[0].wait()
-        self._extras = Extras.of(twins, self._config, self._device)
+        self._extras = Extras.build(twins, self._config, self._device)
         layers = (
             [
                 {name: None if held is None else LinearLora(held) for name, held in by_name.items()}
@@ -174,4 +174,4 @@ class PagedAdapterBatch:
         shapes = [self._config.linear_shapes[module] for module in modules]
         by_slice = tuple(map(tuple, ranks.T.tolist()))
         widths = [out for out, _ in shapes]
-        return Layout.of(by_slice, widths, shapes[0][1], self._tier.memory.dtype), bounds
+        return Layout.build(by_slice, widths, shapes[0][1], self._tier.memory.dtype), bounds

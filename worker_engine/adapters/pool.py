@@ -30,7 +30,7 @@ pins.
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Residency:
     """An adapter in memory.
 
     Attributes:
@@ -124,11 +124,11 @@ class AdapterPool:
     def pinned_bytes(self) -> int:
         return sum(self._resident[sha256].nbytes for sha256 in self._pinned)
 
-    def held(self) -> list[Held]:
+    def residencies(self) -> list[Residency]:
         """List every resident adapter in eviction order."""
         now = time.monotonic()
         return [
-            Held(
+            Residency(
                 sha256, adapter.nbytes, frozenset(self._pinned.get(sha256, ())),
                 self._users.get(sha256, 0), now - self._used_at[sha256],
             )

@@ -29,7 +29,7 @@ _NAME: Final = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredAdapter:
     """A name, and the content that it refers to until it is registered again.
 
     Attributes:
@@ -59,16 +59,16 @@ class AdapterRegistry:
         """
         self._loader, self._pool, self._base = loader, pool, base
         self._root = None if root is None else root.resolve()
-        self._by_name: dict[str, Registered] = {}
+        self._by_name: dict[str, RegisteredAdapter] = {}
         self._busy: set[str] = set()
 
-    def __iter__(self) -> Iterator[Registered]:
+    def __iter__(self) -> Iterator[RegisteredAdapter]:
         return iter(list(self._by_name.values()))
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def get(self, name: str, *, param: str) -> Registered:
+    def get(self, name: str, *, param: str) -> RegisteredAdapter:
         """Return the name's registration. Raises AdapterNotFound."""
         if (found := self._by_name.get(name)) is None:
             raise AdapterNotFound(
@@ -80,7 +80,7 @@ class AdapterRegistry:
 
     async def register(
         self, name: str, src: str, *, preload: bool = True, pin: bool = False, replace: bool = False
-    ) -> Registered:
+    ) -> RegisteredAdapter:
         """Takes the content that lies at `src` now under `name`.
 
         Args:
@@ -112,7 +112,7 @@ class AdapterRegistry:
                 async with self._pool.acquire(ref):
                     pass
             old = self._by_name.get(name)
-            self._by_name[name] = new = Registered(name, src, ref, pin)
+            self._by_name[name] = new = RegisteredAdapter(name, src, ref, pin)
             self._release(old)
             return new
 
@@ -145,7 +145,7 @@ class AdapterRegistry:
         finally:
             self._busy.discard(name)
 
-    def _release(self, old: Registered | None) -> None:
+    def _release(self, old: RegisteredAdapter | None) -> None:
         """Unpin content that no name pins any more."""
         if old is not None and old.pin:
             sha256 = old.ref.sha256

@@ -61,7 +61,7 @@ class Checkpoint:
                 if name in self._by_name:
                     raise CheckpointError(f"tensor {name} is in {self._by_name[name][0]} and in {path}")
                 self._by_name[name] = (path, file)
-        self.packed: Final = PackedWeights.of(folder, list(weight_files(folder)), packed_in)
+        self.packed: Final = PackedWeights.for_checkpoint(folder, list(weight_files(folder)), packed_in)
         self.int8_head: Final = quantization is not None and quantization.int8_head
         self._quantized: QuantizedTensors | None = None
         if quantization is not None:

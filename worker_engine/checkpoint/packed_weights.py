@@ -47,7 +47,7 @@ class PackedWeights:
         self._made: dict[str, torch.Tensor] = {}
 
     @classmethod
-    def of(cls, model: Path, files: list[Path], root: Path | None) -> Self:
+    def for_checkpoint(cls, model: Path, files: list[Path], root: Path | None) -> Self:
         """Return the packed weights of the checkpoint `files` of `model`, in the folder `root`.
 
         The file name hashes the files' sizes, modification times and headers, so changed weights get another
@@ -67,36 +67,24 @@ class PackedWeights:
     def mapped(self) -> bool:
         return bool(self._mapped)
 
-    def take(self, name: str, out: int, inner: int) -> torch.Tensor | None:
-        """Return the packed form of a bf16 weight [out, inner]; None if it is missing or of another shape."""
-        found = self._mapped.get(name)
-        shape = (-(-out // native.LANES), inner // 2, native.LANES, 2)
-        return found if found is not None and found.shape == shape else None
-
-    def keep(self, name: str, packed: torch.Tensor | None) -> None:
-        """Remember a packed weight for `write`."""
-        if self._path is not None and packed is not None:
-            self._made[name] = packed
-
-    def take_matrix(self, name: str, bits: int, out: int, inner: int) -> NativeMatrix | None:
-        """Return the quantized weight stored by `keep_matrix`, of 4 or 8 bits; None if missing or of another
-        shape.
-        """
-        codes, scales = self._mapped.get(f"{name}.codes"), self._mapped.get(f"{name}.scales")
-        if codes is None or scales is None:
+    def take(self, name: str, bits: int, out: int, inner: int) -> NativeMatrix | None:
+        """Return a weight [out, inner] of 4, 8 or 16 bits; None if it is missing or of another shape."""
+        codes, *rest = (self._mapped.get(key) for key in _keys(name, bits))
+        if codes is None:
             return None
-        matrix = NativeMatrix(codes, scales, self._mapped.get(f"{name}.zeros"), bits, out, inner)
+        scales, zeros = rest or (None, None)
+        matrix = NativeMatrix(codes, scales, zeros, bits, out, inner)
         try:
             matrix.check()
         except (ValueError, ArithmeticError):
             return None
         return matrix
 
-    def keep_matrix(self, name: str, matrix: NativeMatrix) -> None:
-        """Remember a quantized weight for `write`."""
-        self.keep(f"{name}.codes", matrix.codes)
-        self.keep(f"{name}.scales", matrix.scales)
-        self.keep(f"{name}.zeros", matrix.zeros)
+    def keep(self, name: str, matrix: NativeMatrix) -> None:
+        """Remember a weight for `write`."""
+        if self._path is not None:
+            parts = zip(_keys(name, matrix.bits), (matrix.codes, matrix.scales, matrix.zeros), strict=False)
+            self._made |= {key: part for key, part in parts if part is not None}
 
     def write(self) -> bool:
         """Write the remembered weights atomically; return True if this call created the file.
@@ -131,6 +119,11 @@ class PackedWeights:
             if path != self._path:
                 with suppress(OSError):
                     path.unlink()
+
+
+def _keys(name: str, bits: int) -> tuple[str, ...]:
+    """Return the file's names of a weight's codes, scales and zeros; 16 bits have codes only."""
+    return (name,) if bits == 16 else (f"{name}.codes", f"{name}.scales", f"{name}.zeros")
 
 
 def content_name(files: Iterable[Path]) -> str:

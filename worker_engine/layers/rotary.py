@@ -24,7 +24,7 @@ class Rotary:
         self._cos = torch.cat((cos, cos), dim=-1).to(device, dtype)
         self._sin = torch.cat((-sin, sin), dim=-1).to(device, dtype)
 
-    def at(self, positions: torch.Tensor) -> Angles:
+    def angles(self, positions: torch.Tensor) -> Angles:
         """Return cos and signed sin, each [rows, 1, head_dim]; computed once per step for all layers."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 

@@ -54,7 +54,7 @@ class NativeStack:
         self._kinds: Final = kinds
         self._built: tuple[int, KVCache, Stack] | None = None
         self._possible = native.LIBRARY is not None and all(
-            linear.matrix is not None for part in parts for linear in part.linears.values()
+            linear.packed.matrix is not None for part in parts for linear in part.linears.values()
         )
 
     def takes(self, plan: AttentionPlan, cache: KVCache, lora: Sequence[LayerLora]) -> bool:
@@ -116,6 +116,6 @@ def _stacked(lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:
 
 
 def _blocks(linear: LoraLinear) -> NativeMatrix:
-    if linear.matrix is None:
+    if linear.packed.matrix is None:
         raise ValueError("weights that are not in native blocks: ask `takes` first")
-    return linear.matrix
+    return linear.packed.matrix

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch.nn.functional import embedding
 
 from kernels.activation import Kind, gated
 from kernels.lora import Segments
-from kernels.native.matrix import NativeMatrix
-from kernels.quantization import Matrix, QuantizedWeight, prepare
 from worker_engine.checkpoint.config_fields import Fields
 from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.checkpoint.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
@@ -23,8 +21,7 @@ from worker_engine.layers.rotary import Angles, Rotary
 from worker_engine.layers.stack import NativeStack, StackPart
 from worker_engine.layers.tops import Tops
 from worker_engine.models.head import load_int8_head
-
-Linear = TypeVar("Linear", bound=PackedLinear)
+from worker_engine.models.linear_loader import load_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,7 @@ class LayerWeights:
         if name in self.config.biased:
             bias = torch.cat([get(f"{path}.bias", shape[0]) for path, shape in parts])
         weights = [(f"{path}.weight", shape) for path, shape in parts]
-        return load_linear(self.kind, self.checkpoint, f"{self.prefix}{name}", weights, bias)
+        return self.kind(load_weight(self.checkpoint, f"{self.prefix}{name}", weights), bias)
 
     def norm(self, name: str, *, offset: float = 0.0) -> RMSNorm:
         weight = self.checkpoint.get(f"{self.prefix}{name}.weight", self.config.hidden_size)
@@ -91,57 +88,6 @@ class LayerWeights:
         heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
         lines = torch.cat((query.expand(heads, -1), key.expand(kv_heads, -1)))
         return HeadNorm(lines, self.config.rms_norm_eps, offset=offset)
-
-
-def load_linear(
-    kind: type[Linear],
-    checkpoint: Checkpoint,
-    name: str,
-    parts: Sequence[tuple[str, tuple[int, int]]],
-    bias: torch.Tensor | None = None,
-) -> Linear:
-    """Return a layer that stacks the named tensors [out, in], packed earlier or now.
-
-    Tensors with one quantization scheme stay quantized where the native loops or the kernels multiply them.
-    Others are dequantized.
-
-    Args:
-        name: key of the packed weights.
-    """
-    out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
-    if (matrix := _quantized(checkpoint, name, parts)) is not None:
-        return kind.of_matrix(matrix, bias)
-    packed = checkpoint.packed.take(name, out, inner)
-    if packed is not None:
-        for tensor, shape in parts:
-            checkpoint.pass_over(tensor, *shape)
-        return kind.of_packed(packed, out, bias)
-    linear = kind(torch.cat([checkpoint.get(tensor, *shape) for tensor, shape in parts]), bias)
-    checkpoint.packed.keep(name, linear.packed)
-    return linear
-
-
-def _quantized(
-    checkpoint: Checkpoint, name: str, parts: Sequence[tuple[str, tuple[int, int]]]
-) -> Matrix | None:
-    """Return the stacked quantized weights; None unless all share a scheme that is multiplied directly."""
-    schemes = {checkpoint.scheme(tensor) for tensor, _ in parts}
-    scheme = schemes.pop()
-    if scheme is None or schemes or not checkpoint.multiplies_quantized:
-        return None
-    out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
-    found = checkpoint.packed.take_matrix(name, scheme.bits, out, inner)
-    if found is not None:
-        for tensor, shape in parts:
-            checkpoint.pass_over(tensor, *shape)
-        return found
-    weights = [checkpoint.quantized(tensor, *shape) for tensor, shape in parts]
-    if any(not weights[0].stacks_with(weight) for weight in weights):
-        return None
-    matrix = prepare(QuantizedWeight.stack(weights), checkpoint.dtype, checkpoint.device)
-    if isinstance(matrix, NativeMatrix):
-        checkpoint.packed.keep_matrix(name, matrix)
-    return matrix
 
 
 class DecoderLayer:
@@ -258,9 +204,10 @@ class Decoder:
         tied = config.tie_word_embeddings or head not in checkpoint
         source = f"{model}embed_tokens.weight" if tied else head
         if checkpoint.int8_head and checkpoint.scheme(source) is None:
-            self._head = load_int8_head(checkpoint, head, source, size, self._embedding if tied else None)
+            weight = load_int8_head(checkpoint, head, source, size, self._embedding if tied else None)
         else:
-            self._head = load_linear(PackedLinear, checkpoint, head, [(source, size)])
+            weight = load_weight(checkpoint, head, [(source, size)])
+        self._head = PackedLinear(weight)
         self._softcap = config.logit_softcap
         checkpoint.refuse_unused((*self.unused, head))
 
@@ -276,7 +223,7 @@ class Decoder:
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """Run one step; return hidden states [len(output_rows), hidden] after the last norm."""
         x = self.embed(batch.token_ids, batch.tops)
-        angles = [rotary.at(batch.positions) for rotary in self._rotaries]
+        angles = [rotary.angles(batch.positions) for rotary in self._rotaries]
         stack, lora = self._stack, () if batch.segments.empty else batch.lora
         if stack is not None and batch.norms is None and stack.takes(batch.attention, cache, lora):
             stack.run_(x, batch.attention, cache, angles, lora, batch.segments)

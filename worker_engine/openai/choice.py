@@ -8,7 +8,7 @@ from typing import Any
 
 from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
 from worker_engine.protocol import FinishReason, TokenDelta
-from worker_engine.text.tool_calls.parser import CallDelta, CallParser, Parsed
+from worker_engine.text.tool_calls.parser import CallDelta, CallParser, ParsedDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Choice:
         if self.logprobs is not None:
             self.logprobs.add(delta.logprobs)
         finished = delta.finish_reason is not None
-        parsed = Parsed(delta.text) if self.parser is None else self.parser.feed(delta.text)
+        parsed = ParsedDelta(delta.text) if self.parser is None else self.parser.feed(delta.text)
         if self.parser is not None and finished:
             rest = self.parser.finish(truncated=delta.finish_reason is FinishReason.LENGTH)
-            parsed = Parsed(parsed.content + rest.content, parsed.calls + rest.calls)
+            parsed = ParsedDelta(parsed.content + rest.content, parsed.calls + rest.calls)
         logprobs = None
         if self.logprobs is not None:
             everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH

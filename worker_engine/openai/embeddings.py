@@ -25,7 +25,7 @@ from worker_engine.openai.context_length import prompt_too_long
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
 from worker_engine.openai.origin import parse_origin
-from worker_engine.openai.parameters import Parameter, Told, Whole, object_schema
+from worker_engine.openai.parameters import Parameter, SchemaOnly, Whole, object_schema
 from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
 from worker_engine.openai.schema import IGNORED, TRUNCATE, WHO, parse_adapter, read_truncate
 from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
@@ -39,7 +39,7 @@ _TEXT: Final = {"type": "string", "minLength": 1}
 _IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 PARAMETERS: Final[Mapping[str, Parameter]] = {
     **WHO,
-    "input": Told(
+    "input": SchemaOnly(
         {
             "anyOf": [
                 _TEXT,
@@ -49,10 +49,10 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
             ]
         }
     ),
-    "encoding_format": Told({"enum": [*_FORMATS, None]}),
+    "encoding_format": SchemaOnly({"enum": [*_FORMATS, None]}),
     "dimensions": _DIMENSIONS,
     "truncate_prompt_tokens": TRUNCATE,
-    **{name: Told() for name in IGNORED},
+    **{name: SchemaOnly() for name in IGNORED},
 }
 
 Input = str | tuple[int, ...]

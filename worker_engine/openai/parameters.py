@@ -109,7 +109,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SchemaOnly:
     """A parameter with its own parser elsewhere; only its schema is given here."""
 
     schema: Schema = field(default_factory=dict)

@@ -163,7 +163,7 @@ async def sampling_params(
     param, grammar = _grammar(service, body, form)
     if grammar is not None:
         # Hold one queue slot while the grammar waits and compiles; the generation then takes its own.
-        with service.limits.place(body.origin.tenant):
+        with service.limits.slot(body.origin.tenant):
             await service.engine.grammars.prepare(grammar, param, body.origin.tenant)
         params = replace(params, grammar=replace(grammar, param=param))
     return [replace(params, max_tokens=limit) for limit in limits]

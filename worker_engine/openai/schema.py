@@ -15,7 +15,7 @@ from worker_engine.openai.fields import Fields, show
 from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, Message, parse_messages
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
-from worker_engine.openai.parameters import Flag, Items, Number, Parameter, Told, Whole
+from worker_engine.openai.parameters import Flag, Items, Number, Parameter, SchemaOnly, Whole
 from worker_engine.openai.tools import MAX_TOOLS, ToolUse, parse_tools
 from worker_engine.protocol import Origin, SamplingParams
 
@@ -68,8 +68,8 @@ CHAT_FLAGS: Final[Mapping[str, Flag]] = {
     "continue_final_message": Flag(),
 }
 _MAX_TOKENS_OR_NONE: Final = Whole(0)
-TOOLS: Final = Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS})
-_OBJECT: Final = Told({"type": ["object", "null"]})
+TOOLS: Final = SchemaOnly({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS})
+_OBJECT: Final = SchemaOnly({"type": ["object", "null"]})
 _TEXT: Final = {"type": "string", "minLength": 1}
 _IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _PROMPTS: Final = f"a string, a list of token ids, or a list of 1 to {MAX_PROMPTS} of either"
@@ -78,7 +78,7 @@ SAMPLING: Final[Mapping[str, Parameter]] = {
     **{name: whole for name, whole in _WHOLES.items() if name != "n"},
     **{name: flag for name, flag in _FLAGS.items() if name not in ("stream", "return_token_ids")},
     **_LISTS,
-    "stop": Told(
+    "stop": SchemaOnly(
         {
             "anyOf": [
                 {"type": "string", "minLength": 1},
@@ -87,7 +87,7 @@ SAMPLING: Final[Mapping[str, Parameter]] = {
             ]
         }
     ),
-    "logit_bias": Told(
+    "logit_bias": SchemaOnly(
         {
             "type": ["object", "null"],
             "propertyNames": {"pattern": "^[0-9]{1,9}$"},
@@ -95,14 +95,14 @@ SAMPLING: Final[Mapping[str, Parameter]] = {
             "maxProperties": MAX_BIASES,
         }
     ),
-    **{name: Told() for name in CONSTRAINTS},
+    **{name: SchemaOnly() for name in CONSTRAINTS},
 }
 """How tokens are drawn: what every route that generates takes."""
 WHO: Final[Mapping[str, Parameter]] = {
-    "model": Told({"type": "string"}),
+    "model": SchemaOnly({"type": "string"}),
     "adapter": _OBJECT,
-    "adapters": Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_MIX}),
-    **{name: Told() for name in ORIGIN_FIELDS},
+    "adapters": SchemaOnly({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_MIX}),
+    **{name: SchemaOnly() for name in ORIGIN_FIELDS},
 }
 """Which model answers, and for whom: what every route takes that computes."""
 _SHARED: Final[Mapping[str, Parameter]] = {
@@ -113,24 +113,26 @@ _SHARED: Final[Mapping[str, Parameter]] = {
     "stream_options": _OBJECT,
     "return_token_ids": _FLAGS["return_token_ids"],
     "truncate_prompt_tokens": TRUNCATE,
-    **{name: Told() for name in (*NEUTRAL, *IGNORED)},
+    **{name: SchemaOnly() for name in (*NEUTRAL, *IGNORED)},
 }
 CHAT: Final[Mapping[str, Parameter]] = {
     **_SHARED,
-    "messages": Told({"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA}),
+    "messages": SchemaOnly(
+        {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA}
+    ),
     "max_completion_tokens": Whole(1),
     **CHAT_FLAGS,
     "logprobs": Flag(),
     "top_logprobs": Whole(0, MAX_LOGPROBS),
     "prompt_logprobs": _PROMPT_LOGPROBS,
     "tools": TOOLS,
-    "tool_choice": Told({"type": ["string", "object", "null"]}),
+    "tool_choice": SchemaOnly({"type": ["string", "object", "null"]}),
     "parallel_tool_calls": Flag(default=True),
 }
 Prompt = str | tuple[int, ...]
 COMPLETION: Final[Mapping[str, Parameter]] = {
     **_SHARED,
-    "prompt": Told(
+    "prompt": SchemaOnly(
         {
             "anyOf": [
                 _TEXT,

@@ -13,7 +13,7 @@ from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, parse_messages
-from worker_engine.openai.parameters import Flag, Items, Parameter, Text, Told, object_schema
+from worker_engine.openai.parameters import Flag, Items, Parameter, SchemaOnly, Text, object_schema
 from worker_engine.openai.schema import CHAT_FLAGS, TOOLS, read_chat_flags
 from worker_engine.openai.tools import parse_tools
 from worker_engine.service import Service
@@ -23,7 +23,7 @@ _MODEL: Final = Text("", 256)
 _PROMPT: Final = Text()
 _TOKEN_STRS: Final = Flag()
 _SPECIAL: Final = Flag(default=True)
-_MESSAGES: Final = Told(
+_MESSAGES: Final = SchemaOnly(
     {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA},
 )
 _TOKENIZE: Final[Mapping[str, Parameter]] = {

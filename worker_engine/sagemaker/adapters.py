@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from worker_engine.adapters.registry import NAME_PATTERN, Registered
+from worker_engine.adapters.registry import NAME_PATTERN, RegisteredAdapter
 from worker_engine.errors import InvalidRequest, ModelNotFound
 from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
@@ -109,7 +109,7 @@ def _demand_model(request: web.Request) -> None:
         raise ModelNotFound(f"the model {model[:256]!r} was not found; this worker serves {served!r}")
 
 
-def _to_dict(item: Registered) -> Mapping[str, Any]:
+def _to_dict(item: RegisteredAdapter) -> Mapping[str, Any]:
     return {"name": item.name, "src": item.src, "pin": item.pin, "sha256": item.ref.sha256}
 
 

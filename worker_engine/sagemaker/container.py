@@ -40,7 +40,7 @@ _AS_IT_IS: Final = {
 """Values that say what this worker does anyway."""
 
 
-def expanded(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+def expand_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """The worker's flags, where the first argument is `serve`; others are returned as they are.
 
     Flags behind `serve` win over the environment, and there GRAFTWORK_WORKER_FLAG_* over OPTION_*. What the

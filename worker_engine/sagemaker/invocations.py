@@ -14,7 +14,7 @@ from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai import schema as openai_schema
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.generation import origin_of, request_id_of, respond, serve
-from worker_engine.openai.parameters import Flag, Told, object_schema
+from worker_engine.openai.parameters import Flag, SchemaOnly, object_schema
 from worker_engine.openai.prepare import prompt_tokens, sampling_params
 from worker_engine.protocol import GenerateRequest, Origin
 from worker_engine.sagemaker import schema
@@ -93,7 +93,7 @@ async def _request(
         if error.param == "prompt":
             text = str(error).replace("prompt must", "inputs must").replace("max_tokens", "max_new_tokens")
             raise type(error)(text, param="inputs") from error
-        raise schema.renamed(error, list(value.get("parameters") or {})) from error
+        raise schema.rename_parameter(error, list(value.get("parameters") or {})) from error
     return GenerateRequest(request_id, prompt, sampling, ref, origin)
 
 
@@ -108,7 +108,7 @@ def _param(request: web.Request) -> str:
 def _openai_form(*, chat: bool) -> dict[str, Any]:
     parameters = {
         **(openai_schema.CHAT if chat else openai_schema.COMPLETION),
-        "adapters": Told(),
+        "adapters": SchemaOnly(),
         "stream": Flag(),
     }
     return object_schema(parameters, ["messages" if chat else "prompt"])

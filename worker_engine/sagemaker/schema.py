@@ -10,7 +10,7 @@ from worker_engine.errors import InvalidRequest
 from worker_engine.openai import schema as openai_schema
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
-from worker_engine.openai.parameters import Flag, Parameter, Told, Whole, object_schema
+from worker_engine.openai.parameters import Flag, Parameter, SchemaOnly, Whole, object_schema
 from worker_engine.openai.schema import SAMPLING, CompletionRequest
 
 MAX_INPUTS: Final = 128
@@ -36,7 +36,7 @@ _PARAMETERS: Final[Mapping[str, Parameter]] = {
     "truncate": _TRUNCATE,
     **{name: Whole(1, 1) for name in _ONE},
 }
-_ADAPTERS: Final = Told(
+_ADAPTERS: Final = SchemaOnly(
     {
         "type": ["string", "array", "null"],
         "items": {"type": ["string", "null"]},
@@ -44,14 +44,14 @@ _ADAPTERS: Final = Told(
     }
 )
 BODY: Final[Mapping[str, Parameter]] = {
-    "inputs": Told(
+    "inputs": SchemaOnly(
         {"type": ["string", "array"], "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_INPUTS}
     ),
-    "parameters": Told(object_schema(_PARAMETERS)),
+    "parameters": SchemaOnly(object_schema(_PARAMETERS)),
     "adapters": _ADAPTERS,
     "stream": Flag(),
-    "model": Told({"type": ["string", "null"]}),
-    **{name: Told() for name in ORIGIN_FIELDS},
+    "model": SchemaOnly({"type": ["string", "null"]}),
+    **{name: SchemaOnly() for name in ORIGIN_FIELDS},
 }
 
 
@@ -150,10 +150,10 @@ def _completion(value: Mapping[str, Any], parameters: Mapping[str, Any], details
     try:
         return openai_schema.check(body, chat=False)
     except InvalidRequest as error:
-        raise renamed(error, [name for name in parameters if name in _PARAMETERS]) from error
+        raise rename_parameter(error, [name for name in parameters if name in _PARAMETERS]) from error
 
 
-def renamed(error: InvalidRequest, given: Sequence[str]) -> InvalidRequest:
+def rename_parameter(error: InvalidRequest, given: Sequence[str]) -> InvalidRequest:
     """The refusal of an OpenAI parameter, under the name by which it was given in `parameters`."""
     if error.param is None:
         return error

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 
 from kernels.transfer import to_device
-from worker_engine.sampling.row import Drawn, Ids, SamplingRow, TokenCounts, Values
+from worker_engine.sampling.row import Ids, SamplingRow, SamplingSource, TokenCounts, Values
 from worker_engine.text.structured_output import MaskBatch
 
 
-def edit(logits: torch.Tensor, sequences: Items[Drawn], masks: MaskBatch) -> None:
+def edit(logits: torch.Tensor, sequences: Items[SamplingSource], masks: MaskBatch) -> None:
     """Changes `logits`, float32 [rows, vocab], in place; rows that ask for nothing keep their bits."""
     rows = [(index, sequence) for index, sequence in enumerate(sequences) if sequence.sampling.edited]
     _keep_allowed(logits, rows)
@@ -31,7 +31,7 @@ def edit(logits: torch.Tensor, sequences: Items[Drawn], masks: MaskBatch) -> Non
     )
 
 
-def _keep_allowed(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:
+def _keep_allowed(logits: torch.Tensor, rows: Items[tuple[int, SamplingSource]]) -> None:
     for index, sequence in rows:
         if (allowed := sequence.sampling.allowed) is not None:
             ids = _to(logits, allowed)
@@ -40,7 +40,7 @@ def _keep_allowed(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:
             logits[index, ids] = kept
 
 
-def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:
+def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, SamplingSource]]) -> None:
     where: list[int] = []
     ids: list[Ids] = []
     values: list[Values] = []
@@ -55,7 +55,7 @@ def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:
         logits.index_put_(at, _to(logits, np.concatenate(values)), accumulate=True)
 
 
-def _counted(sequence: Drawn) -> tuple[SamplingRow, TokenCounts]:
+def _counted(sequence: SamplingSource) -> tuple[SamplingRow, TokenCounts]:
     counts = sequence.sampling.counts
     if counts is None:
         raise ValueError("sequence.sampling.counts is None: this row has no penalties")

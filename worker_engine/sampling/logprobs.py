@@ -24,7 +24,7 @@ class Reporter:
     logprobs: torch.Tensor
 
     @classmethod
-    def of(cls, logits: torch.Tensor, wanted: Items[int | None]) -> Reporter | None:
+    def build(cls, logits: torch.Tensor, wanted: Items[int | None]) -> Reporter | None:
         """Build the reporter; None if no row requests log probabilities.
 
         Args:

@@ -22,7 +22,7 @@ Values = npt.NDArray[np.float32]
 NO_IDS: Final[Ids] = np.empty(0, np.int64)
 
 
-class Drawn(Protocol):
+class SamplingSource(Protocol):
     """A source of one row's sampling parameters: a sequence, or a draft token that the row follows."""
 
     @property

@@ -49,7 +49,7 @@ class Draws:
     nucleus: bool
 
     @classmethod
-    def of(
+    def build(
         cls, params: Items[SamplingParams], uniforms: Items[float], vocab: int, device: torch.device
     ) -> Self:
         rows = [

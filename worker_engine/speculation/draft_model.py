@@ -67,7 +67,7 @@ class DraftModel(Proposer):
         )
         self._runner = ModelRunner(own, drafting, dtype=dtype, device=device)
         self._runner.warm_up()
-        self._pool = MemoryPool(self._runner.num_pages)
+        self._pool = MemoryPool(self._runner.pool.num_pages)
         self._rows = step_tokens(own, device.type)
         self._sampler = Sampler(MaskBatch())
         self._shadows: dict[Sequence, _Shadow] = {}

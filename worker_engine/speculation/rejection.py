@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from worker_engine.draft import Draft
-from worker_engine.sampler import Sampled
+from worker_engine.sampler import SampledToken
 
 
-def kept(drafts: Items[Draft], sampled: Items[Sampled | None]) -> Items[Sampled | None]:
+def accepted_tokens(drafts: Items[Draft], sampled: Items[SampledToken | None]) -> Items[SampledToken | None]:
     """Return the sequence's tokens of a step: the accepted drafts and one token more.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from contracts.adapters.reference import AdapterRef
 from worker_engine.config import VERIFIED_ROWS
 from worker_engine.draft import Draft, drafts_of
-from worker_engine.sampler import Sampled
+from worker_engine.sampler import SampledToken
 from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.acceptance import Acceptance, KnownAcceptance
@@ -19,7 +19,7 @@ from worker_engine.speculation.base import Proposer
 from worker_engine.speculation.costs import StepCosts, step_clock
 from worker_engine.speculation.counts import BASE, SpeculationCounts
 from worker_engine.speculation.lengths import Lengths, Offer
-from worker_engine.speculation.rejection import kept
+from worker_engine.speculation.rejection import accepted_tokens
 
 
 class Speculator:
@@ -70,14 +70,14 @@ class Speculator:
         return [self._lengthen(chunk, drafts.get(chunk.sequence, ()), scheduler) for chunk in chunks]
 
     def settle(
-        self, sequence: Sequence, drafts: Items[Draft], sampled: Items[Sampled | None]
-    ) -> Items[Sampled | None]:
+        self, sequence: Sequence, drafts: Items[Draft], sampled: Items[SampledToken | None]
+    ) -> Items[SampledToken | None]:
         """Return the sequence's tokens of a step (see `kept`) and update the statistics.
 
         Args:
             sampled: [1 + drafts] the samples of its rows.
         """
-        taken = kept(drafts, sampled)
+        taken = accepted_tokens(drafts, sampled)
         guessed = self._guessed.pop(sequence, ())
         if guessed:
             self._observe(sequence, guessed, taken)
@@ -132,7 +132,7 @@ class Speculator:
         drafts = drafts[: scheduler.allocate_draft_pages(chunk.sequence, len(drafts))] if drafts else drafts
         return replace(chunk, drafts=drafts) if drafts else chunk
 
-    def _observe(self, sequence: Sequence, guessed: Items[int], taken: Items[Sampled | None]) -> None:
+    def _observe(self, sequence: Sequence, guessed: Items[int], taken: Items[SampledToken | None]) -> None:
         right = 0
         for guess, token in zip(guessed, taken, strict=False):
             if token is None or token.token_id != guess:
@@ -140,12 +140,12 @@ class Speculator:
             right += 1
         tried = right + (right < min(len(guessed), len(taken)))
         self._acceptance_of(sequence).observe(right, tried)
-        self._known.of(_content(sequence)).observe(right, tried)
+        self._known.get(_content(sequence)).observe(right, tried)
 
     def _acceptance_of(self, sequence: Sequence) -> Acceptance:
         acceptance = self._acceptance.get(sequence)
         if acceptance is None:
-            expected = self._known.of(_content(sequence)).rate
+            expected = self._known.get(_content(sequence)).rate
             acceptance = self._acceptance[sequence] = Acceptance(expected)
         return acceptance
 

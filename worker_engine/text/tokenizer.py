@@ -139,7 +139,7 @@ class Detokenizer:
         self.stopped = False
 
     @classmethod
-    def of(cls, tokenizer: ChatTokenizer, params: SamplingParams, prompt: Sequence[int]) -> Self:
+    def for_completion(cls, tokenizer: ChatTokenizer, params: SamplingParams, prompt: Sequence[int]) -> Self:
         """Build the detokenizer for a completion of `prompt`."""
         return cls(
             tokenizer,

@@ -18,7 +18,7 @@ from benchmarks.gpu.report import select
 from benchmarks.gpu.task import Bench, Goal, Row, Task
 from kernels.capture import Reruns
 from kernels.lora import LoraPair
-from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.checkpoint.model_config import LORA_MODULES, ModelConfig
 from worker_engine.engine import Engine
 
@@ -148,7 +148,7 @@ def adapter_of(index: int, rank: int, modules: str, model: ModelConfig, device: 
     host = tuple(
         {name: LoraPair(pair.a.cpu(), pair.b.cpu()) for name, pair in pairs.items()} for pairs in drawn.layers
     )
-    return packed(replace(drawn, layers=host), pinned=device.type == "cuda")
+    return pack_adapter(replace(drawn, layers=host), pinned=device.type == "cuda")
 
 
 def run(bench: Bench, scenario: Scenario) -> Row:
@@ -200,7 +200,7 @@ def _against_roofline(bench: Bench, model: ModelConfig, load: Load) -> Row:
     """Decode steps over the time in which their bytes could be copied."""
     if not load.decode_steps:
         return {"decode_steps": 0}
-    needs = StepBytes.of(model)
+    needs = StepBytes.for_model(model)
     steps = load.decode_steps
     sizes = [needs.of_step(step.contexts, step.adapter_bytes) for step in steps]
     rooflines = [bench.ceilings.roofline_us(size, 0) for size in sizes]

@@ -11,7 +11,7 @@ from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.billing.credit_notes.files import credit_note_download
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import credit_note_get, credit_note_list, note_line_list
 from controlplane.billing.credit_notes.serializers import (
     CreditNoteInput,
@@ -20,6 +20,7 @@ from controlplane.billing.credit_notes.serializers import (
     VoidInput,
 )
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
+from controlplane.billing.documents.formats import document_download
 from controlplane.billing.filters import CreditNoteFilter, FleetCreditNoteFilter
 from controlplane.billing.invoices.api import FILE, ByForm, form_asked
 from controlplane.billing.invoices.selectors import invoice_get
@@ -82,7 +83,7 @@ class CreditNoteFileApi(generics.GenericAPIView[CreditNote]):
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
         """The credit note as a file."""
         found = credit_note_get(credit_note_id=credit_note, tenant=request_tenant(request).pk)
-        return credit_note_download(request._request, found, form_asked(request))
+        return document_download(request._request, CreditNoteDocument(found), form_asked(request))
 
 
 class FleetCreditNotesApi(generics.ListAPIView[CreditNote]):
@@ -137,7 +138,7 @@ class FleetCreditNoteFileApi(generics.GenericAPIView[CreditNote]):
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
         """A credit note of any tenant as a file."""
         found = credit_note_get(credit_note_id=credit_note)
-        return credit_note_download(request._request, found, form_asked(request))
+        return document_download(request._request, CreditNoteDocument(found), form_asked(request))
 
 
 class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):

@@ -8,7 +8,7 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.billing.credit_notes.rendering import RENDER_TASK
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import Left, credit_note_told, left_of, line_left
 from controlplane.billing.currency import whole_minor
 from controlplane.billing.ledger.journal import Draft, entries_write
@@ -154,7 +154,7 @@ def _save(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: L
     head.credit_notes = note.number
     head.save(update_fields=["credit_notes"])
     CreditNotePdf.objects.create(credit_note=note, render_at=timezone.now())
-    enqueue(RENDER_TASK, credit_note_id=note.pk)
+    enqueue(CreditNoteDocument.render_task, credit_note_id=note.pk)
 
 
 def _announce(note: CreditNote, verb: str) -> None:

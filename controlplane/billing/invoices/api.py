@@ -15,9 +15,9 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.billing.documents.formats import CONTENT_TYPES, Format, document_download
 from controlplane.billing.filters import FleetInvoiceFilter, InvoiceFilter
-from controlplane.billing.invoices.download import invoice_download
-from controlplane.billing.invoices.files import CONTENT_TYPES, Form
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.models import Invoice, InvoiceLine
@@ -160,7 +160,7 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
         return Response(InvoiceSerializer(invoice_finalize(invoice=found, **data.validated_data)).data)
 
 
-def form_asked(request: Request) -> Form:
+def form_asked(request: Request) -> Format:
     """Return the file format that the request asks for; CSV by default. Raises InvalidInputError."""
     name = request.query_params.get("form") or "csv"
     for form in CONTENT_TYPES:
@@ -170,4 +170,4 @@ def form_asked(request: Request) -> Form:
 
 
 def _file(request: Request, invoice: Invoice) -> StreamingHttpResponse:
-    return invoice_download(request._request, invoice, form_asked(request))
+    return document_download(request._request, InvoiceDocument(invoice), form_asked(request))

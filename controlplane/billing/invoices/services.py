@@ -10,9 +10,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.billing.currency import minor_unit, money
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.lines import key_names_keep, lines_make
 from controlplane.billing.invoices.months import months_open
-from controlplane.billing.invoices.rendering import RENDER_TASK
 from controlplane.billing.invoices.selectors import invoice_told
 from controlplane.billing.ledger.journal import Draft, entries_write
 from controlplane.billing.ledger.posting import usage_post_held
@@ -125,7 +125,7 @@ def invoice_finalize(
     entries_write(head=head, drafts=_settlement(invoice, paid), currency=invoice.currency)
     event_emit(tenant=invoice.tenant, type="invoice.finalized", data=invoice_told(invoice))
     InvoicePdf.objects.create(invoice=invoice, render_at=timezone.now())
-    enqueue(RENDER_TASK, invoice_id=invoice.pk)
+    enqueue(InvoiceDocument.render_task, invoice_id=invoice.pk)
     _drop_empty(invoice)
     audit_record(
         tenant=invoice.tenant, action="invoice.finalize", target=invoice, before=before,

@@ -19,7 +19,6 @@ from controlplane.metering.models import HostingKind
 from controlplane.metering.selectors import rollup_list
 from controlplane.tenants.models import ApiKey
 
-HOUR: Final = 3600
 BY: Final = ("tokens", "time", "memory")
 NOBODY: Final = ""
 """Receives the bill of days on which no tenant has a claim."""
@@ -62,7 +61,7 @@ def fleet_bill(*, start: dt.date, end: dt.date, region: str) -> FleetBill:
             unpriced.add(row["instance_type"])
             continue
         currencies.add(price.currency)
-        days[row["day"]] += (2 * int(row["seconds"]) * price.hour_nano + HOUR) // (2 * HOUR)
+        days[row["day"]] += price.cost_nano(int(row["seconds"]))
     if len(currencies) > 1:
         raise InvalidInputError(
             f"the machines' prices are in {' and '.join(sorted(currencies))}: ask for days of one currency",

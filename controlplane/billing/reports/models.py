@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.core.validators import MinValueValidator
 from django.db import models
+
+HOUR: Final = 3600
+"""Seconds of an hour."""
 
 
 class InstancePrice(models.Model):
@@ -28,3 +33,7 @@ class InstancePrice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance_type} in {self.region} from {self.effective_from}"
+
+    def cost_nano(self, seconds: int) -> int:
+        """Return the cost of `seconds` of one instance in nano-units, rounded half up."""
+        return (2 * seconds * self.hour_nano + HOUR) // (2 * HOUR)

@@ -13,11 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
+from contracts.usage_event import STATUSES
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
 from controlplane.billing.reports.days import days_asked
 from controlplane.billing.request_costs import request_nano
-from controlplane.metering.event_rows import STATUSES
+from controlplane.metering.event_rows import COLUMNS
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.requests import (
     MOST_DAYS,
@@ -80,6 +81,14 @@ class AttemptSerializer(serializers.Serializer[Any]):
     ttft_ms = serializers.FloatField(allow_null=True)
     duration_ms = serializers.FloatField()
     price = serializers.CharField(allow_null=True, help_text="Decimal; null when some token has no price.")
+
+
+_COPIED: Final = tuple(
+    name
+    for name in AttemptSerializer().get_fields()
+    if name in COLUMNS and name not in ("started_at", "adapter")
+)
+"""Fields that are columns of the row, as they are."""
 
 
 class RequestsSerializer(serializers.Serializer[Any]):
@@ -167,13 +176,8 @@ def _request_filter(values: Mapping[str, Any], project: str | None) -> RequestFi
 
 def _attempt_data(row: UsageEventRow, prices: PriceList, names: Mapping[str, str]) -> dict[str, Any]:
     nano = request_nano(row, prices)
-    same = (
-        "request_id", "attempt", "alias", "arm", "base_model", "backend", "project", "key_id", "status",
-        "error_code", "prompt_tokens", "cached_tokens", "completion_tokens", "estimated", "ttft_ms",
-        "duration_ms",
-    )  # fmt: skip
     return {
-        **{name: getattr(row, name) for name in same},
+        **{name: getattr(row, name) for name in _COPIED},
         "started_at": dt.datetime.fromtimestamp(row.started_at / 1000, dt.UTC),
         "model": row.requested_model,
         "adapter": adapter_name(row.adapter),

@@ -19,13 +19,12 @@ from django.db.models import Max
 
 from controlplane.billing.reports.fleet_bill import fleet_bill
 from controlplane.billing.reports.instance_prices import InstancePrices
-from controlplane.billing.reports.models import InstancePrice
+from controlplane.billing.reports.models import HOUR, InstancePrice
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import hosting_hours
 from controlplane.metering.models import HostingKind
 
 FORMULA: Final = "saving = 1 - shared / dedicated; dedicated = adapter-hours x price of dedicated_type"
-HOUR: Final = 3600
 TIERS: Final = ("placed", "stored")
 _MOST_DAYS: Final = 31
 
@@ -51,10 +50,15 @@ class Saving:
 
     @property
     def percent(self) -> str | None:
-        if not self.dedicated_nano or self.unpriced:
-            return None
-        saved = 1 - Decimal(self.shared_nano) / Decimal(self.dedicated_nano)
-        return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"
+        return None if self.unpriced else saved_percent(self.shared_nano, of_nano=self.dedicated_nano)
+
+
+def saved_percent(cost_nano: int, *, of_nano: int) -> str | None:
+    """Return 1 - cost / of in percent as decimal text, rounded half up; None if `of_nano` is 0."""
+    if not of_nano:
+        return None
+    saved = 1 - Decimal(cost_nano) / Decimal(of_nano)
+    return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"
 
 
 def saving_estimate(
@@ -108,7 +112,7 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
     for day, seconds in days.items():
         dedicated_price = price_on(prices, day, dedicated_type, region, field="dedicated_type")
         currencies.add(dedicated_price.currency)
-        dedicated += (2 * seconds * dedicated_price.hour_nano + HOUR) // (2 * HOUR)
+        dedicated += dedicated_price.cost_nano(seconds)
     if len(currencies) > 1:
         raise InvalidInputError("the prices are of different currencies", field="dedicated_type")
     return Saving(sum(days.values()), dedicated, bill.total, price.currency, price, bill.unpriced)

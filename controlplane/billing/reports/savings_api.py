@@ -13,7 +13,8 @@ from rest_framework.response import Response
 from controlplane.billing.reports.api import REGION, InstancePriceSerializer
 from controlplane.billing.reports.days import days_asked
 from controlplane.billing.reports.instance_prices import NANO
-from controlplane.billing.reports.savings import HOUR, TIERS
+from controlplane.billing.reports.models import HOUR
+from controlplane.billing.reports.savings import TIERS
 from controlplane.billing.reports.tenant_savings import TENANT_FORMULA, tenant_saving
 from controlplane.tenants.permissions import request_tenant, tenant_may
 from controlplane.tenants.roles import Permission

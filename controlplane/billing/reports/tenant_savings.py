@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
 from django.db import connection
@@ -21,7 +20,7 @@ from django.db.models import Max, QuerySet
 from controlplane.billing.quantities import adapter_name
 from controlplane.billing.reports.instance_prices import InstancePrices
 from controlplane.billing.reports.models import InstancePrice
-from controlplane.billing.reports.savings import HOUR, TIERS, price_on
+from controlplane.billing.reports.savings import TIERS, price_on, saved_percent
 from controlplane.billing.selectors import hosting_booked_nano
 from controlplane.billing.unpriced import usage_unpriced
 from controlplane.billing.usage_report import usage_report
@@ -67,10 +66,7 @@ class TenantSaving:
 
     @property
     def percent(self) -> str | None:
-        if not self.dedicated_nano or self.unpriced:
-            return None
-        saved = 1 - Decimal(self.paid_nano) / Decimal(self.dedicated_nano)
-        return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"
+        return None if self.unpriced else saved_percent(self.paid_nano, of_nano=self.dedicated_nano)
 
 
 def machines_priced(*, day: dt.date, region: str) -> list[InstancePrice]:
@@ -118,7 +114,7 @@ def tenant_saving(
             f"{instance_type} is priced in another currency than {report.currency}, in which you are billed",
             field="dedicated_type",
         )
-    dedicated = sum(_nano(seconds, prices_by_day[day]) for day, seconds in days.items())
+    dedicated = sum(prices_by_day[day].cost_nano(seconds) for day, seconds in days.items())
     return TenantSaving(
         sum(days.values()), dedicated, paid, price.currency, price, tuple(_versions(hours, prices_by_day)),
         report.total.unpriced or usage_unpriced(tenant=tenant.pk, start=start, end=end),
@@ -165,14 +161,10 @@ def _versions(
     for name, day, seconds in _summed(hours.filter(adapter__in=names), by_day) if names else ():
         days[name][_day(day)] = int(seconds)
     for name, seconds_of in days.items():
-        dedicated = sum(_nano(seconds, prices_by_day[day]) for day, seconds in seconds_of.items())
+        dedicated = sum(prices_by_day[day].cost_nano(seconds) for day, seconds in seconds_of.items())
         yield VersionSaving(adapter_name(name), name, sum(seconds_of.values()), dedicated)
 
 
 def _day(value: dt.date | str) -> dt.date:
     """Parse the day, which SQLite returns as text."""
     return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
-
-
-def _nano(seconds: int, price: InstancePrice) -> int:
-    return (2 * seconds * price.hour_nano + HOUR) // (2 * HOUR)

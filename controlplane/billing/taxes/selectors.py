@@ -8,7 +8,7 @@ from decimal import Decimal
 from django.db.models import Min, QuerySet
 
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment, UsagePosting
-from controlplane.billing.months import month_after, month_of
+from controlplane.billing.months import month_after, month_end, month_of
 from controlplane.errors import NotFoundError
 
 
@@ -48,10 +48,10 @@ def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:
         first = last = max(last, month_after(head.closed_through))
         used = used.filter(month__gt=head.closed_through)
     first = min(first, used.aggregate(first=Min("month"))["first"] or first)
-    end, rates = _month_end(last), []
+    end, rates = month_end(last), []
     for row, later in zip(rows, [*rows[1:], None], strict=True):
         # The first month's end on which this row is in force, unless a later row has replaced it by then.
-        found = _month_end(max(row.starts, first))
+        found = month_end(max(row.starts, first))
         if found <= end and (later is None or found < later.starts):
             rates.append(row.rate_percent)
     return max(rates, default=None)
@@ -73,7 +73,3 @@ def tax_title(invoice: Invoice) -> str:
             return f"{invoice.tax_label}, exempt"
         case _:
             return ""
-
-
-def _month_end(day: dt.date) -> dt.date:
-    return month_after(day) - dt.timedelta(days=1)

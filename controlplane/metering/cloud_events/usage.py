@@ -13,7 +13,7 @@ import msgspec
 from contracts.usage_event import UsageStatus
 from controlplane.metering.cloud_events.envelope import CloudEvent
 from controlplane.metering.cloud_events.errors import EventDeadError, EventRefusedError
-from controlplane.metering.event_rows import EventRow
+from controlplane.metering.event_rows import COLUMNS, EventRow
 from controlplane.metering.models import NAME
 
 MOST_TOKENS: Final = 10_000_000
@@ -82,6 +82,12 @@ class Meant(msgspec.Struct, frozen=True):
     alias: str = ""
 
 
+_REPORTED: Final = tuple(
+    name for name in UsageData.__struct_fields__ if name in COLUMNS and name not in ("tenant", "project")
+)
+"""Columns with the sender's own value; the tenant and the project are those that the key may report for."""
+
+
 def usage_row(
     event: CloudEvent, data: UsageData, meant: Meant, *, tenant: str, project: str, key_id: str
 ) -> EventRow:
@@ -107,16 +113,7 @@ def usage_row(
         arm="",
         adapter=meant.adapter,
         base_model=meant.base_model,
-        backend=data.backend,
-        endpoint=data.endpoint,
-        status=data.status,
-        error_code=data.error_code,
-        prompt_tokens=data.prompt_tokens,
-        cached_tokens=data.cached_tokens,
-        completion_tokens=data.completion_tokens,
-        estimated=data.estimated,
-        ttft_ms=data.ttft_ms,
-        duration_ms=data.duration_ms,
+        **{name: getattr(data, name) for name in _REPORTED},
         started_at=milliseconds,
         gateway_id=event.source,
     )

@@ -22,7 +22,7 @@ from rest_framework.views import APIView
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.http.throttling import caller
 from controlplane.platform.idempotency.sealing import fingerprint
-from controlplane.platform.idempotency.services import Answer, Claim, answer_keep, claim_release, claim_take
+from controlplane.platform.idempotency.services import Answer, Claim, answer_keep, claimed
 
 HEADER: Final = "Idempotency-Key"
 _ACCEPTABLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -51,22 +51,17 @@ def idempotent(*, atomic: bool = True) -> Callable[[Handler], Handler]:
             if _ACCEPTABLE.fullmatch(key) is None:
                 raise InvalidInputError(f"{HEADER} must be 1 to 255 visible ASCII characters", field=HEADER)
             lease = _LEASE if atomic else _UPLOAD_LEASE
-            found = claim_take(
-                scope=caller(request), key=key, fingerprint=fingerprint(_parts(request)), lease=lease
-            )
-            if isinstance(found, Answer):
-                headers = {**found.headers, "Idempotent-Replayed": "true"}
-                return Response(found.body, found.status, headers=headers)
-            request.idempotency_claim = found  # type: ignore[attr-defined]
-            try:
+            identity = fingerprint(_parts(request))
+            with claimed(scope=caller(request), key=key, fingerprint=identity, lease=lease) as found:
+                if isinstance(found, Answer):
+                    headers = {**found.headers, "Idempotent-Replayed": "true"}
+                    return Response(found.body, found.status, headers=headers)
+                request.idempotency_claim = found  # type: ignore[attr-defined]
                 with transaction.atomic() if atomic else nullcontext():
                     response = handler(view, request, *args, **kwargs)
                     if getattr(request, "idempotency_claim", None) is not None:
                         _keep(found, response, must=atomic)
                 return response
-            except BaseException:
-                claim_release(claim=found)
-                raise
 
         answered_once.idempotent = True  # type: ignore[attr-defined]
         return cast(Handler, answered_once)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -37,6 +38,21 @@ class Answer:
     status: int
     body: Any
     headers: Mapping[str, str]
+
+
+@contextmanager
+def claimed(*, scope: str, key: str, fingerprint: str, lease: timedelta) -> Iterator[Claim | Answer]:
+    """Claim a key for the block, or get its stored response. A block that fails frees its claim.
+
+    Arguments and errors are those of `claim_take`.
+    """
+    claim = claim_take(scope=scope, key=key, fingerprint=fingerprint, lease=lease)
+    try:
+        yield claim
+    except BaseException:
+        if isinstance(claim, Claim):
+            claim_release(claim=claim)
+        raise
 
 
 def claim_take(*, scope: str, key: str, fingerprint: str, lease: timedelta) -> Claim | Answer:

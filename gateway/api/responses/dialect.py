@@ -44,10 +44,10 @@ class ResponsesDialect(ApiDialect):
     def _items(self, choice: dict[str, Any], message: dict[str, Any]) -> list[dict[str, Any]]:
         calls, items = message.get("tool_calls") or [], list[dict[str, Any]]()
         if message.get("content") or not calls:
-            told: dict[str, Any] = {"text": message.get("content") or ""}
+            part: dict[str, Any] = {"text": message.get("content") or ""}
             logprobs = (choice.get("logprobs") or {}).get("content") or []
-            told["logprobs"] = _of_text(logprobs, told["text"]) if calls else logprobs
-            items.append(message_item() | {"content": [text_part() | told]})
+            part["logprobs"] = _of_text(logprobs, part["text"]) if calls else logprobs
+            items.append(message_item() | {"content": [text_part() | part]})
         for call in calls:
             function = call["function"]
             items.append(call_item(call["id"], function["name"]) | {"arguments": function["arguments"]})

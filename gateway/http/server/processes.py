@@ -104,7 +104,7 @@ class _Parent:
             self._children.discard(pid)
             code = os.waitstatus_to_exitcode(status)
             if not self._stopping:
-                logger.error("serving process %d has ended (%d): all are stopped", pid, code)
+                logger.error("serving process %d exited with status %d; stopping all", pid, code)
                 failed = True
                 self._stop()
             failed = failed or code > 0
@@ -126,7 +126,9 @@ class _Parent:
 
     def _late(self, number: int, frame: FrameType | None) -> None:
         logger.error(
-            "%d serving processes did not stop within %g s: killed", len(self._children), self._kill_seconds
+            "killed %d serving processes: no exit within %g s",
+            len(self._children),
+            self._kill_seconds,
         )
         self._signal(signal.SIGKILL)
 

@@ -146,7 +146,7 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                logger.error("no connection can be accepted: %s", error)
+                logger.error("cannot accept connections: %s", error)
                 self._accept_no_more()
                 self._loop.call_later(_NO_DESCRIPTOR_SECONDS, self._accept_again)
                 return

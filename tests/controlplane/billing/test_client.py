@@ -8,8 +8,9 @@ import pytest
 from graftwork import Client, NotFoundError
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.billing.credit_notes.rendering import credit_note_render
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.documents.pdfs import pdf_render
 from controlplane.tenants.models import Project, Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, service_account_create
@@ -25,7 +26,7 @@ def test_what_is_owed_and_its_documents(live_server: LiveServer, priced: Tenant,
     use("2026-01-05", 100_000)
     invoice = finalized(JANUARY)
     note = credit_note_issue(invoice=invoice, reason="other", lines={1: 5 * CENT})
-    credit_note_render(credit_note_id=note.pk)
+    pdf_render(CreditNoteDocument, note.pk)
     project = Project.objects.get(tenant=priced)
     account = service_account_create(project=project, name="accounts", role=Role.BILLING)
     _, key = api_key_create(tenant=priced, name="accounts", scopes=["manage"], service_account=account)

@@ -14,9 +14,10 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from controlplane.billing.credit_notes.rendering import credit_note_render, credit_notes_render_due
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import left_of
 from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.documents.pdfs import pdf_render, pdfs_render_due
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.selectors import balance, balances, grants_left, invoice_open_nano
@@ -194,8 +195,8 @@ def test_a_note_by_rest_its_files_and_who_may_read_them(priced: Tenant, other_te
     assert member.get(f"/api/v1/credit-notes?invoice={invoice.pk}").json()["results"][0]["id"] == made["id"]
     assert member.get(f"{path}/lines").json()["results"][0]["invoice_position"] == 1
     assert member.get(f"{path}/file?form=pdf").status_code == 503
-    assert credit_note_render(credit_note_id=made["id"])
-    assert credit_notes_render_due() == 0
+    assert pdf_render(CreditNoteDocument, made["id"])
+    assert pdfs_render_due(CreditNoteDocument) == 0
     files = {form: _file(member, path, form) for form in ("csv", "json", "parquet", "pdf")}
     (row,) = csv.DictReader(io.StringIO(files["csv"].decode()))
     assert (row["key_id"], row["amount_nano"], row["invoice_position"]) == ("'=k1", str(5 * CENT), "1")

@@ -20,7 +20,8 @@ from django.test import Client
 
 from controlplane.billing import items
 from controlplane.billing.currency import minor_text, whole_minor
-from controlplane.billing.invoices.rendering import html, invoice_render, pdf
+from controlplane.billing.documents.pdfs import html, pdf, pdf_render
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize, invoices_draft_due
 from controlplane.billing.ledger.credits import credit_grant, credits_expire, entry_reverse, payment_record
 from controlplane.billing.ledger.posting import usage_post
@@ -188,7 +189,7 @@ def test_what_has_no_price_is_on_the_invoice_and_is_no_zero(priced: Tenant) -> N
         invoice_finalize(invoice=draft)
     final = invoice_finalize(invoice=draft, allow_unpriced=True)
     assert (final.unpriced, final.lines_nano) == (True, 10 * CENT)
-    assert "unpriced" in html(final)
+    assert "unpriced" in html(InvoiceDocument(final))
     price_set(
         book=PriceBook.objects.get(), base_model="unknown", effective_from=JANUARY, input_nano=5,
         cached_input_nano=0, output_nano=0,
@@ -303,10 +304,10 @@ def file_of(invoice: Invoice, form: str) -> bytes:
 def test_the_pdf_is_made_by_the_task_and_kept(priced: Tenant) -> None:
     use("2026-01-05", 123_456)
     draft = invoice_draft(tenant="acme", month=JANUARY)
-    assert not invoice_render(invoice_id=draft.pk)
+    assert not pdf_render(InvoiceDocument, draft.pk)
     invoice = invoice_finalize(invoice=draft)
-    assert invoice_render(invoice_id=invoice.pk)
-    assert not invoice_render(invoice_id=invoice.pk)
+    assert pdf_render(InvoiceDocument, invoice.pk)
+    assert not pdf_render(InvoiceDocument, invoice.pk)
     document = file_of(invoice, "pdf")
     assert document.startswith(b"%PDF-")
     assert len(document) == InvoicePdf.objects.get().size

@@ -14,11 +14,11 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.billing.credit_notes.files import credit_note_csv, credit_note_json
-from controlplane.billing.credit_notes.rendering import html as note_html
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.services import credit_note_issue
-from controlplane.billing.invoices.files import invoice_csv, invoice_json, invoice_parquet
-from controlplane.billing.invoices.rendering import html
+from controlplane.billing.documents.formats import document_csv, document_json, document_parquet
+from controlplane.billing.documents.pdfs import html
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.models import BillingParty, CreditNote, Invoice
 from controlplane.billing.parties.services import party_remove, party_set
@@ -64,24 +64,24 @@ def test_documents_name_both_and_keep_what_they_said(priced: Tenant) -> None:
     invoice.refresh_from_db()
     assert invoice.seller == {**SELLER, "address": "Kiefernweg 1\n80331 München"}
     assert invoice.buyer == BUYER
-    told = json.loads(invoice_json(invoice))
+    told = json.loads(document_json(InvoiceDocument(invoice)))
     assert (told["seller"]["tax_number"], told["buyer"]["reference"]) == ("DE811", "PO 77")
-    (row,) = csv.DictReader(io.StringIO(b"".join(invoice_csv(invoice)).decode()))
+    (row,) = csv.DictReader(io.StringIO(b"".join(document_csv(InvoiceDocument(invoice))).decode()))
     assert (row["seller_name"], row["buyer_name"]) == (SELLER["legal_name"], "'=Acme Ltd")
-    table = pq.read_table(io.BytesIO(invoice_parquet(invoice)))
+    table = pq.read_table(io.BytesIO(document_parquet(InvoiceDocument(invoice))))
     assert table["seller_tax_number"].to_pylist() == ["DE811"]
-    text = html(invoice)
+    text = html(InvoiceDocument(invoice))
     for part in (
         "Graft &amp; Söhne GmbH", "Kiefernweg 1<br>80331 München", "Tax no. DE811", "HRB 4711", "=Acme Ltd",
         "PO 77", "IBAN DE02 1203", "rechnung@graft.test", "ap@acme.test",
     ):  # fmt: skip
         assert part in text, part
     # The note is of another day's seller.
-    assert json.loads(credit_note_json(note))["seller"]["legal_name"] == "Graft SE"
-    (row,) = csv.DictReader(io.StringIO(b"".join(credit_note_csv(note)).decode()))
+    assert json.loads(document_json(CreditNoteDocument(note)))["seller"]["legal_name"] == "Graft SE"
+    (row,) = csv.DictReader(io.StringIO(b"".join(document_csv(CreditNoteDocument(note))).decode()))
     assert (row["seller_name"], row["buyer_reference"]) == ("Graft SE", "PO 77")
-    assert "Graft SE" in note_html(note)
-    assert "=Acme Ltd" in note_html(note)
+    assert "Graft SE" in html(CreditNoteDocument(note))
+    assert "=Acme Ltd" in html(CreditNoteDocument(note))
 
 
 def test_no_document_is_final_without_a_seller_and_billing_details(priced: Tenant) -> None:
@@ -148,7 +148,7 @@ def test_a_draft_follows_and_what_is_planned_comes_on_its_day(priced: Tenant) ->
     use("2026-01-05", 100_000)
     draft = invoice_draft(tenant="acme", month=JANUARY)
     assert (draft.seller, draft.buyer) == (None, None)
-    assert "<section" not in html(draft)
+    assert "<section" not in html(InvoiceDocument(draft))
     first = party_set(tenant="", values=SELLER)
     again = party_set(tenant="", values={**SELLER, "legal_name": "Graft SE"})
     planned = party_set(tenant="", values=SELLER, starts=today + dt.timedelta(days=1))

@@ -13,8 +13,9 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.artifacts.store import artifact_store
-from controlplane.billing.invoices import rendering
-from controlplane.billing.invoices.rendering import html, invoice_render, invoices_render_due, pdf
+from controlplane.billing.documents import pdfs
+from controlplane.billing.documents.pdfs import html, pdf, pdf_render, pdfs_render_due
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.models import Invoice, InvoicePdf
 from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant, User
@@ -44,28 +45,28 @@ def test_a_pdf_is_made_once_however_many_ask_and_anew_when_it_is_lost(priced: Te
     invoice = finalized(JANUARY)
     asked: list[Any] = []
     rows = InvoicePdf.objects.filter(invoice=invoice)
-    with patch.object(rendering, "enqueue", lambda task, **names: asked.append(names)):
+    with patch.object(pdfs, "enqueue", lambda task, **names: asked.append(names)):
         assert [_pdf_status(invoice) for _ in range(2)] == [503, 503]
         assert asked == [], "finalizing has enqueued it"
         made = pdf
 
         def twice(document: str) -> bytes:
-            assert not invoice_render(invoice_id=invoice.pk), "one makes it"
+            assert not pdf_render(InvoiceDocument, invoice.pk), "one makes it"
             # Another one, that holds this attempt for dead.
             rows.update(render_at=timezone.now())
-            with patch.object(rendering, "pdf", made):
-                assert invoice_render(invoice_id=invoice.pk)
+            with patch.object(pdfs, "pdf", made):
+                assert pdf_render(InvoiceDocument, invoice.pk)
             return made(document)
 
-        with patch.object(rendering, "pdf", twice):
-            assert not invoice_render(invoice_id=invoice.pk)
+        with patch.object(pdfs, "pdf", twice):
+            assert not pdf_render(InvoiceDocument, invoice.pk)
         first = InvoicePdf.objects.get()
         assert artifact_store().size(first.key) == first.size
         assert _pdf_status(invoice) == 200
         artifact_store().remove_file(first.key)
         assert [_pdf_status(invoice) for _ in range(2)] == [503, 503]
         assert asked == [{"invoice_id": invoice.pk}]
-    assert invoices_render_due() == 1
+    assert pdfs_render_due(InvoiceDocument) == 1
     assert _pdf_status(invoice) == 200
 
 
@@ -74,17 +75,17 @@ def test_a_pdf_that_cannot_be_made_stops_no_other_and_is_tried_later(priced: Ten
         use(day, 123_456)
     bad, good = finalized(JANUARY), finalized(FEBRUARY)
 
-    def failing(invoice: Invoice) -> str:
-        if invoice == bad:
+    def failing(document: InvoiceDocument) -> str:
+        if document.record == bad:
             raise ValueError("no such font")
-        return html(invoice)
+        return html(document)
 
-    with patch.object(rendering, "html", failing):
-        assert invoices_render_due() == 1
-        assert invoices_render_due() == 0
+    with patch.object(pdfs, "html", failing):
+        assert pdfs_render_due(InvoiceDocument) == 1
+        assert pdfs_render_due(InvoiceDocument) == 0
         for _ in range(12):
             InvoicePdf.objects.filter(invoice=bad).update(render_at=timezone.now())
-            assert invoices_render_due() == 0
+            assert pdfs_render_due(InvoiceDocument) == 0
     left = InvoicePdf.objects.get(render_at__isnull=False)
     assert (left.invoice_id, left.attempts) == (bad.pk, 13)
     assert left.render_at is not None

@@ -15,8 +15,9 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.billing.credit_notes.services import credit_note_issue
-from controlplane.billing.invoices.files import invoice_json
-from controlplane.billing.invoices.rendering import html
+from controlplane.billing.documents.formats import document_json
+from controlplane.billing.documents.pdfs import html
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.selectors import invoice_told
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize, invoices_draft_due
 from controlplane.billing.ledger.credits import entry_reverse, payment_record
@@ -100,10 +101,10 @@ def test_who_uses_nothing_any_more_gets_an_invoice_of_it_alone(bounced: Tenant) 
     final = invoice_finalize(invoice=found, today=TODAY)
     assert balance(tenant="acme", today=TODAY).receivable == 300 * CENT
     assert invoices_draft_due(today=dt.date(2024, 5, 2)) == 0
-    document = html(final)
+    document = html(InvoiceDocument(final))
     assert "Reversed prepayment" in document
     assert "$3.00" in document
-    assert json.loads(invoice_json(final))["shortfall_nano"] == 300 * CENT
+    assert json.loads(document_json(InvoiceDocument(final)))["shortfall_nano"] == 300 * CENT
     assert invoice_told(final)["shortfall"] == "3.00"
 
 

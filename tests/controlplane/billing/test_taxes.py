@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controlplane.billing.credit_notes.rendering import html as note_html
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.services import credit_note_issue
-from controlplane.billing.invoices.rendering import html
+from controlplane.billing.documents.pdfs import html
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.selectors import balance, balances
@@ -48,7 +49,7 @@ def test_tax_is_on_what_is_asked_for_once_and_stands_in_an_account_of_its_own(pr
     accounts = balances(tenant="acme")
     assert (accounts["tax"], accounts["revenue"]) == (-2 * CENT, -123_456_000)  # type: ignore[index]
     assert (accounts["unbilled"], accounts["prepaid"]) == (3_456_000, -3)  # type: ignore[index]
-    document = html(invoice)
+    document = html(InvoiceDocument(invoice))
     assert "VAT 19%" in document
     assert "VAT no. DE123" in document
     use("2026-02-05", 96_544)
@@ -87,12 +88,11 @@ def test_whoever_owes_no_tax_reads_why(priced: Tenant) -> None:
         use(day, 100_000)
     first, second = finalized(JANUARY), finalized(FEBRUARY, today=MARCH)
     assert (first.tax_nano, first.due_nano, second.tax_nano) == (0, 10 * CENT, 0)
-    assert "Reverse charge: the recipient is liable" in html(first)
-    assert "VAT no. ATU99" in html(first)
-    assert "Exempt by rule 4 &lt;b&gt;." in html(second)
-    assert "Reverse charge: the recipient is liable" in note_html(
-        credit_note_issue(invoice=first, reason="other")
-    )
+    assert "Reverse charge: the recipient is liable" in html(InvoiceDocument(first))
+    assert "VAT no. ATU99" in html(InvoiceDocument(first))
+    assert "Exempt by rule 4 &lt;b&gt;." in html(InvoiceDocument(second))
+    note = CreditNoteDocument(credit_note_issue(invoice=first, reason="other"))
+    assert "Reverse charge: the recipient is liable" in html(note)
 
 
 def test_what_no_treatment_can_be_is_refused(priced: Tenant) -> None:

@@ -10,9 +10,10 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from controlplane.billing.credit_notes.rendering import html
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import left_of
 from controlplane.billing.credit_notes.services import credit_note_void
+from controlplane.billing.documents.pdfs import html
 from controlplane.billing.ledger.credits import entry_reverse, payment_record
 from controlplane.billing.ledger.selectors import balance, balances, invoice_open_nano
 from controlplane.billing.models import Account, CreditNote, JournalEntry
@@ -182,7 +183,9 @@ def test_by_rest_its_files_and_the_operators_page(priced: Tenant) -> None:
     assert json.loads(_file(member, path, "json"))["voids"] == "ACME-CN000001"
     (row,) = csv.DictReader(io.StringIO(_file(member, path, "csv").decode()))
     assert row["voids"] == "ACME-CN000001"
-    assert "Cancels credit note ACME-CN000001" in html(CreditNote.objects.get(pk=made["id"]))
+    assert "Cancels credit note ACME-CN000001" in html(
+        CreditNoteDocument(CreditNote.objects.get(pk=made["id"]))
+    )
     (told,) = WebhookEvent.objects.filter(type="credit_note.voided")
     assert (told.data["title"], told.data["voids"]) == ("ACME-CN000003", first.pk)
     _by_the_pages(staff, member, second)

@@ -11,7 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from contracts.limits import budget_period
-from controlplane.billing.invoices.rendering import invoice_render
+from controlplane.billing.documents.pdfs import pdf_render
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.models import (
@@ -92,7 +93,7 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     assert "$0.123456<" in page
     assert "$0.10<" in page
     assert member.get(f"/t/acme/billing/invoices/{invoice.pk}/pdf").status_code == 503
-    invoice_render(invoice_id=invoice.pk)
+    pdf_render(InvoiceDocument, invoice.pk)
     files = {
         form: b"".join(_streamed(member.get(f"/t/acme/billing/invoices/{invoice.pk}/{form}")))
         for form in ("pdf", "csv", "json", "parquet")

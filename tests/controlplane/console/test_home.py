@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.billing.invoices.rendering import html
+from controlplane.billing.documents.pdfs import html
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger.credits import payment_record
 from controlplane.catalog.models import BaseModel
@@ -193,7 +194,7 @@ def test_an_unpaid_invoice_is_due_until_it_is_paid(dev: Client, acme: Team) -> N
     parties_state()
     invoice = invoice_finalize(invoice=invoice_draft(tenant="acme", month=month))
     assert "acme backend" in text_of(dev, f"/t/acme/billing/invoices/{invoice.pk}/")
-    assert "acme backend" in html(invoice)
+    assert "acme backend" in html(InvoiceDocument(invoice))
     assert "1 invoice is due" in text_of(dev)
     page = text_of(dev, "/t/acme/billing/")
     assert re.findall(rf'data-testid="state-{invoice.pk}">(\w+)<', page) == ["due"]

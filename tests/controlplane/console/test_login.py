@@ -19,10 +19,10 @@ from django.core.management import call_command
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 
+from contracts.environment import SettingsError
 from controlplane.console.account import allauth_adapter, provider_session
 from controlplane.console.account.allauth_adapter import SocialAdapter
 from controlplane.console.account.known_browser import COOKIE, known_browser
-from controlplane.errors import SettingsError
 from controlplane.platform.environment import Environment
 from controlplane.tenants.members.selectors import invitation_token
 from controlplane.tenants.members.services import invitation_create

@@ -69,7 +69,7 @@ def test_throttled_creations_and_removals_go_on_in_the_same_run(
     deployment = drive(deploy(stand, tiny, name="slow"), serving, pause=pause)
     register("plain", "one")
     register("all", "two")
-    stand.put("rates", {"CreateInferenceComponent": 0.8, "DeleteInferenceComponent": 0.8, "ListTags": 2})
+    stand.put("rates", {"CreateInferenceComponent": 3, "DeleteInferenceComponent": 3, "ListTags": 8})
     try:
         deployment_reconcile(deployment_id=deployment.pk)
         assert len(resources(stand)["components"]) == 3

@@ -16,9 +16,10 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from contracts.environment import SettingsError
 from controlplane.adapters.models import AdapterQuota
 from controlplane.console.account.views import sign_up as sign_up_views
-from controlplane.errors import ConflictError, NotFoundError, SettingsError
+from controlplane.errors import ConflictError, NotFoundError
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.platform.environment import Environment
 from controlplane.sign_up.models import SignUp

@@ -13,8 +13,9 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from contracts.addresses import Networks
+from contracts.environment import SettingsError
 from contracts.keys import KeyScope
-from controlplane.errors import ConflictError, SettingsError
+from controlplane.errors import ConflictError
 from controlplane.platform.environment import Environment
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant

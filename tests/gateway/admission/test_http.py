@@ -210,7 +210,7 @@ def test_calls_stop_when_nothing_prepaid_is_left_and_go_on_after_a_top_up(
     eventually(lambda: ask(gateway).status_code == 429)
     refused = ask(gateway)
     assert refused.json()["error"]["code"] == "insufficient_quota"
-    assert "paid in advance" in refused.json()["error"]["message"]
+    assert "prepaid balance" in refused.json()["error"]["message"]
     assert (refused.headers["x-should-retry"], refused.headers["retry-after"]) == ("false", "60")
     prepaid_left(control_plane, "tenant:acme", 100_000)
     eventually(lambda: ask(gateway).status_code == 200)

@@ -156,7 +156,7 @@ def test_budgets_spend_what_is_held_and_then_refuse(valkey: Valkey) -> None:
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
             a, _ = await two(stack, valkey, [BUDGET])
-            with pytest.raises(LimitsUnavailable, match="cannot be told"):
+            with pytest.raises(LimitsUnavailable, match="cannot be determined"):
                 await a.admit(1000)
             base(valkey, 0)
             (await a.admit(1000)).settle()

@@ -216,7 +216,7 @@ def test_a_request_that_comes_all_the_same_is_refused(tmp_path: Path, redis_url:
         await redis.aclose()
         return cast("dict[str, Any]", told)
 
-    assert "The gateway was told to stop." in asyncio.run(work())["reasons"]
+    assert "The gateway is shutting down." in asyncio.run(work())["reasons"]
 
 
 def test_what_is_recorded_as_whole_is_not_cut() -> None:
@@ -229,7 +229,7 @@ def test_what_is_recorded_as_whole_is_not_cut() -> None:
             task = drain.enter()
             try:
                 if recorded:
-                    drain.spare()
+                    drain.protect()
                 # In virtual time, longer than the drain of 0.05 s.
                 await asyncio.sleep(0.3)
                 ends.append(f"recorded {recorded}: sent")

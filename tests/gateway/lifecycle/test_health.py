@@ -53,7 +53,7 @@ def test_background_work_that_ended_needs_a_restart(
         await redis.aclose()
 
     asyncio.run(work())
-    assert "the meter has ended" in caplog.text
+    assert "background task meter failed" in caplog.text
 
 
 def test_alive_without_routes_but_not_ready(

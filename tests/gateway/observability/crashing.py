@@ -17,7 +17,7 @@ from gateway.usage.metering import Attempt
 
 def main() -> None:
     def fail(*arguments: Any) -> Any:
-        raise KeyError(str(getattr(arguments[-1], "parameters", arguments)) + os.environ["CRASH_TEXT"])
+        raise KeyError(str(getattr(arguments[-1], "body", arguments)) + os.environ["CRASH_TEXT"])
 
     has, calls = Attempt.has, itertools.count()
 

@@ -85,14 +85,14 @@ def test_gauges_are_of_living_processes(slot: Path, monkeypatch: pytest.MonkeyPa
     one, two = (BREAKER, label_text({"copy": "1"})), (BREAKER, label_text({"copy": "2"}))
     gauges.set_all({one: 0.0, two: 2.0})
     assert not read_metrics(slot.parent).series("breaker_state"), "no beat yet"
-    file.beat()
+    file.heartbeat()
     assert read_metrics(slot.parent).values("breaker_state", "copy") == {"1", "2"}
     gauges.set_all({two: 1.0})
     assert read_metrics(slot.parent).series("breaker_state") == [({"copy": "2", "process": "000"}, 1.0)]
     # Its successor knows nothing of that copy.
     again = CellFile(slot / FILE, SCHEMA)
     Gauges(again).set_all({})
-    again.beat()
+    again.heartbeat()
     assert not read_metrics(slot.parent).series("breaker_state")
     Gauges(again).set_all({one: 0.0})
     monkeypatch.setattr(cells, "ALIVE_SECONDS", 0.0)

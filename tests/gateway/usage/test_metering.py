@@ -10,17 +10,17 @@ import orjson
 import pytest
 
 from contracts.usage_event import UsageEvent
-from gateway.admission.plan import Plan
+from gateway.api.dialect import ApiDialect
 from gateway.api.schema import CHAT, Call
 from gateway.api.sse import UsageView
-from gateway.observability import Observer, RequestTrace
+from gateway.observability import Observer
 from gateway.observability.metrics import Metrics
-from gateway.routing import Caller, resolve
+from gateway.routing import resolve
 from gateway.usage import metering
-from gateway.usage.metering import Attempt, Meter, Request
+from gateway.usage.metering import Attempt, Meter
 from gateway.usage.wal import Wal
 from gateway.usage.wal_records import CLOSED, PROGRESS
-from tests.gateway.conftest import route_table
+from tests.gateway.conftest import request_context, route_table
 from tests.gateway.usage.test_wal import files_at_most, slot, stored
 from tests.waiting import eventually
 
@@ -31,12 +31,10 @@ def a_meter(log: Wal) -> Meter:
 
 def start(meter: Meter) -> Attempt:
     table = route_table("http://127.0.0.1:1")
-    caller = Caller("k1", "acme", "p1")
-    resolution = resolve(table, caller.tenant, "base", "someone")
-    ticket = Plan(5, None).take(0, 0, 0.0)
+    resolution = resolve(table, "acme", "base", "someone")
     call = Call(CHAT, "base", True, UsageView.HIDDEN, {"messages": []})
-    request = Request("r1", caller, call, resolution, time.perf_counter(), 1, ticket, RequestTrace("r1", ""))
-    return meter.start(request, resolution.copies[0], 1)
+    context = request_context(ApiDialect(call), resolution)
+    return meter.start(context, resolution, resolution.copies[0], 1)
 
 
 def tokens(attempt: Attempt, count: int) -> None:

@@ -54,7 +54,7 @@ def test_a_write_that_failed_is_done_again_with_every_byte(
     asyncio.run(work())
     log.close()
     assert failures == 0
-    told = "usage log cannot be written, new work is refused: [Errno 5] Input/output error"
+    told = "usage log: cannot write, so new requests are refused: [Errno 5] Input/output error"
     assert caplog.messages.count(told) == 1, "three failures in a row are one event for the operator"
     assert stored(tmp_path) == [(CLOSED, payload(number)) for number in range(5)]
 

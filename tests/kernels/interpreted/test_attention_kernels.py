@@ -22,7 +22,7 @@ def run(made: Batch, tile: AttentionTile | None = None) -> torch.Tensor:
     if tile is None:
         return gpu.attend(made.q, made.kv_pages, made.plan, scale=scale, window=window, sinks=sinks)
     heads = Heads(made.q.shape[1], made.kv_pages.shape[1], made.q.shape[2], made.q.element_size())
-    work = gpu.DevicePlan.of(made.plan, heads, window, choose=lambda *_: tile)
+    work = gpu.DevicePlan.build(made.plan, heads, window, choose=lambda *_: tile)
     return gpu.run(made.q, made.kv_pages, work, scale=scale, window=window, sinks=sinks)
 
 
@@ -166,7 +166,7 @@ class TestGraph:
         graph.load(before.plan)
         held = (graph.part.items.clone(), graph.part.row_parts.clone(), graph.table.clone())
         pages = [range(11)] * len(query_lens)
-        plan = AttentionPlan.of(query_lens, context_lens, pages, page_size=16)
+        plan = AttentionPlan.build(query_lens, context_lens, pages, page_size=16)
         if refused is None:
             graph.load(plan)
             return
@@ -178,7 +178,7 @@ class TestGraph:
     def test_refuses_items_beyond_its_room(self) -> None:
         room = gpu.Capacity(rows=24, sequences=6, pages=10, items=5, places=128)
         graph = gpu.GraphPlan(self.HEADS, room, tile=SPLIT, device="cpu")
-        plan = AttentionPlan.of([1], [96], [range(6)], page_size=16)
+        plan = AttentionPlan.build([1], [96], [range(6)], page_size=16)
         work = build(plan, self.HEADS, 0, SPLIT, [0])
         assert len(work.items) == 6
         with pytest.raises(ValueError, match="items has capacity 5; this batch needs 6"):

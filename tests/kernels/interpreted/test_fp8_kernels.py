@@ -71,7 +71,7 @@ def test_matches_the_specification(
     for extras in ((None, None), (bias, None), (bias, residual)):
         exact = reference.fp8_linear(x.double(), weight, *extras)
         theirs = reference.fp8_linear(x, weight, *extras)
-        found = linear(x, Fp8Matrix.of(weight, CPU), *extras)
+        found = linear(x, Fp8Matrix.pack(weight, CPU), *extras)
         floor = torch.finfo(dtype).eps * exact.abs().max() + order
         assert found.isfinite().all()
         assert (found.double() - exact).abs().max() <= 2 * (theirs.double() - exact).abs().max() + floor
@@ -81,19 +81,19 @@ def test_a_number_that_is_none_is_not_hidden() -> None:
     weight = to_e4m3(torch.randn(16, 32))
     x = torch.randn(2, 32)
     x[1, 3] = float("nan")
-    found = linear(x, Fp8Matrix.of(weight, CPU))
-    assert torch.equal(found[:1], linear(x[:1], Fp8Matrix.of(weight, CPU)))
+    found = linear(x, Fp8Matrix.pack(weight, CPU))
+    assert torch.equal(found[:1], linear(x[:1], Fp8Matrix.pack(weight, CPU)))
     # The interpreter takes E4M3's NaN for a number: what the product is given is looked at.
     assert fp8.quantize_rows(x)[0][1, 3].float().isnan()
 
 
 def test_no_rows_and_what_does_not_fit() -> None:
     weight = to_e4m3(torch.randn(16, 32))
-    matrix = Fp8Matrix.of(weight, CPU)
+    matrix = Fp8Matrix.pack(weight, CPU)
     assert linear(torch.ones(0, 32), matrix).shape == (0, 16)
     with pytest.raises(ValueError, match=r"x has shape \[2, 31\]"):
         linear(torch.ones(2, 31), matrix)
     whole = QuantizedWeight(torch.zeros(16, 32, dtype=torch.int8), torch.ones(16, 1), None, 8)
     assert not Fp8Matrix.serves(whole, CPU)
     with pytest.raises(ValueError, match="coding 'whole': expected 'e4m3'"):
-        Fp8Matrix.of(whole, CPU)
+        Fp8Matrix.pack(whole, CPU)

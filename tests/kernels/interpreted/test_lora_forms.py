@@ -85,7 +85,7 @@ def test_graph_plan_refuses_a_table_less_aligned_than_the_captures(captured: boo
 def test_capacity_holds_any_batch(tile: Tile, rows_of: list[int]) -> None:
     case = Case.random([4, 8, 20, 2], [40, 24], 96, rows_of)
     rows = RankRows.stacked(case.weights)
-    plan = GraphPlan(rows, tile, Capacity.of(rows.columns, rows.inner, tile, rows=4, ranks=2 * 20))
+    plan = GraphPlan(rows, tile, Capacity.for_rows(rows.columns, rows.inner, tile, rows=4, ranks=2 * 20))
     plan.load(rows_of, rows)
     out = case.out.clone()
     gpu.run_graph(out, case.x, rows, plan)
@@ -117,7 +117,7 @@ def test_weights_in_pages_of_a_pool(page_size: int, b_stacked: bool) -> None:
             if pair is not None:
                 row[adapter] = LoraPair(pair.a, pair.b * scales[adapter])
     out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
+    gpu.run(out, case.x, rows, poison(Plan.build(case.row_adapter, rows)))
     case.check(out)
 
 
@@ -133,9 +133,9 @@ def test_only_a_launch_that_is_not_captured_spares_the_table_of_b() -> None:
     plan = GraphPlan(rows, SINGLE, Capacity(rows=2, items=20, shrunk=100))
     plan.load(case.row_adapter, rows)
     own, captured, spared = (case.out.clone() for _ in range(3))
-    gpu.run(own, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
+    gpu.run(own, case.x, rows, poison(Plan.build(case.row_adapter, rows)))
     gpu.run_graph(captured, case.x, claimed, plan)
-    gpu.run(spared, case.x, claimed, poison(Plan.of(case.row_adapter, claimed)))
+    gpu.run(spared, case.x, claimed, poison(Plan.build(case.row_adapter, claimed)))
     first, second, _ = case.pairs[0]
     assert first is not None
     assert second is not None
@@ -149,7 +149,7 @@ def test_several_weighted_adapters_on_one_row() -> None:
     case = Case.random([5, 9, 2], [24], 40, [3, -1, 0])
     rows = RankRows.stacked(case.weights).mixed([[(0, 0.5), (2, -2.0)]])
     out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
+    gpu.run(out, case.x, rows, poison(Plan.build(case.row_adapter, rows)))
     a, c = case.pairs[0][0], case.pairs[0][2]
     assert a is not None
     assert c is not None
@@ -164,7 +164,7 @@ def test_dora_gain_leaves_bias_and_other_rows_alone() -> None:
     bias = torch.randn(50)
     gain = torch.stack([torch.rand(50) + 0.5, torch.ones(50)])
     out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)), gain=gain, bias=bias)
+    gpu.run(out, case.x, rows, poison(Plan.build(case.row_adapter, rows)), gain=gain, bias=bias)
     plain = case.expected()
     torch.testing.assert_close(out[0].double(), plain[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(out[2].double(), (plain[2] - bias) * gain[0] + bias, rtol=1e-5, atol=1e-5)
@@ -175,7 +175,7 @@ def test_dora_by_the_public_signature() -> None:
     case = Case.random([4, 6], [20, 30], 36, [1, -1, 0])
     gain, bias = torch.rand(2, 50) + 0.5, torch.randn(50)
     out = case.out.clone()
-    gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter), gain=gain, bias=bias)
+    gpu.apply_lora(out, case.x, case.weights, Segments.group(case.row_adapter), gain=gain, bias=bias)
     expected = reference.apply_lora(
         case.out, case.x, case.pairs, case.widths, case.row_adapter, gain=gain, bias=bias
     )
@@ -192,7 +192,7 @@ def test_embedding_looks_columns_of_a_up(row_adapter: list[int], dtype: torch.dt
     tokens = torch.randint(vocabulary, (len(row_adapter),), dtype=dtype)
     tokens[0], tokens[-1] = vocabulary - 1, 0
     base = torch.randn(len(row_adapter), width)
-    out, segments = base.clone(), Segments.of(row_adapter)
+    out, segments = base.clone(), Segments.group(row_adapter)
     for _ in range(2):
         out.copy_(base)
         gpu.embed_lora(out, tokens, weights, segments)
@@ -213,7 +213,7 @@ def test_embedding_and_linear_plans_of_one_batch_are_kept_apart() -> None:
     pairs = [LoraPair(torch.randn(3, 4096), torch.randn(3, 8))]
     weights = concatenate([pairs], [8], Owners())
     assert weights is not None
-    segments, out = Segments.of([0]), torch.zeros(1, 8)
+    segments, out = Segments.group([0]), torch.zeros(1, 8)
     x = torch.nn.functional.one_hot(torch.tensor([77]), 4096).float()
     gpu.apply_lora(out, x, weights, segments)
     looked_up = torch.zeros(1, 8)
@@ -226,7 +226,7 @@ def test_embedding_and_linear_plans_of_one_batch_are_kept_apart() -> None:
 def test_lm_head_as_wide_as_a_vocabulary() -> None:
     case = Case.random([3, 2], [128256], 8, [1, -1])
     out = case.out.clone()
-    gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter))
+    gpu.apply_lora(out, case.x, case.weights, Segments.group(case.row_adapter))
     case.check(out)
 
 
@@ -242,4 +242,4 @@ def test_lm_head_as_wide_as_a_vocabulary() -> None:
 def test_bad_tokens_are_named(tokens: torch.Tensor, message: str) -> None:
     weights = Case.random([4], [16], 32, [0]).weights
     with pytest.raises(ValueError, match=message):
-        gpu.embed_lora(torch.zeros(2, 16), tokens, weights, Segments.of([0, 0]))
+        gpu.embed_lora(torch.zeros(2, 16), tokens, weights, Segments.group([0, 0]))

@@ -58,7 +58,7 @@ def test_matches_the_specification(
 ) -> None:
     case = Case.random(ranks, widths, inner, row_adapter, dtype)
     rows = RankRows.stacked(case.weights)
-    plan = poison(Plan.of(row_adapter, rows, deterministic=deterministic))
+    plan = poison(Plan.build(row_adapter, rows, deterministic=deterministic))
     out = case.out.clone()
     for _ in range(2):  # twice: the counters must be as they were before
         out.copy_(case.out)
@@ -75,7 +75,7 @@ def test_many_blocks_in_every_direction(
     """Split products, several chunks of ranks, rows and columns, several steps of the expand."""
     case = Case.random([5, 0, 11, 2, 19], [37, 8, 3], 90, row_adapter, dtype)
     rows = RankRows.stacked(case.weights)
-    plan = Plan.of(row_adapter, rows, deterministic=deterministic, choose=small)
+    plan = Plan.build(row_adapter, rows, deterministic=deterministic, choose=small)
     assert all(part.splits > 1 for part in plan.parts)
     out = case.out.clone()
     gpu.run(out, case.x, rows, poison(plan), fused=fused)
@@ -94,7 +94,7 @@ def test_any_segment_layout(ranks: list[int], data: st.DataObject, inner: int, w
     row_adapter = data.draw(st.lists(owner, min_size=1, max_size=20))
     case = Case.random(ranks, widths, inner, row_adapter)
     out = case.out.clone()
-    gpu.apply_lora(out, case.x, case.weights, Segments.of(row_adapter))
+    gpu.apply_lora(out, case.x, case.weights, Segments.group(row_adapter))
     case.check(out)
 
 
@@ -104,7 +104,7 @@ def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
     case.x[0] = float("inf")
     rows = RankRows.stacked(case.weights)
     out = case.out.clone()
-    gpu.run(out, case.x, rows, Plan.of(case.row_adapter, rows))
+    gpu.run(out, case.x, rows, Plan.build(case.row_adapter, rows))
     assert not out[0].isfinite().all()
     assert out[1:].isfinite().all()
 
@@ -115,7 +115,11 @@ def test_ranks_from_1_to_512_in_one_batch(deterministic: bool, fused: bool) -> N
     rows = RankRows.stacked(case.weights)
     out = case.out.clone()
     gpu.run(
-        out, case.x, rows, poison(Plan.of(case.row_adapter, rows, deterministic=deterministic)), fused=fused
+        out,
+        case.x,
+        rows,
+        poison(Plan.build(case.row_adapter, rows, deterministic=deterministic)),
+        fused=fused,
     )
     case.check(out)
 
@@ -124,7 +128,7 @@ def test_thousands_of_rows_of_one_adapter() -> None:
     case = Case.random([2, 3], [5], 6, [0] * 2100 + [-1] + [1] * 40)
     rows = RankRows.stacked(case.weights)
     out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
+    gpu.run(out, case.x, rows, poison(Plan.build(case.row_adapter, rows)))
     case.check(out)
 
 
@@ -134,11 +138,11 @@ def test_a_batch_without_adapters_launches_nothing(row_adapter: list[int], fused
     case = Case.random([4, 8], [16], 32, row_adapter)
     case.out.fill_(float("nan"))
     rows = RankRows.stacked(case.weights)
-    plan = Plan.of(row_adapter, rows)
+    plan = Plan.build(row_adapter, rows)
     assert plan.parts == ()
     out = case.out.clone()
     gpu.run(out, case.x, rows, plan, fused=fused)
-    gpu.apply_lora(out, case.x, case.weights, Segments.of(row_adapter))
+    gpu.apply_lora(out, case.x, case.weights, Segments.group(row_adapter))
     assert torch.equal(out.view(torch.int32), case.out.view(torch.int32))
 
 
@@ -146,7 +150,7 @@ def test_an_adapter_without_ranks_touches_no_bit() -> None:
     case = Case.random([0, 8], [16], 32, [0, 1, 0, 0])
     case.out[0] = float("nan")
     out = case.out.clone()
-    gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter))
+    gpu.apply_lora(out, case.x, case.weights, Segments.group(case.row_adapter))
     for row in (0, 2, 3):
         assert torch.equal(out[row].view(torch.int32), case.out[row].view(torch.int32))
 
@@ -162,7 +166,7 @@ def test_rows_that_lie_apart_and_columns_of_others(row_adapter: list[int]) -> No
     x.copy_(case.x)
     out.copy_(case.out)
     rows = RankRows.stacked(case.weights)
-    gpu.run(out, x, rows, poison(Plan.of(row_adapter, rows)))
+    gpu.run(out, x, rows, poison(Plan.build(row_adapter, rows)))
     case.check(out)
     assert around_out[0::3].isnan().all()
     assert around_out[2::3].isnan().all()
@@ -175,7 +179,7 @@ def test_columns_past_the_slices_stay_as_they_are() -> None:
     out = torch.full((2, 31), float("nan"))
     out[:, :24] = case.out
     rows = RankRows.stacked(case.weights)
-    gpu.run(out, case.x, rows, poison(Plan.of([0, -1], rows)))
+    gpu.run(out, case.x, rows, poison(Plan.build([0, -1], rows)))
     case.check(out[:, :24])
     assert out[:, 24:].isnan().all()
 
@@ -185,7 +189,7 @@ def test_offsets_of_rows_need_more_than_31_bits(name: str) -> None:
     """The third row begins 2^31 elements after the first; the memory between is never touched."""
     case = Case.random([4], [16], 32, [0, -1, 0], torch.float16)
     apart = torch.empty(2**31 + 64, dtype=torch.float16).as_strided((3, 32), (2**30, 1))
-    rows, plan = RankRows.stacked(case.weights), Plan.of([0, -1, 0], RankRows.stacked(case.weights))
+    rows, plan = RankRows.stacked(case.weights), Plan.build([0, -1, 0], RankRows.stacked(case.weights))
     if name == "x":
         apart.copy_(case.x)
         out = case.out.clone()
@@ -200,11 +204,11 @@ def test_offsets_of_rows_need_more_than_31_bits(name: str) -> None:
 def test_work_follows_the_ranks_in_the_batch_not_the_largest_one() -> None:
     rows = RankRows.stacked(Case.random([8, 512], [16], 64, [0]).weights)
     alone = RankRows.stacked(Case.random([8], [16], 64, [0]).weights)
-    (low,), (same,), (high,) = (Plan.of([a], t).parts for a, t in ((0, rows), (0, alone), (1, rows)))
+    (low,), (same,), (high,) = (Plan.build([a], t).parts for a, t in ((0, rows), (0, alone), (1, rows)))
     assert (low.shrinks, low.expands, low.shrunk.numel()) == (same.shrinks, same.expands, same.shrunk.numel())
     assert low.shrinks == 1
     assert high.shrinks == 512 // tile_for(1).ranks
-    (both,) = Plan.of([0, 1], rows).parts
+    (both,) = Plan.build([0, 1], rows).parts
     assert both.shrinks == low.shrinks + high.shrinks
     assert both.shrunk.numel() == 8 + 512
 
@@ -221,9 +225,9 @@ def test_deterministic_mode_gives_the_same_bits_at_the_same_number_of_splits() -
     case = Case.random([16, 8], [32], 2048, [0])
     rows = RankRows.stacked(case.weights)
     alone = case.out.clone()
-    gpu.run(alone, case.x, rows, Plan.of([0], rows))
+    gpu.run(alone, case.x, rows, Plan.build([0], rows))
     x, out = case.x.repeat(3, 1), case.out.repeat(3, 1)
-    gpu.run(out, x, rows, Plan.of([1, 0, -1], rows))
+    gpu.run(out, x, rows, Plan.build([1, 0, -1], rows))
     assert torch.equal(out[1], alone[0])
 
 
@@ -238,24 +242,24 @@ def test_deterministic_mode_gives_the_same_bits_at_the_same_number_of_splits() -
 def test_bad_shapes_are_named(out: tuple[int, int], x: tuple[int, int], message: str) -> None:
     rows = RankRows.stacked(Case.random([4], [16], 32, [0]).weights)
     with pytest.raises(ValueError, match=message):
-        gpu.run(torch.zeros(out), torch.zeros(x), rows, Plan.of([0, 0], rows))
+        gpu.run(torch.zeros(out), torch.zeros(x), rows, Plan.build([0, 0], rows))
 
 
 def test_a_plan_of_another_batch_or_layer_is_refused() -> None:
     case = Case.random([4, 8], [16], 32, [0, -1, 1])
     rows = RankRows.stacked(case.weights)
     with pytest.raises(ValueError, match=r"plan is of a batch of 2 rows; out has shape \[3, 16\]"):
-        gpu.run(case.out, case.x, rows, Plan.of([0, 1], rows))
+        gpu.run(case.out, case.x, rows, Plan.build([0, 1], rows))
     for other in (
         Case.random([8, 4], [16], 32, [0]),
         Case.random([4, 8], [8, 8], 32, [0]),
         Case.random([4], [16], 32, [0]),
     ):
-        stale = Plan.of([0, -1, 0], RankRows.stacked(other.weights))
+        stale = Plan.build([0, -1, 0], RankRows.stacked(other.weights))
         with pytest.raises(ValueError, match="expected a plan of this table"):
             gpu.run(case.out, case.x, rows, stale)
     same_layer = RankRows.stacked(Case.random([4, 8], [16], 32, [0]).weights)
-    gpu.run(case.out, case.x, rows, Plan.of([0, -1, 1], same_layer))
+    gpu.run(case.out, case.x, rows, Plan.build([0, -1, 1], same_layer))
 
 
 def test_bad_values_are_named() -> None:
@@ -264,9 +268,9 @@ def test_bad_values_are_named() -> None:
     with pytest.raises(
         ValueError, match=r"x of shape \[1, 32\] is torch.float16 on cpu; expected torch.float32"
     ):
-        gpu.run(case.out, case.x.half(), rows, Plan.of([0], rows))
+        gpu.run(case.out, case.x.half(), rows, Plan.build([0], rows))
     with pytest.raises(ValueError, match="row_adapter names adapter 1; there are 1"):
-        Plan.of([1], rows)
+        Plan.build([1], rows)
     with pytest.raises(ValueError, match="rows is 3; expected a power of two"):
         Tile(rows=3, ranks=16, inner=16, outer=16, splits=1)
     with pytest.raises(ValueError, match="outer is 4; expected at least 8"):

@@ -44,7 +44,7 @@ def test_rows_anywhere_in_a_pool(row_adapter: list[int], step: int) -> None:
         b_stacked=False,
     )
     assert rows.aligned == (step == 8)
-    plan = poison(Plan.of(row_adapter, rows))
+    plan = poison(Plan.build(row_adapter, rows))
     for fused in (True, False):
         out = case.out.clone()
         gpu.run(out, case.x, rows, plan, fused=fused)

@@ -51,7 +51,7 @@ def test_matches_the_specification(
     wide = torch.full((rows, inner + 5), float("nan"), dtype=dtype)
     wide[:, 2:-3] = torch.randn(rows, inner).to(dtype)
     x, bias, residual = wide[:, 2:-3], torch.randn(out).to(dtype), torch.randn(rows, out).to(dtype)
-    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    matrix = gpu.DeviceMatrix.pack(weight, CPU)
     # Sums in float32 of any order: how close torch's own comes depends on the CPU.
     terms = (x.double().abs() @ weight.dequantize().double().abs().T).max()
     order = torch.finfo(torch.float32).eps * terms
@@ -69,7 +69,7 @@ def test_products_in_xs_own_dtype() -> None:
     weight = draw(48, 128, 64, zeros=True, dtype=torch.float16)
     x = torch.randn(5, 128).half()
     exact = reference.linear(x.double(), weight)
-    found = gpu.linear(x, gpu.DeviceMatrix.of(weight, CPU))
+    found = gpu.linear(x, gpu.DeviceMatrix.pack(weight, CPU))
     assert (found.double() - exact).abs().max() <= 2e-3 * exact.abs().max()
 
 
@@ -93,7 +93,7 @@ def test_mxfp4_matches_the_specification(
     terms = (x.double().abs() @ weight.dequantize().double().abs().T).max()
     exact = reference.linear(x.double(), weight, bias, residual)
     theirs = reference.linear(x, weight, bias, residual)
-    found = gpu.linear(x, gpu.DeviceMatrix.of(weight, CPU), bias, residual)
+    found = gpu.linear(x, gpu.DeviceMatrix.pack(weight, CPU), bias, residual)
     floor = torch.finfo(dtype).eps * exact.abs().max() + torch.finfo(torch.float32).eps * terms
     assert (found.double() - exact).abs().max() <= 2 * (theirs.double() - exact).abs().max() + floor
 
@@ -102,7 +102,7 @@ def test_each_code_of_e2m1_in_each_place() -> None:
     """The identity as x: what comes out is the weights."""
     codes = torch.stack([torch.arange(64) % 16, (torch.arange(64) * 5 + 3) % 16]).to(torch.uint8)
     weight = QuantizedWeight(codes, torch.ones(2, 2), None, 4, "e2m1")
-    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    matrix = gpu.DeviceMatrix.pack(weight, CPU)
     assert torch.equal(gpu.linear(torch.eye(64), matrix), weight.dequantize().T)
     rows = [gpu.linear(torch.eye(64)[row : row + 1], matrix) for row in range(64)]
     assert torch.equal(torch.cat(rows), weight.dequantize().T)
@@ -116,7 +116,7 @@ def test_inputs_are_dealt_out_where_columns_are_few() -> None:
 
 def test_the_same_bits_each_time() -> None:
     weight = draw(70, 512, 32, zeros=True, dtype=torch.float16)
-    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    matrix = gpu.DeviceMatrix.pack(weight, CPU)
     for rows in (1, 5):
         x = torch.randn(rows, 512).half()
         assert torch.equal(gpu.linear(x, matrix), gpu.linear(x, matrix))
@@ -125,7 +125,7 @@ def test_the_same_bits_each_time() -> None:
 @pytest.mark.parametrize("zeros", [False, True])
 def test_layout_and_back(zeros: bool) -> None:
     weight = draw(42, 96, 32, zeros=zeros, dtype=torch.float16)
-    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    matrix = gpu.DeviceMatrix.pack(weight, CPU)
     assert (matrix.inner, matrix.columns, matrix.group) == (96, 42, 32)
     assert matrix.nbytes == 42 * (96 // 2 + 3 * (2 + zeros))
     back = matrix.weight()
@@ -135,12 +135,12 @@ def test_layout_and_back(zeros: bool) -> None:
 
 def test_no_rows() -> None:
     weight = draw(16, 32, 32, zeros=False, dtype=torch.float32)
-    assert gpu.linear(torch.ones(0, 32), gpu.DeviceMatrix.of(weight, CPU)).shape == (0, 16)
+    assert gpu.linear(torch.ones(0, 32), gpu.DeviceMatrix.pack(weight, CPU)).shape == (0, 16)
 
 
 def test_what_does_not_fit_is_named() -> None:
     weight = draw(16, 64, 32, zeros=False, dtype=torch.float32)
-    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    matrix = gpu.DeviceMatrix.pack(weight, CPU)
     with pytest.raises(ValueError, match=r"x has shape \[2, 32\]"):
         gpu.linear(torch.ones(2, 32), matrix)
     with pytest.raises(ValueError, match=r"bias has shape \[15\]"):
@@ -148,4 +148,4 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ValueError, match=r"residual has shape \[1, 16\]"):
         gpu.linear(torch.ones(2, 64), matrix, None, torch.ones(1, 16))
     with pytest.raises(ValueError, match="8 bits in groups of 64"):
-        gpu.DeviceMatrix.of(QuantizedWeight(weight.codes, torch.ones(16, 1), None, 8), CPU)
+        gpu.DeviceMatrix.pack(QuantizedWeight(weight.codes, torch.ones(16, 1), None, 8), CPU)

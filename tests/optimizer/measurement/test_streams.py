@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimizer.measurement.level import Level
-from optimizer.measurement.rounds import Rounds, Turn, percentiles
+from optimizer.measurement.rounds import ArmRun, Rounds, percentiles
 from optimizer.measurement.streams import Stream
 
 
@@ -31,12 +31,12 @@ def test_an_answer_of_one_message_has_no_speed() -> None:
 
 
 def test_a_turns_figures() -> None:
-    turn = Turn([Stream(0.0, [(1.0, 1), (1.2, 2)], 1.2), Stream(0.0, [(3.0, 1), (3.4, 2)], 3.4)], 4.0)
+    turn = ArmRun([Stream(0.0, [(1.0, 1), (1.2, 2)], 1.2), Stream(0.0, [(3.0, 1), (3.4, 2)], 3.4)], 4.0)
     assert turn.figures == pytest.approx({"ttft_p50": 2.0, "itl_p50": 0.3, "tokens_per_s": 1.0})
 
 
 def test_a_figure_that_a_round_lacks_is_left_out() -> None:
-    short = Turn([Stream(0.0, [(1.0, 1)], 1.0)], 1.0)
+    short = ArmRun([Stream(0.0, [(1.0, 1)], 1.0)], 1.0)
     one = Level(streams=1)
     rounds = Rounds(["a", "b"], {("a", one): [short], ("b", one): [short]})
     assert rounds.log_ratios("b", [one]) == {"ttft_p50 at 1": [0.0], "tokens_per_s at 1": [0.0]}

@@ -39,7 +39,7 @@ def test_dora_is_pefts() -> None:
         assert weights is not None
         out = linear(x)
         gain = torch.stack([magnitude.weight / norm, torch.ones(18)])
-        apply_lora(out, x, weights, Segments.of([1, 0, -1, 0]), gain=gain, bias=linear.bias)
+        apply_lora(out, x, weights, Segments.group([1, 0, -1, 0]), gain=gain, bias=linear.bias)
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -61,5 +61,5 @@ def test_embedding_is_pefts() -> None:
         weights = concatenate([pairs], [18], Owners())
         assert weights is not None
         out = layer.base_layer(tokens)
-        embed_lora(out, tokens, weights, Segments.of([1, 0, -1, 0]))
+        embed_lora(out, tokens, weights, Segments.group([1, 0, -1, 0]))
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)

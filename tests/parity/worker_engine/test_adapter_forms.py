@@ -161,7 +161,7 @@ def test_as_in_peft(
     assert peft_greedy(base, None, prompts[0]) != expected[0], "the adapter changes nothing"
     adapters = [load(base, path, tmp_path / "c") for path in (folder, other)]
     for paged in (False, True):
-        monkeypatch.setattr(model_runner, "lends_pages", lambda device, paged=paged: paged)
+        monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device, paged=paged: paged)
         engine = make_engine(base, max_num_batched_tokens=64)
         assert (engine.scheduler.adapters.tier is not None) == paged
         engine.add_request(request("alone", prompts[0], COUNT), adapters[0])

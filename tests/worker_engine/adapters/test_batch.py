@@ -35,7 +35,7 @@ def draw_adapter(config: ModelConfig, draw: random.Random, number: int) -> Adapt
 def delta(weights: LoraWeights | None, index: int, x: torch.Tensor, width: int) -> torch.Tensor:
     out = torch.zeros(len(x), width)
     if weights is not None:
-        apply(out, x, weights, Segments.of([index] * len(x)))
+        apply(out, x, weights, Segments.group([index] * len(x)))
     return out
 
 

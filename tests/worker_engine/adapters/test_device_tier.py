@@ -18,7 +18,7 @@ from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.late_copies import LateCopies, delay, tier_of
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import model_runner
-from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.adapters.device_tier import DeviceTier
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.memory import AdapterMemory
@@ -45,7 +45,7 @@ def adapters(tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path) -
 
 @pytest.fixture
 def paged_engine(make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> EngineFactory:
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
     return make_engine
 
 
@@ -205,7 +205,7 @@ def test_the_pools_rows_compute_what_the_weights_do(config: ModelConfig) -> None
         tier.load(adapter, [pages.pop() for _ in range(tier.pages_of(adapter))])
     batch = PagedAdapterBatch(config, tier)
     indices = batch.select([*adapters, None])
-    segments = Segments.of(indices)
+    segments = Segments.group(indices)
     for layer in range(config.num_layers):
         for name, modules in PACKED_MODULES.items():
             shapes = [config.linear_shapes[module] for module in modules]
@@ -234,7 +234,7 @@ def test_a_row_longer_than_a_page_is_refused(config: ModelConfig) -> None:
 
 def test_the_buffer_holds_every_weight_once(config: ModelConfig) -> None:
     adapter = draw_adapter(config, random.Random(2), 1)
-    same = packed(adapter, pinned=False)
+    same = pack_adapter(adapter, pinned=False)
     assert same.buffer is not None
     assert same.buffer.nbytes == adapter.nbytes
     for before, after in zip(adapter.layers, same.layers, strict=True):

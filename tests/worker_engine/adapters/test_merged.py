@@ -11,7 +11,7 @@ from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
-from worker_engine.adapters.merged import Merged, MergePolicy
+from worker_engine.adapters.merged import MergedAdapter, MergePolicy
 from worker_engine.checkpoint.model_config import PACKED_MODULES
 from worker_engine.engine import Engine
 
@@ -24,7 +24,7 @@ def adapters(tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path) -
     return {name: loader.load(adapter_ref(folder)) for name, folder in tiny_adapters.items()}
 
 
-def merged(engine: Engine) -> Merged:
+def merged(engine: Engine) -> MergedAdapter:
     state = engine._runner.merged
     assert state is not None
     return state
@@ -36,7 +36,7 @@ def base_weights(engine: Engine) -> list[torch.Tensor]:
     ]
 
 
-def merged_adapter(state: Merged) -> Adapter | None:
+def merged_adapter(state: MergedAdapter) -> Adapter | None:
     return state.adapter
 
 
@@ -92,7 +92,9 @@ def test_only_a_hot_adapter_is_merged_and_a_cold_one_given_up(
     tiny_model: Path, adapters: dict[str, Adapter], make_engine: EngineFactory
 ) -> None:
     engine = make_engine(tiny_model)
-    state = Merged(engine._runner._model.linears, engine._runner.adapters._config, MergePolicy(steps=10))
+    state = MergedAdapter(
+        engine._runner._model.linears, engine._runner.adapters._config, MergePolicy(steps=10)
+    )
     hot, other = adapters["all"], adapters["plain"]
     for _ in range(20):
         assert not state.step([hot, other])

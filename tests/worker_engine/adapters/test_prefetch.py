@@ -20,7 +20,7 @@ __all__ = ["serve"]
 def test_from_the_store_to_the_device_while_it_queues(
     serve: Serve, tiny_adapters: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
 
     async def scenario(service: Service) -> None:
         ref, tier = adapter_ref(tiny_adapters["all"]), service.engine.scheduler.adapters.tier

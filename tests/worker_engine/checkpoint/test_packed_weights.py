@@ -37,8 +37,9 @@ def load(model: Path, cache: Path | None, dtype: torch.dtype = torch.bfloat16) -
 
 
 def blocks(decoder: Decoder) -> Sequence[torch.Tensor]:
-    found = [linear.packed for layer in decoder.linears for linear in layer.values()]
-    packed = [tensor for tensor in [*found, decoder._head.packed] if tensor is not None]
+    linears = [linear for layer in decoder.linears for linear in layer.values()]
+    matrices = [linear.packed.matrix for linear in (*linears, decoder._head)]
+    packed = [matrix.codes for matrix in matrices if matrix is not None]
     assert len(packed) == 4 * 3 + 1
     return packed
 

@@ -76,7 +76,7 @@ def test_adapters_that_arrive_in_pages_while_a_step_is_in_flight(
     plain = Run(build_engine(model, replays=False, max_num_seqs=3))
     plain.serve(adapters, 8, prompt=20, out=12)
     selection.select(("lora_graph", "attention_graph"), CPU)
-    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+    monkeypatch.setattr(model_runner, "adapters_in_pages", lambda device: True)
     options: dict[str, Any] = {
         "overlap": "on",
         "max_num_seqs": 3,

@@ -17,7 +17,8 @@ from tests.worker_engine.graph_case import CPU, Run, build_engine, compare
 from tests.worker_engine.quantized_case import write_quantized
 from tests.worker_engine.tiny_adapter import make_adapter
 from tests.worker_engine.tiny_model import write_model
-from worker_engine.layers import linear as linear_layers
+from worker_engine.layers import linear_weight
+from worker_engine.layers.linear_weight import TritonWeight
 from worker_engine.models import load_config, load_model
 
 pytestmark = pytest.mark.costly("Triton's interpreter")
@@ -78,7 +79,7 @@ def test_fp8_is_what_its_specification_says(
     for specified in (True, False):
         with monkeypatch.context() as patch:
             if specified:
-                patch.setattr(linear_layers, "quantized_linear", as_specified)
+                patch.setattr(linear_weight, "quantized_linear", as_specified)
             engine = make_engine(folder)
             for name, prompt in prompts.items():
                 loaded = load_adapter(folder, adapter, tmp_path / "c") if name else None
@@ -104,16 +105,15 @@ def test_weights_stay_packed_and_what_has_no_kernel_is_whole(plain: Path, tmp_pa
         write_quantized(plain, folder, tmp_path / f"whole-{form}", form, skip=("layers.1.mlp.down_proj",))
         model = load_model(folder, load_config(folder), max_model_len=64, dtype=torch.float32, device=CPU)
         packed = [
-            {name for name, linear in layer.items() if linear.device_matrix is not None}
+            {name for name, linear in layer.items() if isinstance(linear.packed, TritonWeight)}
             for layer in model.linears
         ]
         every = {"qkv", "o", "gate_up", "down"}
         assert packed == ([every, every - {"down"}] if form != "int8" else [set(), set()])
         if form == "int4-32":
-            sizes = [(linear.device_matrix, linear.weight) for linear in model.linears[0].values()]
-            for matrix, weight in sizes:
-                assert matrix is not None
-                assert matrix.nbytes <= 0.29 * 2 * weight.numel()
+            for linear in model.linears[0].values():
+                assert isinstance(linear.packed, TritonWeight)
+                assert linear.packed.device_matrix.nbytes <= 0.29 * 2 * linear.weight.numel()
 
 
 def test_replayed_steps(plain: Path, tmp_path: Path) -> None:

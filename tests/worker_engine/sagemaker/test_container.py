@@ -17,19 +17,19 @@ from tests.waiting import eventually
 from tests.worker_process import worker_environment
 from worker_engine.errors import ConfigError
 from worker_engine.program import parse_config
-from worker_engine.sagemaker.container import expanded
+from worker_engine.sagemaker.container import expand_arguments
 
 TRUST = {"GRAFTWORK_TRUST_NETWORK": "yes"}
 
 
 def test_without_serve_nothing_changes() -> None:
     flags = ["--model", "m", "--port", "1"]
-    assert expanded(flags, {"OPTION_MAX_MODEL_LEN": "128"}) == flags
-    assert expanded([], {}) == []
+    assert expand_arguments(flags, {"OPTION_MAX_MODEL_LEN": "128"}) == flags
+    assert expand_arguments([], {}) == []
 
 
 def test_the_environment_names_what_is_served() -> None:
-    bare = parse_config(expanded(["serve"], {}), TRUST)
+    bare = parse_config(expand_arguments(["serve"], {}), TRUST)
     assert (str(bare.model), bare.served_model_name) == ("/opt/ml/model", "model")
     assert (bare.host, bare.port, bare.max_num_seqs) == ("0.0.0.0", 8080, 64)
     told = {
@@ -37,20 +37,20 @@ def test_the_environment_names_what_is_served() -> None:
         "OPTION_MAX_MODEL_LEN": "128", "OPTION_MAX_ROLLING_BATCH_SIZE": "8", "OPTION_MAX_LORAS": "4",
         "OPTION_DTYPE": "fp32", "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.5", "SAGEMAKER_BIND_TO_PORT": "7000",
     }  # fmt: skip
-    config = parse_config(expanded(["serve"], told), TRUST)
+    config = parse_config(expand_arguments(["serve"], told), TRUST)
     assert (str(config.model), config.served_model_name) == ("/opt/ml/model/tiny", "tiny")
     assert (config.max_model_len, config.max_num_seqs, config.max_adapters_per_batch) == (128, 8, 4)
     assert (config.dtype, config.memory_gib, config.port) == ("float32", 0.5, 7000)
 
 
 def test_weights_from_s3_lie_where_sagemaker_lays_them() -> None:
-    config = parse_config(expanded(["serve"], {"HF_MODEL_ID": "s3://bucket/weights/"}), TRUST)
+    config = parse_config(expand_arguments(["serve"], {"HF_MODEL_ID": "s3://bucket/weights/"}), TRUST)
     assert str(config.model) == "/opt/ml/model"
 
 
 def test_a_hubs_model_is_refused_since_nobody_fetches_it() -> None:
     with pytest.raises(ConfigError, match="org/model is no folder"):
-        expanded(["serve"], {"HF_MODEL_ID": "org/model"})
+        expand_arguments(["serve"], {"HF_MODEL_ID": "org/model"})
     command = [sys.executable, "-m", "worker_engine", "serve"]
     done = subprocess.run(
         command,
@@ -63,14 +63,14 @@ def test_a_hubs_model_is_refused_since_nobody_fetches_it() -> None:
 
 def test_empty_variables_say_nothing_and_case_does_not_matter() -> None:
     told = {"OPTION_MAX_MODEL_LEN": "", "OPTION_SERVED_MODEL_NAME": "", "OPTION_DTYPE": "BF16"}
-    config = parse_config(expanded(["serve"], told), TRUST)
+    config = parse_config(expand_arguments(["serve"], told), TRUST)
     assert (config.max_model_len, config.served_model_name, config.dtype) == (0, "model", "bfloat16")
 
 
 def test_flags_win_over_own_variables_and_those_over_lmis() -> None:
     told = {"OPTION_MAX_ROLLING_BATCH_SIZE": "8", "GRAFTWORK_WORKER_FLAG_MAX_NUM_SEQS": "16"}
-    assert parse_config(expanded(["serve"], told), TRUST).max_num_seqs == 16
-    assert parse_config(expanded(["serve", "--max-num-seqs", "32"], told), TRUST).max_num_seqs == 32
+    assert parse_config(expand_arguments(["serve"], told), TRUST).max_num_seqs == 16
+    assert parse_config(expand_arguments(["serve", "--max-num-seqs", "32"], told), TRUST).max_num_seqs == 32
 
 
 def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -79,12 +79,12 @@ def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None
         "OPTION_ENABLE_LORA": "true", "OPTION_ROLLING_BATCH": "vllm", "OPTION_HF_TOKEN": "hf_secret",
     }  # fmt: skip
     with caplog.at_level(logging.WARNING):
-        parse_config(expanded(["serve"], told), TRUST)
+        parse_config(expand_arguments(["serve"], told), TRUST)
     (record,) = caplog.records
     left_out = "OPTION_DTYPE, OPTION_HF_TOKEN, OPTION_QUANTIZE, OPTION_TENSOR_PARALLEL_DEGREE"
     assert record.getMessage().endswith(f"without: {left_out}")
     caplog.clear()
-    expanded(["serve"], {"OPTION_TENSOR_PARALLEL_DEGREE": "1", "OPTION_DTYPE": "bf16"})
+    expand_arguments(["serve"], {"OPTION_TENSOR_PARALLEL_DEGREE": "1", "OPTION_DTYPE": "bf16"})
     assert caplog.records == []
 
 

@@ -15,10 +15,10 @@ from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.speculation.conftest import Prophet, accepted, prophesying
 from worker_engine.draft import Draft
 from worker_engine.protocol import SamplingParams
-from worker_engine.sampler import Sampled
+from worker_engine.sampler import SampledToken
 from worker_engine.sampling.row import SamplingRow
 from worker_engine.sampling.truncation import Draws, to_weights, truncate, truncates
-from worker_engine.speculation.rejection import kept
+from worker_engine.speculation.rejection import accepted_tokens
 
 SEEDS = 1500
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -37,7 +37,7 @@ ONE_BY_ONE: list[dict[str, Any]] = [
 
 def distribution(logits: torch.Tensor, params: SamplingParams) -> np.ndarray[Any, Any]:
     """Return the distribution of one row of float32 logits, after temperature and truncation."""
-    draws = Draws.of([params], [0.5], logits.shape[1], logits.device)
+    draws = Draws.build([params], [0.5], logits.shape[1], logits.device)
     weights = to_weights(logits.clone(), draws.temperature)
     if truncates(params):
         truncate(weights, draws)
@@ -127,7 +127,7 @@ def test_one_place_is_rejection_sampling(guess: int) -> None:
     counts: Counter[int] = Counter()
     keeps = 0
     for token in draw.choice(4, size=20_000, p=weights):
-        taken = kept([Draft(guess, row, (), 1)], [Sampled(int(token)), Sampled(99)])
+        taken = accepted_tokens([Draft(guess, row, (), 1)], [SampledToken(int(token)), SampledToken(99)])
         counts[taken[0].token_id] += 1  # type: ignore[union-attr]
         keeps += len(taken) == 2
         assert (len(taken) == 2) == (token == guess)
@@ -148,6 +148,6 @@ def test_the_test_sees_a_wrong_distribution() -> None:
 def test_nothing_behind_logits_that_are_not_finite_counts() -> None:
     row = SamplingRow(SamplingParams(9), ())
     drafts = [Draft(token, row, (), 1) for token in (5, 6)]
-    assert list(kept(drafts, [Sampled(5), None, Sampled(7)])) == [Sampled(5), None]
-    assert list(kept(drafts, [None, Sampled(6), Sampled(7)])) == [None]
-    assert list(kept(drafts, [Sampled(4), None, None])) == [Sampled(4)]
+    assert list(accepted_tokens(drafts, [SampledToken(5), None, SampledToken(7)])) == [SampledToken(5), None]
+    assert list(accepted_tokens(drafts, [None, SampledToken(6), SampledToken(7)])) == [None]
+    assert list(accepted_tokens(drafts, [SampledToken(4), None, None])) == [SampledToken(4)]

@@ -119,9 +119,9 @@ def sentencepiece_like(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenize
 
 def test_a_completion_keeps_its_leading_space(sentencepiece_like: ChatTokenizer) -> None:
     params = SamplingParams(5)
-    behind = Detokenizer.of(sentencepiece_like, params, (0, 2))
+    behind = Detokenizer.for_completion(sentencepiece_like, params, (0, 2))
     assert [behind.append(3), behind.append(4), behind.flush()] == [" world", "!", ""]
-    first = Detokenizer.of(sentencepiece_like, params, (0,))
+    first = Detokenizer.for_completion(sentencepiece_like, params, (0,))
     assert first.append(2) == "Hello"
 
 

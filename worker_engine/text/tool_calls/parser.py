@@ -24,7 +24,7 @@ class CallDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedDelta:
     """Content and calls found in new text."""
 
     content: str = ""
@@ -53,14 +53,14 @@ class CallParser:
         self._content: list[str] = []
         self._calls: list[CallDelta] = []
 
-    def feed(self, text: str) -> Parsed:
+    def feed(self, text: str) -> ParsedDelta:
         """Take new text; hold back what may begin a call."""
         self._buffer += text
         while self._buffer and self._state():
             pass
         return self._take()
 
-    def finish(self, *, truncated: bool = False) -> Parsed:
+    def finish(self, *, truncated: bool = False) -> ParsedDelta:
         """Return the text held back, when no text follows.
 
         Args:
@@ -76,8 +76,8 @@ class CallParser:
         """Return False only for an object without a call marker and without a call's keys."""
         return not reading or bool(self._raw.strip()) or self._object.has_keys_of_a_call
 
-    def _take(self) -> Parsed:
-        parsed = Parsed("".join(self._content), tuple(self._calls))
+    def _take(self) -> ParsedDelta:
+        parsed = ParsedDelta("".join(self._content), tuple(self._calls))
         self._content, self._calls = [], []
         return parsed
 

@@ -73,7 +73,7 @@ def rollback(adapter: Adapter, name: Name, json: Json = False) -> None:
 
 @app.command()
 def history(adapter: Adapter, name: Name, json: Json = False) -> None:
-    """What an alias has meant, newest first."""
+    """List an alias's changes, newest first."""
     with client() as found:
         rows = list(found.aliases.history(adapter, name))
     show_rows(

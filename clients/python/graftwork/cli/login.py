@@ -50,7 +50,7 @@ def logout(json: Json = False) -> None:
 
 
 def whoami(json: Json = False) -> None:
-    """Whose key it is, for which tenant it acts and what it may do."""
+    """Show the key's owner, its tenant and its permissions."""
     with client() as found:
         identity = found.whoami()
     who = f"key {identity.key}" if identity.key else identity.email

@@ -10,9 +10,10 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from controlplane.billing import items
 from controlplane.billing.credit_notes.selectors import credit_note_list
-from controlplane.billing.invoices.download import invoice_download
-from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
+from controlplane.billing.documents.formats import CONTENT_TYPES, document_download
+from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, key_names, line_list
 from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano, invoices_open
 from controlplane.billing.price_list import PriceList
@@ -73,7 +74,7 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
         "open": invoice_open_nano(invoice=found),
         "tax_title": tax_title(found),
         "notes": notes_of(found),
-        "lines": [(line, item_title(line.item), names[line.key_id]) for line in shown],
+        "lines": [(line, items.title(line.item), names[line.key_id]) for line in shown],
         "left_out": max(0, lines.count() - LINES),
         "forms": [form for form in CONTENT_TYPES if form != "pdf" or found.is_final],
     }
@@ -88,7 +89,7 @@ def file(request: HttpRequest, tenant: Tenant, invoice: int, form: str) -> HttpR
     if form not in CONTENT_TYPES:
         raise NotFoundError(f"invoices have no form {form!r}")
     try:
-        return invoice_download(request, found, form)
+        return document_download(request, InvoiceDocument(found), form)
     except (ConflictError, InvalidInputError, UnavailableError) as error:
         status = 503 if isinstance(error, UnavailableError) else 409
         return HttpResponse(str(error), status=status, content_type="text/plain; charset=utf-8")

@@ -69,10 +69,9 @@ def reverse(request: HttpRequest, entry: int) -> HttpResponse:
     found = entry_by_id(entry_id=entry)
     try:
         memo = entered(request, "memo", most=200)
-        booked_once(
-            request, what="reversal", parts=(str(entry), memo),
-            book=lambda: entry_reverse(entry=found, memo=memo),
-        )  # fmt: skip
+        with booked_once(request, what="reversal", parts=(str(entry), memo)) as is_first:
+            if is_first:
+                entry_reverse(entry=found, memo=memo)
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
@@ -90,10 +89,9 @@ def pay(request: HttpRequest, invoice: int) -> HttpResponse:
             nano_entered(request.POST.get("amount", ""), field="amount"),
             entered(request, "memo", most=200),
         )
-        booked_once(
-            request, what="payment", parts=(str(found.pk), str(nano), memo),
-            book=lambda: payment_record(tenant=found.tenant, invoice=found, amount_nano=nano, memo=memo),
-        )  # fmt: skip
+        with booked_once(request, what="payment", parts=(str(found.pk), str(nano), memo)) as is_first:
+            if is_first:
+                payment_record(tenant=found.tenant, invoice=found, amount_nano=nano, memo=memo)
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:

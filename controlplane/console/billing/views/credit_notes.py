@@ -14,7 +14,8 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing.credit_notes.files import credit_note_download
+from controlplane.billing import items
+from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import (
     credit_note_get,
     credit_note_list,
@@ -23,7 +24,7 @@ from controlplane.billing.credit_notes.selectors import (
     note_line_list,
 )
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
-from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
+from controlplane.billing.documents.formats import CONTENT_TYPES, document_download
 from controlplane.billing.invoices.selectors import invoice_get, line_list
 from controlplane.billing.ledger.selectors import invoice_open_nano
 from controlplane.billing.models import CreditNote, Invoice
@@ -61,10 +62,9 @@ def void(request: HttpRequest, credit_note: int) -> HttpResponse:
     """Void a credit note by another one; a form that is sent twice counts once."""
     note, memo = credit_note_get(credit_note_id=credit_note), request.POST.get("memo", "")
     try:
-        booked_once(
-            request, what="credit-note-void", parts=(str(note.pk), memo),
-            book=lambda: credit_note_void(credit_note=note, memo=memo),
-        )  # fmt: skip
+        with booked_once(request, what="credit-note-void", parts=(str(note.pk), memo)) as is_first:
+            if is_first:
+                credit_note_void(credit_note=note, memo=memo)
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
@@ -80,7 +80,7 @@ def _note_context(note: CreditNote) -> dict[str, Any]:
         "lines": [
             (
                 line.invoice_line,
-                item_title(line.invoice_line.item) if line.invoice_line else "",
+                items.title(line.invoice_line.item) if line.invoice_line else "",
                 line.amount_nano,
             )
             for line in lines[:LINES]
@@ -99,7 +99,7 @@ def file(request: HttpRequest, tenant: Tenant, credit_note: int, form: str) -> H
     if known is None:
         raise NotFoundError(f"credit notes have no form {form!r}")
     try:
-        return credit_note_download(request, note, known)
+        return document_download(request, CreditNoteDocument(note), known)
     except UnavailableError as error:
         return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
 
@@ -121,7 +121,7 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
         "open": unpaid,
         "open_entered": nano_shown(unpaid),
         "left": left,
-        "lines": [(line, item_title(line.item), max(0, rest[line.pk])) for line in lines],
+        "lines": [(line, items.title(line.item), max(0, rest[line.pk])) for line in lines],
         "notes": notes_of(found),
         "parties": parties_missing(tenant=found.tenant, day=dt.datetime.now(dt.UTC).date()),
         "reasons": CreditNote.Reason.choices,
@@ -138,10 +138,9 @@ def issue(request: HttpRequest, invoice: int) -> HttpResponse:
     try:
         values = _values(request)
         parts = (str(found.pk), *(f"{name}={value}" for name, value in sorted(values.items())))
-        booked_once(
-            request, what="credit-note", parts=parts,
-            book=lambda: credit_note_issue(invoice=found, **values),
-        )  # fmt: skip
+        with booked_once(request, what="credit-note", parts=parts) as is_first:
+            if is_first:
+                credit_note_issue(invoice=found, **values)
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:

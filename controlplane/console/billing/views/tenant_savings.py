@@ -10,7 +10,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.reports.api import REGION
-from controlplane.billing.reports.savings import HOUR, TIERS
+from controlplane.billing.reports.models import HOUR
+from controlplane.billing.reports.savings import TIERS
 from controlplane.billing.reports.savings_api import TenantSavingQuery
 from controlplane.billing.reports.tenant_savings import (
     MOST_SHOWN,

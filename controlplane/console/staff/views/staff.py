@@ -124,16 +124,12 @@ def _book_once(request: HttpRequest, found: Tenant) -> None:
     note, credit = entered(request, "note", most=200), request.POST.get("what") == "credit"
 
     expires_on = _last_day(request) if credit else None
-
-    def book() -> None:
-        if credit:
+    parts = (found.pk, str(nano), note, str(credit), str(expires_on))
+    with booked_once(request, what="top-up", parts=parts) as is_first:
+        if is_first and credit:
             credit_grant(tenant=found, amount_nano=nano, expires_on=expires_on, note=note)
-        else:
+        elif is_first:
             payment_record(tenant=found, amount_nano=nano, memo=note)
-
-    booked_once(
-        request, what="top-up", parts=(found.pk, str(nano), note, str(credit), str(expires_on)), book=book
-    )
 
 
 def _last_day(request: HttpRequest) -> dt.date | None:

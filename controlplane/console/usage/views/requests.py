@@ -12,13 +12,13 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from contracts.usage_event import STATUSES
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.request_costs import requests_nano
 from controlplane.console.day_range import last_days
 from controlplane.console.pages import tenant_page
 from controlplane.console.usage.request_rows import request_rows
 from controlplane.errors import InvalidInputError
-from controlplane.metering.event_rows import STATUSES
 from controlplane.metering.prompt_log.selectors import is_kept
 from controlplane.metering.requests import (
     MOST_DAYS,

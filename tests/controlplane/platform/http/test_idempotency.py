@@ -149,7 +149,7 @@ def test_an_upload_whose_process_dies_behind_the_commit_is_not_made_again(
 
     with monkeypatch.context() as patched:
         patched.setattr("controlplane.adapters.api.adapter_register", dies)
-        patched.setattr("controlplane.platform.idempotency.api.claim_release", lambda **_: None)
+        patched.setattr("controlplane.platform.idempotency.services.claim_release", lambda **_: None)
         with pytest.raises(Died):
             upload(client)
     KeptAnswer.objects.update(claimed_until=timezone.now())  # long after

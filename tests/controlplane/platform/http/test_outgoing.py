@@ -17,7 +17,8 @@ import httpx2
 import pytest
 from pytest_django import Settings
 
-from controlplane.errors import InvalidInputError, OutgoingRefusedError, SettingsError
+from contracts.environment import SettingsError
+from controlplane.errors import InvalidInputError, OutgoingRefusedError
 from controlplane.platform.environment import Environment
 from controlplane.platform.http import outgoing
 from controlplane.platform.http.outgoing import check_outgoing_url, is_public, outgoing_client

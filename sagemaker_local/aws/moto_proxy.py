@@ -23,7 +23,7 @@ _HOP: Final = frozenset(
 )
 
 
-class Elsewhere:
+class MotoProxy:
     """A moto server, started at its first request; it ends with this process."""
 
     def __init__(self, client: aiohttp.ClientSession, log: Path) -> None:
@@ -38,8 +38,10 @@ class Elsewhere:
         Raises:
             InternalFailure: moto does not run.
         """
-        status, told, content = await self.ask(request.method, request.raw_path, dict(request.headers), body)
-        return answer(request, status, told, content)
+        status, received, content = await self.ask(
+            request.method, request.raw_path, dict(request.headers), body
+        )
+        return answer(request, status, received, content)
 
     async def ask(
         self, method: str, path: str, headers: dict[str, str], body: bytes
@@ -50,8 +52,8 @@ class Elsewhere:
         url = URL(f"http://127.0.0.1:{self._port}{path}", encoded=True)
         async with self._client.request(
             method, url, headers=passed_on(headers), data=body, allow_redirects=False, auto_decompress=False
-        ) as told:
-            return told.status, dict(told.headers), await told.read()
+        ) as received:
+            return received.status, dict(received.headers), await received.read()
 
     @property
     def is_running(self) -> bool:
@@ -100,11 +102,11 @@ def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _HOP}
 
 
-def answer(request: web.Request, status: int, told: Mapping[str, str], content: bytes) -> web.Response:
+def answer(request: web.Request, status: int, received: Mapping[str, str], content: bytes) -> web.Response:
     """Return another server's response as the answer to `request`."""
-    headers = passed_on(told)
+    headers = passed_on(received)
     if request.method == "HEAD":
         # A HEAD response has no body, and its Content-Length is the requested information.
-        length = {"Content-Length": told["Content-Length"]} if "Content-Length" in told else {}
+        length = {"Content-Length": received["Content-Length"]} if "Content-Length" in received else {}
         return web.Response(status=status, headers=headers | length)
     return web.Response(status=status, headers=headers, body=content)

@@ -1,0 +1,1 @@
+"""Documents of billing as files: what they have in common, and their formats."""
