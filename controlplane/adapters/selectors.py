@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from django.db.models import Exists, Max, OuterRef, Prefetch, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Prefetch, QuerySet
 
 from contracts.route_table import AdapterRoute
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
@@ -45,15 +46,50 @@ def adapter_named(adapters: QuerySet[Adapter], part: str) -> QuerySet[Adapter]:
 
 def adapter_callable(*, tenant: Tenant) -> QuerySet[Adapter]:
     """List the tenant's adapters that have a ready version, by name."""
-    ready = AdapterVersion.objects.filter(
-        adapter=OuterRef("pk"), status=AdapterVersion.Status.READY, deleted_at=None
-    )
-    return adapter_list(tenant=tenant).filter(Exists(ready))
+    return adapter_with_status(adapter_list(tenant=tenant), AdapterVersion.Status.READY)
+
+
+def adapter_callable_names(*, tenant: Tenant) -> QuerySet[Adapter, str]:
+    """List the names of the tenant's adapters that have a ready version."""
+    return adapter_callable(tenant=tenant).prefetch_related(None).values_list("name", flat=True)
+
+
+def adapter_callable_find(*, tenant: Tenant, name: str) -> Adapter | None:
+    """Return the tenant's adapter if it has a ready version, else None."""
+    return adapter_callable(tenant=tenant).filter(name=name).first()
+
+
+def adapter_with_status(adapters: QuerySet[Adapter], status: str) -> QuerySet[Adapter]:
+    """Filter adapters by those with a version in this status."""
+    versions = AdapterVersion.objects.filter(adapter=OuterRef("pk"), status=status, deleted_at=None)
+    return adapters.filter(Exists(versions))
+
+
+def adapter_on_base(adapters: QuerySet[Adapter], base_model: str) -> QuerySet[Adapter]:
+    """Filter adapters by the name of their base model."""
+    return adapters.filter(base_model__name=base_model)
 
 
 def adapter_labelled(adapters: QuerySet[Adapter], labels: Mapping[str, str]) -> QuerySet[Adapter]:
     """Filter adapters by those that have all of `labels`."""
     return labelled(adapters, ADAPTER_NAMES, labels)
+
+
+def adapter_find(*, tenant: Tenant, name: str) -> Adapter | None:
+    """Return the tenant's adapter; None if there is none."""
+    return adapter_list(tenant=tenant).filter(name=name).first()
+
+
+def adapter_base_model(*, tenant: str, name: str) -> BaseModel | None:
+    """Return the base model of the tenant's adapter; None if there is no such adapter."""
+    return BaseModel.objects.filter(adapters__tenant_id=tenant, adapters__name=name).first()
+
+
+def adapter_counts(*, tenants: Collection[str]) -> dict[str, int]:
+    """Count the adapters of these tenants, by tenant; tenants without any are left out. One query."""
+    adapters = Adapter.objects.filter(tenant__in=tenants, deleted_at=None)
+    # Clear the model's default order, which would be added to the grouping.
+    return dict(adapters.order_by().values_list("tenant").annotate(Count("pk")))
 
 
 def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
@@ -70,6 +106,23 @@ def version_list(*, adapter: Adapter, deleted: bool = False) -> QuerySet[Adapter
     """List the adapter's versions, newest first; `deleted` lists the deleted ones instead."""
     versions = AdapterVersion.objects.filter(adapter=adapter, deleted_at__isnull=not deleted)
     return versions.select_related("adapter").defer("card", "card_html")
+
+
+def version_counts(*, tenant: Tenant) -> dict[str, int]:
+    """Count the tenant's versions by status; a status without versions is left out."""
+    versions = AdapterVersion.objects.filter(
+        adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None
+    )
+    return dict(versions.order_by().values_list("status").annotate(count=Count("*")))
+
+
+def version_list_refused(*, tenant: Tenant, since: dt.datetime) -> QuerySet[AdapterVersion, tuple[str, int]]:
+    """List adapter name and number of the versions that were refused since then, newest first."""
+    versions = AdapterVersion.objects.filter(
+        adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None,
+        status=AdapterVersion.Status.REFUSED, created_at__gte=since,
+    )  # fmt: skip
+    return versions.order_by("-created_at").values_list("adapter__name", "number")
 
 
 def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> AdapterVersion:

@@ -7,14 +7,24 @@ from collections.abc import Collection
 from typing import Final
 
 from django.db.models import QuerySet, Sum
+from django.utils import timezone
 
+from contracts.limits import budget_period
 from controlplane.billing import items
 from controlplane.billing.ledger.selectors import balance
-from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm, UsagePosting
+from controlplane.billing.models import (
+    BudgetNotice,
+    HostingPrice,
+    Price,
+    PriceBook,
+    PriceBookTerm,
+    UsagePosting,
+)
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name, call_nano
 from controlplane.errors import NotFoundError
 from controlplane.metering.selectors import SummedUse, rollup_list, use_summed
+from controlplane.tenants.limits.models import ScopeLimits
 
 _UNBOOKED_DAYS: Final = 3
 """Days whose usage is booked every few minutes; usage that arrives later is booked the next night."""
@@ -37,6 +47,15 @@ def price_book_get(*, name: str) -> PriceBook:
 def price_book_default() -> PriceBook | None:
     """Return everyone's price book, in force from today or a later day on; None without one."""
     return PriceBook.objects.filter(is_default=True).first()
+
+
+def budget_notice_highest(*, limits: ScopeLimits) -> BudgetNotice | None:
+    """Return the notice with the highest percentage for the current budget and period."""
+    period, _ = budget_period("day" if limits.budget_period == "day" else "month", timezone.now())
+    notices = BudgetNotice.objects.filter(
+        scope=limits.scope, period=period, budget_nano=limits.budget_nano or 0
+    )
+    return notices.order_by("-percent").first()
 
 
 def price_list(*, book: PriceBook) -> QuerySet[Price]:

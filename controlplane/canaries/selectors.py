@@ -38,6 +38,12 @@ def rollout_list(*, adapter: Adapter, alias: str | None = None) -> QuerySet[Roll
     return rollouts if alias is None else rollouts.filter(alias=alias)
 
 
+def rollout_active_aliases(*, adapter: Adapter) -> set[str]:
+    """Return the names of the adapter's aliases with an active rollout."""
+    active = Rollout.objects.filter(adapter=adapter, status__in=Rollout.ACTIVE)
+    return set(active.values_list("alias", flat=True))
+
+
 def rollout_get(*, adapter: Adapter, alias: str, number: int) -> Rollout:
     """Return the alias's rollout. Raises NotFoundError."""
     found = rollout_list(adapter=adapter, alias=alias).filter(pk=number).first()

@@ -14,9 +14,14 @@ def base_model_list() -> QuerySet[BaseModel]:
     return BaseModel.objects.prefetch_related("variants", "copies").order_by("name")
 
 
+def base_model_find(*, name: str) -> BaseModel | None:
+    """Return a base model; None if there is none of this name."""
+    return base_model_list().filter(name=name).first()
+
+
 def base_model_get(*, name: str) -> BaseModel:
     """Return a base model. Raises NotFoundError naming the existing ones."""
-    base_model = base_model_list().filter(name=name).first()
+    base_model = base_model_find(name=name)
     if base_model is None:
         known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none yet"
         raise NotFoundError(f"there is no base model {name!r}; there are: {known}")

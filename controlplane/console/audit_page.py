@@ -13,6 +13,7 @@ from controlplane.errors import InvalidInputError
 from controlplane.platform.audit.export import CONTENT_TYPES, Form
 from controlplane.platform.audit.filters import AuditFilter
 from controlplane.platform.audit.models import AuditRecord
+from controlplane.platform.audit.selectors import audit_before
 
 PAGE: Final = 50
 _TEXTS: Final = ("action", "actor", "target", "tenant")
@@ -34,7 +35,7 @@ def audit_context(
         records, error = records.none(), str(wrong)
     before = request.GET.get("before", "")
     if before.isascii() and before.isdigit() and len(before) < 19:
-        records = records.filter(**{f"{key}__lt": int(before)})
+        records = audit_before(records=records, key=key, value=int(before))
     rows = list(records[: PAGE + 1])
     query = request.GET.copy()
     query.pop("before", None)

@@ -35,5 +35,5 @@ class FormNulMiddleware:
         sent = [pair for form in (request.GET, request.POST) for pair in form.lists()]
         if not any("\0" in text for name, texts in sent for text in (name, *texts)):
             return None
-        reason = _("Some text in the form holds a NUL character, which cannot be kept: take it out.")
+        reason = _("The form contains a NUL character, which cannot be stored. Remove it.")
         return render(request, "400.html", {"reason": reason}, status=400)

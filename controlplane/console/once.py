@@ -35,7 +35,7 @@ def booked_once(request: HttpRequest, *, what: str, parts: Iterable[str]) -> Ite
     """
     once = request.POST.get("once", "")
     if not 16 <= len(once) <= 64:
-        raise InvalidInputError(_("open the page anew, and enter it once more"), field="once")
+        raise InvalidInputError(_("reload the page and enter it again"), field="once")
     identity = fingerprint(part.encode() for part in parts)
     # Keys of pages contain a blank, which no header's key can, so they never collide with the REST API's.
     key = f"{what} {once}"
@@ -46,4 +46,4 @@ def booked_once(request: HttpRequest, *, what: str, parts: Iterable[str]) -> Ite
         with transaction.atomic():
             yield True
             if not answer_keep(claim=claim, answer=Answer(302, None, {})):
-                raise ConflictError(_("this took so long that the same form, sent again, took over"))
+                raise ConflictError(_("the same form was submitted again and replaced this one"))

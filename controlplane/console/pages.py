@@ -41,7 +41,7 @@ def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespon
         if isinstance(request.user, User):
             return view(request, *args, **kwargs)
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
-            messages.warning(request, _("Your session has ended. Log in to go on where you were."))
+            messages.warning(request, _("Your session has expired. Log in to continue."))
         if request.headers.get("HX-Request") == "true":
             login = redirect_to_login(_page_of_address(request, "HX-Current-URL"))
             return HttpResponse(status=204, headers={"HX-Redirect": login["Location"]})

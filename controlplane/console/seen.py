@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from django.db import models, transaction
+from django.db import transaction
+from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from controlplane.errors import ConflictError, ControlPlaneError
+from controlplane.platform.row_lock import row_lock
 
 FIELD: Final = "seen"
 """Name of the hidden input."""
@@ -42,7 +44,7 @@ def seen_again(request: HttpRequest, error: ControlPlaneError) -> str:
 
 
 @contextmanager
-def unchanged(request: HttpRequest, *, row: models.Model, shown: Callable[[], Shown]) -> Iterator[None]:
+def unchanged(request: HttpRequest, *, row: Model, shown: Callable[[], Shown]) -> Iterator[None]:
     """Run the block in a transaction in which the state is still the one that the form's page showed.
 
     Parse the input inside the block, so that a typing mistake does not hide another user's change.
@@ -55,13 +57,12 @@ def unchanged(request: HttpRequest, *, row: models.Model, shown: Callable[[], Sh
         ChangedMeanwhileError: the state was changed meanwhile; the text has the current state.
     """
     with transaction.atomic():
-        # A transaction that holds the route counter may insert rows that refer to this one, which locks its
-        # key. Locking the key here as well would deadlock, since this transaction needs the counter next.
-        rows = type(row)._base_manager.select_for_update(no_key=True, of=("self",))
-        list(rows.filter(pk=row.pk).values_list("pk"))
+        row_lock(row)
         now = shown()
         if request.POST.get(FIELD) != seen_tag(now):
             state = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in now.items() if value)
-            text = _("This was changed since you opened the page. In force now: %(now)s. Save to replace it.")
+            text = _(
+                "This was changed since you opened the page. Current value: %(now)s. Save to replace it."
+            )
             raise ChangedMeanwhileError(text % {"now": state or _("nothing")}, seen=seen_tag(now))
         yield

@@ -23,6 +23,12 @@ def copy_get(*, copy_id: str) -> Copy:
     return copy
 
 
+def target_list(*, kind: Target.Kind | None = None) -> QuerySet[Target]:
+    """Return all targets, or those of one kind, by name."""
+    targets = Target.objects.order_by("name")
+    return targets.filter(kind=kind) if kind else targets
+
+
 def target_get(*, name: str) -> Target:
     """Return a target by its name. Raises NotFoundError, which lists the existing targets."""
     target = Target.objects.filter(name=name).first()
@@ -46,14 +52,25 @@ def deployment_get(*, name: str) -> Deployment:
     return deployment
 
 
+def deployment_newest(*, name: str) -> Deployment | None:
+    """Return the newest deployment of this name, also if it was removed; None without one."""
+    return Deployment.objects.filter(name=name).order_by("-pk").first()
+
+
+def deployment_list_on(*, base_model: BaseModel) -> QuerySet[Deployment]:
+    """Return a base model's deployments that are not being removed, by name."""
+    return deployment_list().filter(base_model=base_model, removal_asked_at=None)
+
+
 def placement_list(*, deployment: Deployment) -> QuerySet[Placement]:
     """Return the adapters on a deployment, by engine name."""
     return Placement.objects.filter(deployment=deployment).order_by("engine_name")
 
 
-def step_list(*, deployment: Deployment) -> QuerySet[DeploymentStep]:
-    """Return a deployment's steps, newest first."""
-    return DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")
+def step_list(*, deployment: Deployment, action: str = "") -> QuerySet[DeploymentStep]:
+    """Return a deployment's steps, or those of one action, newest first."""
+    steps = DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")
+    return steps.filter(action=action) if action else steps
 
 
 def deployment_locked(deployment: Deployment, *, removing: bool = False) -> Deployment:

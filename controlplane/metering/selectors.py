@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -22,6 +22,21 @@ def rollup_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet
     """Return rollups of the UTC days `start` to `end`, both included, of a tenant or (None) of all."""
     rollups = UsageRollup.objects.filter(day__range=(start, end))
     return rollups if tenant is None else rollups.filter(tenant=tenant)
+
+
+def usage_exists(*, tenant: str) -> bool:
+    """Return True if the tenant ever sent a request; rollups outlive single events."""
+    return UsageRollup.objects.filter(tenant=tenant).exists()
+
+
+def usage_by_tenant(*, tenants: Collection[str], after: dt.date) -> dict[str, dict[str, Any]]:
+    """Sum `asked`, `tokens` and `failed` requests after a UTC day, by tenant. One query."""
+    rollups = UsageRollup.objects.filter(tenant__in=tenants, day__gt=after).order_by()
+    totals = rollups.values("tenant").annotate(
+        asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
+        failed=Sum("requests", filter=Q(status="error")),
+    )  # fmt: skip
+    return {row["tenant"]: dict(row) for row in totals}
 
 
 def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageHour]:

@@ -78,9 +78,19 @@ KEPT: Final = {
 """Models whose rows stay when their tenant is deleted -> reason. They hold its name, not a key."""
 
 
+def deletion_list() -> QuerySet[TenantDeletion]:
+    """List the deletions of tenants."""
+    return TenantDeletion.objects.all()
+
+
+def deletion_find(*, slug: str) -> TenantDeletion | None:
+    """Return the tenant's deletion; None if it is not to be deleted."""
+    return TenantDeletion.objects.filter(pk=slug).first()
+
+
 def deletion_get(*, slug: str) -> TenantDeletion:
     """Return the tenant's deletion. Raises NotFoundError."""
-    deletion = TenantDeletion.objects.filter(pk=slug).first()
+    deletion = deletion_find(slug=slug)
     if deletion is None:
         raise NotFoundError(f"tenant {slug!r} is not to be deleted")
     return deletion

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
+from controlplane.catalog.models import Variant
 from controlplane.errors import NotFoundError
 from controlplane.optimization.models import (
+    OPEN,
     Assessment,
     ComparisonRun,
     OptimizationJob,
@@ -15,11 +17,10 @@ from controlplane.optimization.models import (
 )
 
 
-def job_list() -> QuerySet[OptimizationJob]:
-    """List the jobs, newest first."""
-    return OptimizationJob.objects.select_related(
-        "base_model", "prompts", "variant", "artifact", "target"
-    ).order_by("-pk")
+def job_list(*, unfinished: bool = False) -> QuerySet[OptimizationJob]:
+    """List the jobs, or only the unfinished ones, newest first."""
+    jobs = OptimizationJob.objects.select_related("base_model", "prompts", "variant", "artifact", "target")
+    return (jobs.filter(status__in=OPEN) if unfinished else jobs).order_by("-pk")
 
 
 def job_get(*, pk: int) -> OptimizationJob:
@@ -30,9 +31,17 @@ def job_get(*, pk: int) -> OptimizationJob:
     return job
 
 
-def comparison_list() -> QuerySet[ComparisonRun]:
-    """List the comparisons, newest first."""
-    return ComparisonRun.objects.select_related("base_model", "prompts").order_by("-pk")
+def comparison_list(*, unfinished: bool = False) -> QuerySet[ComparisonRun]:
+    """List the comparisons, or only the unfinished ones, newest first."""
+    runs = ComparisonRun.objects.select_related("base_model", "prompts")
+    return (runs.filter(status__in=OPEN) if unfinished else runs).order_by("-pk")
+
+
+def comparison_variants(*, comparison: ComparisonRun) -> QuerySet[Variant]:
+    """List the compared variants that optimization jobs made, by name."""
+    names = [arm["variant"] for arm in comparison.arms if arm["variant"]]
+    variants = Variant.objects.filter(base_model=comparison.base_model, name__in=names)
+    return variants.filter(optimization__isnull=False).select_related("optimization").order_by("name")
 
 
 def comparison_get(*, pk: int) -> ComparisonRun:

@@ -16,7 +16,7 @@ from contracts.base_routes import BaseRoute, CopyRoute
 from contracts.keys import KeyRoute
 from contracts.limits import Limit, LimitsRoute
 from contracts.route_table import AdapterRoute, RouteTable
-from tests.clients.outside.told import SLOW, TINY
+from tests.clients.outside.requests_and_results import SLOW, TINY
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
 from tests.worker_engine.tiny_model import HERMES_TEMPLATE, write_model

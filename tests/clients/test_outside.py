@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from tests.clients.conftest import SLOW_SECONDS, Platform
-from tests.clients.outside.told import ACME, CITY, SLOW, TINY, WRONG
+from tests.clients.outside.requests_and_results import ACME, CITY, SLOW, TINY, WRONG
 from tests.clients.relay import Relay, relayed
 from tests.conftest import ROOT
 

@@ -41,8 +41,8 @@ TEXTS = {
     "Log in": "Einloggen",  # Django's own German is another
     "Owner": "Inhaberin",
     "A webhook of %(tenant)s on Graftwork is disabled": "Ein Webhook von %(tenant)s ist aus",
-    "Why: %(reason)s.": "Warum: %(reason)s.",
-    "You are written to as one who may change webhooks of %(tenant)s.": "An alle von %(tenant)s.",
+    "Reason: %(reason)s.": "Warum: %(reason)s.",
+    "You receive this e-mail because you can manage webhooks of %(tenant)s.": "An alle von %(tenant)s.",
 }
 
 
@@ -107,7 +107,7 @@ def test_a_mail_is_in_the_installations_language(german: None, settings: Setting
     context = {"endpoint": endpoint, "host": "https://hooks.test", "page": "https://graft.test/we_1"}
     subject, body = mail_texts("webhooks/disabled", context)
     assert subject == "A webhook of Acme Bcc: all@acme.test on Graftwork is disabled"
-    assert "Why: 410 Gone." in body
+    assert "Reason: 410 Gone." in body
     settings.LANGUAGE_CODE = "de"
     translation.activate("en")  # whoever asked for it
     subject, body = mail_texts("webhooks/disabled", context)

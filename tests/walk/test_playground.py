@@ -72,7 +72,7 @@ def test_models_answer_side_by_side_and_one_failure_leaves_the_others_going(
         page.get_by_test_id("add-model").click()
     page.get_by_test_id("model").fill(tenant.adapters[1])
     page.get_by_test_id("add-model").click()
-    expect(page.get_by_test_id("model-error")).to_contain_text("Four models at most")
+    expect(page.get_by_test_id("model-error")).to_contain_text("At most four models")
     before = product.tokens(tenant)
     _send(page, "How do I bake bread?")
     _idle(page)

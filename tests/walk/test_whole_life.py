@@ -70,7 +70,7 @@ def _sign_up(page: Page, product: Product, mail: Path, slug: str) -> None:
     page.get_by_test_id("sign-up").click()
     page.get_by_test_id("sign-up-email").fill(email)
     page.get_by_test_id("sign-up-submit").click()
-    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
+    expect(page.get_by_role("heading", name="Check your e-mail")).to_be_visible()
     page.goto(_link(mail, email))
     page.get_by_label("Name", exact=True).fill("Whole Life & Co")
     page.get_by_test_id("sign-up-id").fill(slug)
@@ -143,11 +143,11 @@ def _canary(page: Page, home: str, name: str) -> None:
     expect(page.get_by_test_id("rollout")).to_be_visible()
     expect(_meaning(page)).to_contain_text("v2")
     page.get_by_test_id("rollout-abort").click()
-    expect(_meaning(page)).to_have_text("It means version 1.")
+    expect(_meaning(page)).to_have_text("Points to version 1.")
     page.get_by_test_id("rollback").click()
     expect(_meaning(page)).to_contain_text("v2")
     page.get_by_test_id("rollback").click()
-    expect(_meaning(page)).to_have_text("It means version 1.")
+    expect(_meaning(page)).to_have_text("Points to version 1.")
 
 
 def _meaning(page: Page) -> Locator:

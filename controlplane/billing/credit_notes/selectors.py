@@ -21,10 +21,11 @@ class Left:
     tax: int
 
 
-def credit_note_list(*, tenant: str | None) -> QuerySet[CreditNote]:
-    """The tenant's credit notes, or (None) all tenants', newest first."""
+def credit_note_list(*, tenant: str | None, invoice: Invoice | None = None) -> QuerySet[CreditNote]:
+    """List the credit notes of a tenant or (None) of all, or those of one invoice, newest first."""
     notes = CreditNote.objects.select_related("invoice", "voids").prefetch_related("voidings").order_by("-id")
-    return notes if tenant is None else notes.filter(tenant=tenant)
+    notes = notes if tenant is None else notes.filter(tenant=tenant)
+    return notes if invoice is None else notes.filter(invoice=invoice)
 
 
 def credit_note_get(*, credit_note_id: int, tenant: str | None = None) -> CreditNote:

@@ -155,10 +155,10 @@ def books_of(*, slug: str) -> str:
     return slug
 
 
-def entry_list(*, tenant: str) -> QuerySet[JournalEntry]:
-    """The tenant's journal, newest first."""
+def entry_list(*, tenant: str, kind: str = "") -> QuerySet[JournalEntry]:
+    """List the tenant's journal entries, or those of one kind, newest first."""
     entries = JournalEntry.objects.filter(tenant=tenant).select_related("usage", "invoice", "reverses")
-    return entries.order_by("-id")
+    return (entries.filter(kind=kind) if kind else entries).order_by("-id")
 
 
 def entry_get(*, tenant: str, number: int) -> JournalEntry:

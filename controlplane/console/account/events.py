@@ -24,7 +24,8 @@ from controlplane.platform.audit.origin import answers_a_request
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.http.throttling import take
 from controlplane.platform.row_security.scope import every_row
-from controlplane.tenants.models import Membership, User
+from controlplane.tenants.models import User
+from controlplane.tenants.selectors import tenant_ids_of, user_by_email
 
 _STRANGERS: Final = 60
 """Failed log-ins a minute with unknown addresses that are recorded, since anyone can send any number."""
@@ -47,7 +48,7 @@ def _login_failed(sender: Any, credentials: dict[str, Any], **_: Any) -> None:
     """Record a wrong password. The typed address is recorded only if it is an account's, since people also
     type passwords into that field."""
     email = str(credentials.get("email") or credentials.get("username") or "").strip().lower()
-    user = User.objects.filter(email=email).first() if email else None
+    user = user_by_email(email=email) if email else None
     if user is not None:
         _record(user, "user.login_failed", after={"method": "password", "active": user.is_active})
     elif not take("audit:strangers", per_minute=_STRANGERS):
@@ -117,8 +118,7 @@ def _record(
     if not answers_a_request():
         return  # tests and commands log people in without a request
     with transaction.atomic(), every_row():
-        tenants = Membership.objects.filter(user=user).order_by("tenant_id") if user.pk else ()
-        logs = [member.tenant_id for member in tenants]
+        logs = tenant_ids_of(user=user)
         # Sorted by name, the order in which every writer to several logs locks their chains.
         for log in ["", *logs] if user.is_staff or not logs else logs:
             audit_record(tenant=log, action=action, target=user, before=before, after=after)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.adapters.models import Adapter, Alias, AliasChange
 from controlplane.adapters.selectors import alias_changes_newest
-from controlplane.canaries.models import Rollout
+from controlplane.canaries.selectors import rollout_active_aliases
 from controlplane.console.adapters.traffic_form import split_shown
 from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
@@ -77,8 +77,7 @@ def alias_rows_of(adapter: Adapter, refused: Refused | None = None) -> list[Alia
     if not adapter.live_aliases:
         return []
     changes = alias_changes_newest(adapter=adapter)
-    active = Rollout.objects.filter(adapter=adapter, status__in=Rollout.ACTIVE)
-    deciding = set(active.values_list("alias", flat=True))
+    deciding = rollout_active_aliases(adapter=adapter)
     rows = []
     for alias in adapter.live_aliases:
         own = refused if refused and refused.alias == alias.name else None
@@ -96,7 +95,7 @@ def canary_arms(sent: Mapping[str, str], *, stable: int) -> list[tuple[int, int]
     """
     version, percent = sent.get("version", ""), sent.get("percent", "").strip().removesuffix("%").strip()
     if not (version.isascii() and version.isdigit() and len(version) < 9) or int(version) == stable:
-        text = _("choose a version other than v%(number)s, which the alias means now")
+        text = _("choose a version other than v%(number)s, which the alias points to now")
         raise InvalidInputError(text % {"number": stable}, field="version")
     if not _is_percent(percent):
         raise InvalidInputError(_("the share is a whole percentage from 0 to 100"), field="percent")

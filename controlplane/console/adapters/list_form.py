@@ -5,24 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.adapters.selectors import adapter_labelled, adapter_named
+from controlplane.adapters.selectors import (
+    adapter_labelled,
+    adapter_named,
+    adapter_on_base,
+    adapter_with_status,
+)
 from controlplane.console.paging import searched
 
 SORTS: Final = {
-    "": (_("By name"), ("name",)),
-    "-name": (_("By name, backwards"), ("-name",)),
+    "": (_("Name (A–Z)"), ("name",)),
+    "-name": (_("Name (Z–A)"), ("-name",)),
     "-created": (_("Newest first"), ("-created_at", "-pk")),
     "created": (_("Oldest first"), ("created_at", "pk")),
 }
 STATUSES: Final = {
     AdapterVersion.Status.READY: _("ready"),
     AdapterVersion.Status.VALIDATING: _("validating"),
-    AdapterVersion.Status.PENDING: _("waiting"),
+    AdapterVersion.Status.PENDING: _("pending"),
     AdapterVersion.Status.REFUSED: _("refused"),
 }
 _LONGEST: Final = 200
@@ -77,12 +82,9 @@ class AdapterListForm:
         if self.search:
             adapters = adapter_named(adapters, self.search)
         if self.status:
-            versions = AdapterVersion.objects.filter(
-                adapter=OuterRef("pk"), status=self.status, deleted_at=None
-            )
-            adapters = adapters.filter(Exists(versions))
+            adapters = adapter_with_status(adapters, self.status)
         if self.base:
-            adapters = adapters.filter(base_model__name=self.base)
+            adapters = adapter_on_base(adapters, self.base)
         if self.labels:
             adapters = adapter_labelled(adapters, self.labels)
         return adapters.order_by(*SORTS[self.sort][1])

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.adapters.aliases import MAX_ARMS, MAX_FALLBACKS
 from controlplane.adapters.models import Adapter, Alias
-from controlplane.adapters.selectors import adapter_callable
+from controlplane.adapters.selectors import adapter_callable_names
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
@@ -75,7 +75,7 @@ def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
     stays = sent.get("stays", "")
     first = _whole(stays) if stays else next(iter(found))
     if first not in found:
-        text = _("the version that stays must have a share: version %(number)s has none")
+        text = _("the default version must have a share: version %(number)s has none")
         raise InvalidInputError(text % {"number": first}, field="arms")
     return [(first, found.pop(first)), *found.items()]
 
@@ -87,7 +87,7 @@ def fallback_shown(target: Adapter | Alias) -> dict[str, str]:
 
 def fallback_context(tenant: Tenant, target: Adapter | Alias) -> dict[str, Any]:
     """Return the form's context: the models in order, some suggestions, the state's tag."""
-    names = adapter_callable(tenant=tenant).values_list("name", flat=True)[:_SUGGESTED]
+    names = adapter_callable_names(tenant=tenant)[:_SUGGESTED]
     return {
         "models": target.fallback,
         "slots": range(MAX_FALLBACKS),

@@ -127,7 +127,7 @@ def _spend(rows: dict[str, list[UsageRow]], currency: str) -> list[Bar]:
     bars = _drawn([float(nano) for nano in known], titles, most=max(known, default=0))
     for at, found in enumerate(rows.values()):
         if any(row.unpriced for row in found):
-            title = _("%(bar)s and what has no price") % {"bar": titles[at]}
+            title = _("%(bar)s plus unpriced usage") % {"bar": titles[at]}
             bars[at] = replace(bars[at], y=0.0, height=float(HEIGHT), title=title, unpriced=True)
     return bars
 
@@ -142,7 +142,7 @@ def _ttft_bars(times: list[str], samples: list[list[float]]) -> list[Bar]:
     titles, slow, middle = [], [], []
     for time, sample in zip(times, samples, strict=True):
         p50, p95 = _quantile(sample, 0.5), _quantile(sample, 0.95)
-        text = _("%(time)s: median %(p50)s, 95 %% within %(p95)s, of the newest %(n)s")
+        text = _("%(time)s: p50 %(p50)s, p95 %(p95)s, newest %(n)s requests")
         parts = {"time": time, "p50": milliseconds(p50), "p95": milliseconds(p95), "n": f"{len(sample):,}"}
         titles.append(text % parts)
         slow.append(p95 or 0.0)

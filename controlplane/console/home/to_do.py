@@ -13,15 +13,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.selectors import version_list_refused
 from controlplane.billing.currency import money_rounded
 from controlplane.billing.invoices.selectors import invoice_list
 from controlplane.billing.ledger.selectors import balance, invoices_open
 from controlplane.console.billing.spend import NEAR_PERCENT, BudgetState
 from controlplane.tenants.access import Access
 from controlplane.tenants.limits.models import ScopeLimits
-from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import api_key_list_expiring
 
 SOON: Final = dt.timedelta(days=7)
 """A key that expires within this time is listed; so is a version refused within this time."""
@@ -62,7 +63,7 @@ def _money(
 ) -> Iterator[ToDo]:
     billing = reverse("console:billing", args=(tenant.pk,))
     if budget and budget.percent >= NEAR_PERCENT:
-        text = _("%(percent)d %% of the budget of %(period)s is spent; at 100 %% calls are refused.")
+        text = _("%(percent)d %% of the budget for %(period)s is spent. At 100 %%, requests are rejected.")
         yield ToDo(
             budget.tone, text % {"percent": budget.percent, "period": budget.period}, billing, "budget"
         )
@@ -71,12 +72,12 @@ def _money(
         if left <= 0:
             yield ToDo(
                 "danger",
-                _("Nothing is left of what was paid in advance: calls are refused."),
+                _("The prepaid balance is used up: requests are rejected."),
                 billing,
                 "prepaid",
             )
         elif left < a_day_nano * SOON.days:
-            text = _("%(left)s is left of what is prepaid: at the present pace it ends within %(days)d days.")
+            text = _("%(left)s of prepaid balance remains. At the current rate it lasts %(days)d days.")
             parts = {"left": money_rounded(left, currency), "days": left // a_day_nano + 1}
             yield ToDo("warn", text % parts, billing, "prepaid")
     invoices = [row for row in invoice_list(tenant=tenant.pk)[:_INVOICES] if row.is_final]
@@ -89,22 +90,16 @@ def _money(
 
 
 def _refused(tenant: Tenant) -> Iterator[ToDo]:
-    rows = AdapterVersion.objects.filter(
-        adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None,
-        status=AdapterVersion.Status.REFUSED, created_at__gte=timezone.now() - SOON,
-    )  # fmt: skip
-    for name, number in rows.order_by("-created_at").values_list("adapter__name", "number")[:_SHOWN]:
-        text = _("%(name)s v%(number)d was refused: see which check it failed.")
+    for name, number in version_list_refused(tenant=tenant, since=timezone.now() - SOON)[:_SHOWN]:
+        text = _("%(name)s v%(number)d was refused: view the failed check.")
         url = reverse("console:version", args=(tenant.pk, name, number))
         yield ToDo("danger", text % {"name": name, "number": number}, url, "refused")
 
 
 def _expiring(tenant: Tenant) -> Iterator[ToDo]:
-    now = timezone.now()
-    keys = ApiKey.objects.filter(tenant=tenant, revoked_at=None, expires_at__range=(now, now + SOON))
-    for key in keys.exclude(name=ApiKey.PLAYGROUND).order_by("expires_at")[:_SHOWN]:
+    for key in api_key_list_expiring(tenant=tenant, within=SOON)[:_SHOWN]:
         assert key.expires_at is not None
-        text = _("Key “{name}” ends on {day}: move its applications to another.")
+        text = _("Key “{name}” expires on {day}: move its applications to another key.")
         name = format_html("<bdi>{}</bdi>", key.name)
         sentence = format_html(text, name=name, day=f"{key.expires_at:%d %b %Y}")
         yield ToDo("warn", sentence, reverse("console:key", args=(tenant.pk, key.pk)), "key")

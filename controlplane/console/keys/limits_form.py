@@ -23,9 +23,9 @@ _WHOLE: Final = (
     "priority",
 )
 _LABELS: Final[dict[str, Any]] = {
-    "requests_per_minute": gettext_lazy("Requests a minute"),
-    "tokens_per_minute": gettext_lazy("Tokens a minute"),
-    "concurrency": gettext_lazy("Requests at once"),
+    "requests_per_minute": gettext_lazy("Requests per minute"),
+    "tokens_per_minute": gettext_lazy("Tokens per minute"),
+    "concurrency": gettext_lazy("Concurrent requests"),
     "priority": gettext_lazy("The priority"),
     "budget_nano": gettext_lazy("The budget"),
     "budget_alert_percent": gettext_lazy("The percentage"),
@@ -49,7 +49,7 @@ def limits_entered(values: Mapping[str, str]) -> dict[str, Any]:
     for name in _WHOLE:
         if text := values[name]:
             if not (text.isascii() and text.isdigit() and len(text) < 20):
-                raise InvalidInputError(_("a whole number, or nothing for no limit"), field=name)
+                raise InvalidInputError(_("a whole number, or empty for no limit"), field=name)
             entered[name] = int(text)
     if values["budget"]:
         entered["budget_nano"] = nano_entered(values["budget"], field="budget_nano")
@@ -66,7 +66,7 @@ def limits_errors(error: ControlPlaneError, *, currency: str, conflict_field: st
     if name == "budget_nano":
         high = f"{nano_shown(error.high)} {currency}"
     words = {"label": _LABELS[name], "low": _exact(error.low), "high": high}
-    return {name: _("%(label)s must be from %(low)s to %(high)s, or nothing for no limit.") % words}
+    return {name: _("%(label)s must be from %(low)s to %(high)s, or empty for no limit.") % words}
 
 
 def _weight(text: str) -> float:
@@ -75,7 +75,7 @@ def _weight(text: str) -> float:
     except ValueError:
         weight = math.nan
     if not math.isfinite(weight):
-        raise InvalidInputError(_("a number such as 2.5, or nothing for no limit"), field="weight")
+        raise InvalidInputError(_("a number such as 2.5, or empty for no limit"), field="weight")
     return weight
 
 

@@ -21,9 +21,9 @@ _FIELDS: Final = (
     "input", "output", "adapters", "scorer", "right",
 )  # fmt: skip
 SCORERS: Final = (
-    ("exact", gettext_lazy("if it is the line's expected one")),
-    ("regex", gettext_lazy("if a regular expression is found in it")),
-    ("json_schema", gettext_lazy("if a JSON schema takes it")),
+    ("exact", gettext_lazy("Exact match with expected")),
+    ("regex", gettext_lazy("Regular expression match")),
+    ("json_schema", gettext_lazy("JSON schema validation")),
 )
 _LONGEST: Final = {"adapters": 6000, "right": 20_000}
 _SPEED: Final = re.compile(r"\d{1,4}(\.\d{1,3})?", re.ASCII)
@@ -59,9 +59,7 @@ def _load(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[st
     load: dict[str, Any] = {}
     if trace is not None:
         if values["prompts"]:
-            raise InvalidInputError(
-                _("a trace of your own stands instead of prompts: choose one"), field="trace"
-            )
+            raise InvalidInputError(_("choose either a trace file or prompts"), field="trace")
         load["lengths"] = rows_of_file(trace)
     elif values["prompts"] == TRACE:
         load |= {"trace": "bundled", "most_prompt": 512}
@@ -104,7 +102,7 @@ def _scorer(values: Mapping[str, str]) -> dict[str, Any]:
             return {"kind": "exact"}
         case "":
             return {}
-    raise InvalidInputError(_("choose a scorer; a regular expression needs its pattern"), field="right")
+    raise InvalidInputError(_("choose a scorer; a regular expression needs a pattern"), field="right")
 
 
 def _speeds(text: str) -> list[float]:
@@ -112,7 +110,7 @@ def _speeds(text: str) -> list[float]:
     speeds = sorted({float(part) for part in parts if _SPEED.fullmatch(part) and 0 < float(part) <= 1000})
     if len(speeds) != len(parts):
         raise InvalidInputError(
-            _("give numbers above 0, up to 1000, each once, such as 1 4: so many times as fast as the trace"),
+            _("give distinct speeds above 0, up to 1000, such as 1 4"),
             field="speeds",
         )
     return speeds

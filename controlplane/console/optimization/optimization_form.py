@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from contracts.recipes.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
 from controlplane.deployments.models import Target
+from controlplane.deployments.selectors import target_list
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
@@ -24,20 +25,20 @@ FIELDS: Final = (
 PRESETS: Final = {
     Preset.LOWEST_COST.value: (
         gettext_lazy("Lowest cost"),
-        gettext_lazy("the smallest weights: more streams on the same machine"),
+        gettext_lazy("Smallest weights, for more concurrent streams per machine"),
     ),
     Preset.LOWEST_LATENCY.value: (
         gettext_lazy("Lowest latency"),
-        gettext_lazy("small weights, and several tokens at a time"),
+        gettext_lazy("Small weights and speculative decoding"),
     ),
     Preset.BALANCED.value: (
         gettext_lazy("Balanced"),
-        gettext_lazy("weights as they are, several tokens at a time"),
+        gettext_lazy("Original weights and speculative decoding"),
     ),
-    OWN: (gettext_lazy("Your own"), gettext_lazy("techniques one by one")),
+    OWN: (gettext_lazy("Custom"), gettext_lazy("Individual techniques")),
 }
 _QUANTIZATIONS: Final = {
-    Quantization.NONE: gettext_lazy("as they are"),
+    Quantization.NONE: gettext_lazy("unchanged"),
     Quantization.INT8: gettext_lazy("int8, weights and activations"),
     Quantization.AWQ_G128: gettext_lazy("AWQ int4, groups of 128 (calibrated)"),
     Quantization.AWQ_G64: gettext_lazy("AWQ int4, groups of 64 (calibrated)"),
@@ -45,14 +46,14 @@ _QUANTIZATIONS: Final = {
     Quantization.FP8: "FP8",
 }
 _HEADS: Final = {
-    "": gettext_lazy("as it is best for these weights"),
-    Head.STORED.value: gettext_lazy("as it is"),
+    "": gettext_lazy("automatic"),
+    Head.STORED.value: gettext_lazy("unchanged"),
     Head.INT8.value: gettext_lazy("int8, rounded when it is loaded (CPUs)"),
 }
 _DRAFTING: Final = {
     Drafting.NONE: gettext_lazy("none"),
-    Drafting.NGRAM: gettext_lazy("n-grams of the prompt and the answer"),
-    Drafting.DRAFT: gettext_lazy("a draft model"),
+    Drafting.NGRAM: gettext_lazy("n-grams of prompt and response"),
+    Drafting.DRAFT: gettext_lazy("draft model"),
     Drafting.EAGLE: gettext_lazy("EAGLE heads"),
 }
 
@@ -64,7 +65,7 @@ def choices() -> dict[str, Any]:
         "hardwares": [item.value for item in Hardware],
         "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
         "heads": list(_HEADS.items()),
-        "accounts": list(Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)),
+        "accounts": [target.name for target in target_list(kind=Target.Kind.SAGEMAKER)],
         "drafting": [(item.value, _DRAFTING[item]) for item in Drafting],
     }
 
@@ -130,6 +131,6 @@ def recipe_asked(values: Mapping[str, str]) -> Recipe:
         recipe.tensor_parallel.presharded
     ):
         raise InvalidInputError(
-            _("choose a technique: as it is, the result would be the base itself"), field="recipe"
+            _("choose a technique: without one, the result equals the base model"), field="recipe"
         )
     return recipe

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import Count, Q, Sum
-from django.utils import timezone
-
-from controlplane.adapters.models import Adapter, AdapterQuota
+from controlplane.adapters.models import AdapterQuota
 from controlplane.adapters.quotas import quota_get, quota_use
+from controlplane.adapters.selectors import adapter_counts
 from controlplane.billing.ledger.selectors import balance
 from controlplane.billing.models import TaxKind
 from controlplane.billing.price_list import PriceList
@@ -23,10 +21,11 @@ from controlplane.console.amounts import nano_shown
 from controlplane.console.billing.views.parties import parties_context
 from controlplane.console.keys.limits_form import limits_shown
 from controlplane.console.seen import seen_tag
-from controlplane.metering.models import UsageRollup
-from controlplane.operations.models import TenantDeletion
+from controlplane.metering.selectors import usage_by_tenant
+from controlplane.operations.selectors import deletion_find
 from controlplane.tenants.limits.selectors import tenant_limits_get
-from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.selectors import api_key_counts
 
 USE_DAYS: Final = 30
 """Days of usage in the list."""
@@ -52,18 +51,9 @@ class TenantRow:
 
 def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
     """Return rows for a page of tenants, with one query for each column."""
-    now, names = timezone.now(), [tenant.pk for tenant in found]
-    today = now.astimezone(dt.UTC).date()
-    sums = UsageRollup.objects.filter(tenant__in=names, day__gt=today - dt.timedelta(days=USE_DAYS))
-    totals = sums.values("tenant").annotate(
-        asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
-        failed=Sum("requests", filter=Q(status="error")),
-    )  # fmt: skip
-    use = {row["tenant"]: row for row in totals}
-    live = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
-    keys = _counts(live.filter(tenant__in=names).values_list("tenant").annotate(Count("pk")))
-    kept = Adapter.objects.filter(tenant__in=names, deleted_at=None)
-    adapters = _counts(kept.values_list("tenant").annotate(Count("pk")))
+    names, today = [tenant.pk for tenant in found], dt.datetime.now(dt.UTC).date()
+    use = usage_by_tenant(tenants=names, after=today - dt.timedelta(days=USE_DAYS))
+    keys, adapters = api_key_counts(tenants=names), adapter_counts(tenants=names)
     spent = booked_nano(tenants=names, month=today.replace(day=1))
     currency = PriceList.load().currency()
     return [
@@ -75,18 +65,13 @@ def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
     ]  # fmt: skip
 
 
-def _counts(rows: Any) -> dict[str, int]:
-    # Clear the model's default order, which would be added to the grouping.
-    return dict(rows.order_by())
-
-
 def tenant_context(found: Tenant) -> dict[str, Any]:
     """Return the page's context: ledger, limits, quota, taxes, deletion."""
     how, limits = balance(tenant=found.pk), tenant_limits_get(tenant=found)
     limits_now, quota_now = limits_shown(limits), quota_shown(quota_get(tenant=found))
     return {
         "found": found,
-        "deletion": TenantDeletion.objects.filter(pk=found.pk).first(),
+        "deletion": deletion_find(slug=found.pk),
         "limits": limits,
         "balance": how,
         "unpriced": unbilled_unpriced(tenant=found.pk),

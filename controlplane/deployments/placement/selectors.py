@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
 from typing import Final
 
 from django.db.models import QuerySet
 
 from contracts.adapters.reference import AdapterRef
 from contracts.errors import ContractError
-from controlplane.deployments.models import AdapterRule, Deployment, Target
+from controlplane.deployments.models import AdapterRule, Deployment, Placement, Target
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.routes.selectors import route_refs
 
@@ -16,9 +18,25 @@ MOST_RULES: Final = 1000
 """Limit per deployment: gateways carry all rules in one entry of the route table."""
 
 
-def rule_list(*, deployment: Deployment) -> QuerySet[AdapterRule]:
-    """Return a deployment's rules by engine name, including rules that are being undone."""
-    return AdapterRule.objects.filter(deployment=deployment).order_by("engine_name")
+def rule_list(*, deployment: Deployment, engine_name: str = "") -> QuerySet[AdapterRule]:
+    """Return a deployment's rules, or one adapter's, by engine name; rules that are being undone too."""
+    rules = AdapterRule.objects.filter(deployment=deployment).order_by("engine_name")
+    return rules.filter(engine_name=engine_name) if engine_name else rules
+
+
+def pinned_copies(*, engine_names: Collection[str], base_models: Collection[int]) -> dict[str, int]:
+    """Count by engine name the copies that keep an adapter in memory, or whose own deployment serves it.
+
+    Two queries; adapters without such a copy are left out.
+    """
+    where = {"engine_name__in": engine_names, "deployment__base_model__in": base_models}
+    found: dict[str, int] = defaultdict(int)
+    for name, ready in AdapterRule.objects.filter(**where).values_list("engine_name", "ready"):
+        found[name] += len(ready)
+    placed = Placement.objects.filter(**where, status=Placement.Status.READY)
+    for name in placed.values_list("engine_name", flat=True):
+        found[name] += 1
+    return {name: copies for name, copies in found.items() if copies}
 
 
 def rule_get(*, deployment: Deployment, engine_name: str) -> AdapterRule:

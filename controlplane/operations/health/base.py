@@ -111,7 +111,7 @@ def _result(future: Future[Finding]) -> Finding:
 
 
 def _late(seconds: float) -> Finding:
-    text = _("No answer within %(seconds).0f s.") % {"seconds": max(1.0, seconds)}
+    text = _("No response within %(seconds).0f s.") % {"seconds": max(1.0, seconds)}
     return Finding(Level.DOWN, text, _("It hangs, or the network swallows packets: look at its own log."))
 
 

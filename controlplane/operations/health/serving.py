@@ -107,14 +107,14 @@ def copies(rows: Sequence[Copy]) -> Finding:
     silent = [copy for copy in rows if looks[copy.pk].error]
     values = {"count": len(rows) - len(silent), "all": len(rows)}
     if not silent:
-        return Finding(Level.OK, _("All %(all)d answer.") % values)
+        return Finding(Level.OK, _("All %(all)d reachable.") % values)
     times = [moment(looks[copy.pk].silent_since) for copy in silent]
     since = min((at for at in times if at is not None), default=None)
     answering = {copy.base_model_id for copy in rows if not looks[copy.pk].error}
     level = Level.DOWN if {copy.base_model_id for copy in silent} - answering else Level.WARN
     details = tuple(f"{copy.pk}: {looks[copy.pk].error}" for copy in silent[:20])
     todo = _("Look at their processes and hosts; the fleet's page tells since when each is silent.")
-    return Finding(level, _("%(count)d of %(all)d answer.") % values, todo, since, details)
+    return Finding(level, _("%(count)d of %(all)d reachable.") % values, todo, since, details)
 
 
 def routes(version: int | None, changed_at: dt.datetime | None, now: dt.datetime) -> Finding:

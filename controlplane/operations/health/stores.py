@@ -39,7 +39,7 @@ def database() -> Finding:
         )
     took = time.monotonic() - started
     name = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
-    text = _("%(name)s answers within %(ms).0f ms.") % {"name": name, "ms": max(1.0, took * 1000)}
+    text = _("%(name)s responds within %(ms).0f ms.") % {"name": name, "ms": max(1.0, took * 1000)}
     if took > _SLOW_S:
         return Finding(Level.WARN, text, _("Look for long transactions, a full disk or too few connections."))
     return Finding(Level.OK, text)
@@ -53,7 +53,7 @@ def redis_server() -> Finding:
     took = time.monotonic() - started
     info = client.info()
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    text = _("It answers within %(ms).0f ms and holds %(mb).0f MB.") % {
+    text = _("It responds within %(ms).0f ms and holds %(mb).0f MB.") % {
         "ms": max(1.0, took * 1000), "mb": used / 1e6,
     }  # fmt: skip
     if info.get("loading"):
@@ -72,7 +72,7 @@ def object_store() -> Finding:
     if parts.scheme == "file":
         return disk(Path(unquote(parts.path)))
     artifact_store().size(_PROBE)
-    return Finding(Level.OK, _("The bucket %(name)s answers.") % {"name": parts.netloc})
+    return Finding(Level.OK, _("The bucket %(name)s is reachable.") % {"name": parts.netloc})
 
 
 def disk(folder: Path) -> Finding:
@@ -109,4 +109,4 @@ def mail() -> Finding:
     if not greeting.startswith(b"220"):
         text = _("%(place)s does not greet as a mail server does.") % place
         return Finding(Level.WARN, text, _("Look at GRAFTWORK_EMAIL_URL: its port and its scheme."))
-    return Finding(Level.OK, _("%(place)s answers.") % place)
+    return Finding(Level.OK, _("%(place)s is reachable.") % place)

@@ -29,6 +29,11 @@ def audit_list(*, tenant: str | None) -> QuerySet[AuditRecord]:
     return AuditRecord.objects.filter(tenant=tenant).order_by("-number")
 
 
+def audit_before(*, records: QuerySet[AuditRecord], key: str, value: int) -> QuerySet[AuditRecord]:
+    """Filter records by those whose `number` or `id`, named by `key`, is smaller than `value`."""
+    return records.filter(**{f"{key}__lt": value})
+
+
 def audit_chunks(*, records: QuerySet[AuditRecord]) -> Iterator[list[AuditRecord]]:
     """Yield the records oldest first in lists of at most CHUNK, so that queries and memory stay small."""
     last = 0

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.platform.http.errors import PreconditionFailed, PreconditionRequired
+from controlplane.platform.row_lock import row_lock
 
 M = TypeVar("M", bound=models.Model)
 Handler = TypeVar("Handler", bound=Callable[..., Response])
@@ -50,10 +51,7 @@ class ObjectApi(generics.GenericAPIView[M]):
 
         Raises NotFoundError.
         """
-        row = self.row_to_lock(self.get_object())
-        # NO KEY, since the holder of the route counter, which the change locks next, may refer to this row.
-        rows = type(row)._base_manager.select_for_update(no_key=True, of=("self",))
-        list(rows.filter(pk=row.pk).values_list("pk"))
+        row_lock(self.row_to_lock(self.get_object()))
         return self.etag(self.get_serializer(self.get_object()).data)
 
 

@@ -8,7 +8,7 @@ import instructor
 import openai
 from pydantic import BaseModel, ConfigDict
 
-from tests.clients.outside.told import ACME, HI, SLOW, TINY, WRONG, failure, tell
+from tests.clients.outside.requests_and_results import ACME, HI, SLOW, TINY, WRONG, failure, tell
 
 
 class Verdict(BaseModel):

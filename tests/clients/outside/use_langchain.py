@@ -7,7 +7,7 @@ from typing import Any, Literal
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, SecretStr
 
-from tests.clients.outside.told import ACME, SLOW, TEXTS, TINY, TOOL, WRONG, failure, tell
+from tests.clients.outside.requests_and_results import ACME, SLOW, TEXTS, TINY, TOOL, WRONG, failure, tell
 
 
 class Verdict(BaseModel):

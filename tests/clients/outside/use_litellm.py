@@ -7,7 +7,18 @@ from typing import Any
 
 import litellm
 
-from tests.clients.outside.told import ACME, CITY, HI, SLOW, TEXTS, TINY, TOOL, WRONG, failure, tell
+from tests.clients.outside.requests_and_results import (
+    ACME,
+    CITY,
+    HI,
+    SLOW,
+    TEXTS,
+    TINY,
+    TOOL,
+    WRONG,
+    failure,
+    tell,
+)
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY, "strict": True}}
 

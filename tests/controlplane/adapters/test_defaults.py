@@ -147,10 +147,10 @@ def test_the_pages_say_who_gets_what_and_offer_the_way_back(tenant: Tenant, base
     user = user_create(email="e@acme.test", password="long-enough-7", tenant=tenant, role=Role.ENGINEER)
     member.force_login(user)
     form = "/t/acme/adapters/new?name=bot"
-    assert "Nobody has called it in 7 days" in member.get(form).content.decode()
+    assert "It had no calls in 7 days" in member.get(form).content.decode()
     call(version)
     page = member.get(form).content.decode()
-    assert "Callers of bot get version 1. It is in use" in page
+    assert "bot serves version 1. It is in use" in page
     files = [BytesIO(data) for data in adapter_files().values()]
     for file, name in zip(files, adapter_files(), strict=True):
         file.name = name
@@ -159,7 +159,7 @@ def test_the_pages_say_who_gets_what_and_offer_the_way_back(tenant: Tenant, base
     version_validate(version_id=AdapterVersion.objects.latest("number").pk)
     assert default_version() == 1
     page = member.get("/t/acme/adapters/bot/").content.decode()
-    assert "Callers of bot get version 1. Version 2 is ready." in page
+    assert "bot serves version 1. Version 2 is ready." in page
     assert "default-rollback" not in page
     member.post("/t/acme/adapters/bot/pin", {"number": "2"})
     assert default_version() == 2
@@ -167,5 +167,5 @@ def test_the_pages_say_who_gets_what_and_offer_the_way_back(tenant: Tenant, base
     assert "Roll back to version 1" in page
     newest = AliasChange.objects.get(alias="").pk
     page = member.post("/t/acme/adapters/bot/rollback", {"newest": newest}, follow=True).content.decode()
-    assert "bot means version 1 again" in page
+    assert "bot points to version 1 again" in page
     assert default_version() == 1

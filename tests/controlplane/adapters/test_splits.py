@@ -138,4 +138,4 @@ def test_the_adapters_page_shows_them(adapter: Adapter, tenant: Tenant) -> None:
     page = client.get("/t/acme/adapters/pirate/").content.decode()
     assert "v1: 90&nbsp;%" in page
     assert "v2: 10&nbsp;%" in page
-    assert "When it cannot be served: pirate@v3, tiny-base" in page
+    assert "Fallback models: pirate@v3, tiny-base" in page

@@ -67,10 +67,10 @@ def test_owners_admins_and_billing_are_warned_before_it_ends_and_when_it_does(
     ]
     first, last = mail.outbox[0], mail.outbox[-1]
     assert (first.subject, last.subject) == (
-        "What Acme paid in advance runs low", "What Acme paid in advance is used up"
+        "Prepaid balance of Acme is low", "Prepaid balance of Acme is used up"
     )  # fmt: skip
     assert "/t/acme/billing/" in first.body
-    assert "has $0.00000564 left of $0.0000282" in first.body
+    assert "has $0.00000564 left of the $0.0000282" in first.body
     assert "has $0.00 left" in last.body
     payment_record(tenant=tenant, amount_nano=10 * PRICED)
     budgets_publish(redis_url=redis_url, now=NOW)

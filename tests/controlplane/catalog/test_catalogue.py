@@ -302,7 +302,7 @@ def test_the_operators_pages(checkpoint: Path, tenant: Tenant) -> None:
     assert "/models/int8" in page
     assert 'value="MIT"' in page
     assert 'value="logit_bias, seed"' in page
-    assert "Nowhere yet" in page
+    assert "No copies yet" in page
     staff.post(f"{url}tiny/variants", {"remove": "int8"})
     assert not Variant.objects.exists()
     staff.post(f"{url}tiny/digests")

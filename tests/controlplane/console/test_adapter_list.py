@@ -47,10 +47,10 @@ def test_the_list_is_narrowed_by_what_an_adapter_is(
     assert listed_names(client_of, label="team=care") == ["support-bot"]
     assert listed_names(client_of, label="team=care, env=prod") == ["support-bot"]
     assert listed_names(client_of, label="team=care, env=test") == []
-    assert "No adapter is like that" in text(client_of, status="validating")
+    assert "No adapters match the filters" in text(client_of, status="validating")
     # An unknown status or order is ignored; a malformed label is reported.
     assert len(listed_names(client_of, status="nonsense", sort="nonsense")) == 3
-    assert "Write labels as key=value" in text(client_of, label="care")
+    assert "Comma-separated key=value" in text(client_of, label="care")
 
 
 def test_the_list_is_ordered_as_one_likes(client_of: Client, acme: Team, base: BaseModel) -> None:
@@ -111,7 +111,7 @@ def test_what_is_kept_in_memory_is_told(client_of: Client, acme: Team, base: Bas
     AdapterRule.objects.create(
         deployment=deployment, engine_name=version.engine_name, ref=version.ref().to_dict(), ready=["a", "b"]
     )
-    assert "kept on 2 copies" in text(client_of)
+    assert "pinned on 2 copies" in text(client_of)
 
 
 def test_hostile_labels_never_become_markup(client_of: Client) -> None:

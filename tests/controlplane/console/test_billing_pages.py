@@ -45,7 +45,7 @@ def signed_in(tenant: Tenant | None = None, **options: Any) -> Client:
 
 def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     staff, member = signed_in(is_staff=True), signed_in(tenant, role=Role.BILLING, is_staff=False)
-    assert "No invoice yet" in member.get("/t/acme/billing/").content.decode()
+    assert "No invoices yet" in member.get("/t/acme/billing/").content.decode()
     answer: Any = staff.post("/staff/price-books/", {"name": "list"})
     assert answer["Location"] == "/staff/price-books/list/"
     price = {
@@ -84,7 +84,7 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     parties_state()
     finalize, confirmed = f"/staff/invoices/{invoice.pk}/finalize", {"due_nano": invoice.due_nano}
     page = staff.post(finalize, confirmed, follow=True).content.decode()
-    assert "ACME-000001 is finalized" in page
+    assert "ACME-000001 was finalized" in page
     page = staff.post(finalize, confirmed, follow=True).content.decode()
     assert "finalized already" in page
     page = member.get("/t/acme/billing/").content.decode()
@@ -141,7 +141,7 @@ def test_staff_have_calls_stop_at_zero_and_top_up(tenant: Tenant) -> None:
     form = {"amount": "2.5", "note": "wire 1", "once": once}
     for _ in range(2):
         page = staff.post("/staff/tenants/acme/top-up", form, follow=True).content.decode()
-        assert "It is booked" in page
+        assert "Recorded for" in page
         assert JournalEntry.objects.count() == 1, "a form that is sent twice is booked once"
     page = staff.post("/staff/tenants/acme/top-up", {**form, "amount": "3"}, follow=True).content.decode()
     assert "stood for another request" in page

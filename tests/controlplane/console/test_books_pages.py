@@ -43,7 +43,7 @@ def test_an_invoice_is_drafted_paid_and_its_payment_undone(staff: Client, priced
     use("2026-01-05", 123_456)
     form = {"tenant": "acme", "month": "2026-01"}
     made = staff.post("/staff/invoices/draft", form, follow=True)
-    assert "what the books say now" in made.text
+    assert "Draft updated" in made.text
     draft = Invoice.objects.get()
     assert (draft.is_final, draft.month) == (False, dt.date(2026, 1, 1))
     for wrong, told in (
@@ -57,7 +57,7 @@ def test_an_invoice_is_drafted_paid_and_its_payment_undone(staff: Client, priced
     assert asked > 0
     paying = {"once": once(staff.get(page).text), "amount": "0.01", "memo": "wire 4711"}
     for _ in range(2):
-        assert "payment is booked" in staff.post(payment, paying, follow=True).text
+        assert "Payment recorded" in staff.post(payment, paying, follow=True).text
     assert invoice_open_nano(invoice=draft) == asked - 10**7, "one form that is sent twice, once"
     too_much = paying | {"once": once(staff.get(page).text), "amount": "999999"}
     assert "are open: book the rest as prepaid" in staff.post(payment, too_much, follow=True).text
@@ -73,7 +73,7 @@ def test_an_invoice_is_drafted_paid_and_its_payment_undone(staff: Client, priced
     undo["memo"] = "it bounced"
     for _ in range(2):
         answer = staff.post(f"/staff/entries/{entry.pk}/reverse", undo, follow=True).text
-        assert f"Entry {entry.number} is undone." in answer
+        assert f"Entry {entry.number} was reversed." in answer
     assert invoice_open_nano(invoice=draft) == asked
     assert f'data-testid="reverse-{entry.number}"' not in staff.get("/staff/tenants/acme/books/").text
     usage = JournalEntry.objects.filter(kind="usage").earliest("pk")
@@ -127,7 +127,7 @@ def test_usage_sources_are_made_and_taken_back(staff: Client, tenant: Tenant) ->
         project=project_get(tenant=tenant, slug="default"), name="fleet", role=Role.VIEWER
     )
     page = "/staff/usage-sources/"
-    assert "No source yet" in staff.get(page).text
+    assert "No sources yet" in staff.get(page).text
     form = {"tenant": "acme", "service_account": "fleet", "tenants": "globex, acme"}
     for wrong, told in (
         ({"service_account": "nobody"}, "no service account"), ({"tenants": ""}, "name the tenants"),

@@ -161,7 +161,7 @@ def test_make_and_revoke_a_key(open_page: Open) -> None:
     secret = page.get_by_test_id("key-secret").text_content()
     api_key = api_key_verify(text=secret or "")
     assert api_key is not None
-    expect(page.get_by_test_id(f"key-{api_key.pk}")).to_contain_text("live")
+    expect(page.get_by_test_id(f"key-{api_key.pk}")).to_contain_text("active")
     assert page.locator("tbody :text-is('browser')").count() == 1
     page.get_by_test_id(f"revoke-{api_key.pk}-open").click()
     page.get_by_test_id("revoke-confirm").click()

@@ -56,7 +56,7 @@ def test_the_keyboard_slides_applies_and_goes_back(open_page: Open, adapter: Ada
     expect(slider).to_have_value("12")
     expect(told).to_have_text("v1: 88 % · v2: 12 %")
     page.keyboard.press("Enter")
-    expect(page.get_by_test_id("toasts")).to_contain_text("in force")
+    expect(page.get_by_test_id("toasts")).to_contain_text("within a second")
     expect(page.get_by_test_id("canary-told-prod")).to_have_text("v1: 88 % · v2: 12 %")
     versions = AdapterVersion.objects.select_related("adapter").filter(adapter=adapter, number=2)
     logged("acme", timezone.now(), adapter=versions.get().engine_name, alias="prod", arm="v2")
@@ -109,4 +109,4 @@ def test_the_checklist_follows_and_rests_while_hidden(open_page: Open, acme: Tea
         completion_tokens=1,
     )  # fmt: skip
     page.evaluate(HIDE, False)
-    expect(page.get_by_test_id("checklist")).to_contain_text("Your first answer is there", timeout=WAIT)
+    expect(page.get_by_test_id("checklist")).to_contain_text("You are ready", timeout=WAIT)

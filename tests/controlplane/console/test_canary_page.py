@@ -19,7 +19,7 @@ from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 from tests.controlplane.metering.event_log import logged
 
 pytestmark = pytest.mark.django_db
@@ -111,7 +111,7 @@ def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client)
     alias_split(adapter=adapter, name="prod", arms=[(1, 80), (2, 20)])
     late = page.post(CANARY, {"version": "3", "percent": "50", "seen": early})
     text = late.content.decode()
-    assert (late.status_code, "In force now: v1 80 %; v2 20 %; stays v1" in text) == (422, True)
+    assert (late.status_code, "Current value: v1 80 %; v2 20 %; stays v1" in text) == (422, True)
     assert 'value="3" selected' in text
     assert route().splits == {"prod": ((1, 80), (2, 20))}
     assert page.post(CANARY, {"version": "3", "percent": "50"}).status_code == 422, "a form without the tag"
@@ -123,7 +123,7 @@ def test_what_a_slider_cannot_say_has_none(adapter: Adapter, page: Client) -> No
     alias_split(adapter=adapter, name="prod", arms=[(1, 50), (2, 30), (3, 20)])
     late = page.post(CANARY, {"version": "3", "percent": "50", "seen": early})
     text = late.content.decode()
-    assert (late.status_code, "In force now: v1 50 %; v2 30 %; v3 20 %" in text) == (422, True)
+    assert (late.status_code, "Current value: v1 50 %; v2 30 %; v3 20 %" in text) == (422, True)
     assert "data-share-slider" not in text
     assert "split among more than two versions" in text
     AdapterVersion.objects.filter(number__gt=1).delete()
@@ -132,21 +132,21 @@ def test_what_a_slider_cannot_say_has_none(adapter: Adapter, page: Client) -> No
 
 
 def test_a_canary_that_decides_by_itself_is_told_of(adapter: Adapter, page: Client) -> None:
-    assert "shares set by hand end it" not in page.get(URL).content.decode()
+    assert "Changing the split manually ends it" not in page.get(URL).content.decode()
     rollout_start(adapter=adapter, alias="prod", version=2)
-    assert "shares set by hand end it" in page.get(URL).content.decode()
+    assert "Changing the split manually ends it" in page.get(URL).content.decode()
 
 
 def test_one_click_goes_back_and_stays_on_the_page(adapter: Adapter, page: Client) -> None:
     assert "rollback-prod" not in page.get(URL).content.decode(), "there was nothing before"
     share(page, 3, 10)
-    assert "Back to v1" in page.get(URL).content.decode()
+    assert "Roll back to v1" in page.get(URL).content.decode()
     newest = {"newest": AliasChange.objects.latest("pk").pk, "from": "adapter"}
     assert page.post(ROLLBACK, newest)["Location"] == URL
     assert (route().aliases, route().splits) == ({"prod": 1}, {})
     page.post(ROLLBACK, newest)
     assert "was changed meanwhile" in page.get(URL).content.decode()
-    assert "Back to v1: 90 %, v3: 10 %" in page.get(URL).content.decode()
+    assert "Roll back to v1: 90 %, v3: 10 %" in page.get(URL).content.decode()
 
 
 def test_each_arm_tells_what_it_answered_since_the_shares_were_set(adapter: Adapter, page: Client) -> None:
@@ -166,8 +166,8 @@ def test_each_arm_tells_what_it_answered_since_the_shares_were_set(adapter: Adap
     found = {name: re.sub(r"<[^>]+>|&nbsp;|\s+", " ", arm) for name, arm in arms}
     assert list(found) == ["v1", "v3"]
     for name, parts in {
-        "v1": ("90 %", "3 requests, 0 failed", "median 100 ms, 95 % within 100 ms"),
-        "v3": ("10 %", "2 requests, 1 failed", "median 300 ms, 95 % within 300 ms"),
+        "v1": ("90 %", "3 requests, 0 failed", "p50 100 ms, p95 100 ms"),
+        "v3": ("10 %", "2 requests, 1 failed", "p50 300 ms, p95 300 ms"),
     }.items():
         for part in parts:
             assert part in " ".join(found[name].split()), (name, part)

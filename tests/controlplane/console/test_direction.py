@@ -91,7 +91,7 @@ def test_a_page_that_refuses_isolates_the_tenants_name_too(world: World) -> None
     answer = viewer.get(f"/t/{OWN}/billing/")
     assert answer.status_code == 403
     text = answer.content.decode()
-    assert re.search(f"In <bdi>[^<]*{SHALOM}</bdi> you are", text)
+    assert re.search(f"Your role in <bdi>[^<]*{SHALOM}</bdi> is", text)
     assert loose(text)[0] == []
 
 

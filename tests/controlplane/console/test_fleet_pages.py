@@ -78,7 +78,7 @@ def test_a_headline_has_the_currencys_digits(nano: int, currency: str, text: str
 
 def test_a_tenant_sees_its_own_time_and_what_it_costs(tenant: Tenant) -> None:
     member = signed_in(tenant, role=Role.BILLING)
-    assert "Nothing was hosted" in text_of(member, "/t/acme/hosting/", RANGE)
+    assert "No hosting in this range" in text_of(member, "/t/acme/hosting/", RANGE)
     for hour in range(3):
         hosted("adapter", 3600, hour=hour, tenant="acme", adapter="bot", base_model="tiny", tier="placed")
         hosted("adapter", 3600, hour=hour, tenant="acme", adapter="bot", base_model="tiny", tier="stored")
@@ -197,7 +197,7 @@ def test_savings_say_their_formula_and_their_price(staff: Client) -> None:
         "shared_type": "ml.g5.12xlarge", "shared_instances": "",
     }  # fmt: skip
     page = text_of(staff, "/staff/savings/", asked)
-    for text in ("95.32 %", "$151.50", "$7.09", "$1.515 an hour", "taken as us-east-1"):
+    for text in ("95.32 %", "$151.50", "$7.09", "$1.515 per hour", "taken as us-east-1"):
         assert text in page
     page = text_of(staff, "/staff/savings/", asked | {"shared_type": "ml.none", "adapters": "100"}, 422)
     assert "has no price" in page
@@ -216,7 +216,7 @@ def test_savings_say_their_formula_and_their_price(staff: Client) -> None:
 def test_both_blended_prices_stand_beside_their_formula(staff: Client) -> None:
     asked = {"form": "blended", "instance_type": "ml.p5.48xlarge", "itl_p50_ms": "20", "concurrency": "64"}
     page = text_of(staff, "/staff/blended-price/", asked)
-    for text in ("$2.453733", "3200.000 tokens a second", "(3 x input + output) / 4", "unpriced"):
+    for text in ("$2.453733", "3200.000 tokens per second", "(3 x input + output) / 4", "unpriced"):
         assert text in page
     page = text_of(staff, "/staff/blended-price/", asked | {"input_nano": "100", "output_nano": "400"})
     assert "$0.175<" in page

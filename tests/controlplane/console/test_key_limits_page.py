@@ -11,7 +11,7 @@ from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 EMPTY = {
@@ -40,7 +40,7 @@ def save(page: Client, url: str, values: dict[str, str]) -> HttpResponse:
 def test_limits_are_set_shown_and_lifted(key: ApiKey, page: Client) -> None:
     url = f"/t/acme/keys/{key.pk}/limits"
     assert f'href="{url}"' in page.get("/t/acme/keys/").content.decode()
-    assert "The tenant's: 600" in page.get(url).content.decode()
+    assert "Tenant limit: 600" in page.get(url).content.decode()
     answer = save(
         page, url, EMPTY | {"requests_per_minute": "60", "budget": "12.5", "budget_alert_percent": "80"}
     )
@@ -97,7 +97,7 @@ def test_who_was_slower_is_told_what_is_in_force(key: ApiKey, page: Client) -> N
     save(page, url, EMPTY | {"concurrency": "7"})
     late = page.post(url, EMPTY | {"concurrency": "9", "seen": early})
     text = late.content.decode()
-    assert (late.status_code, "In force now: concurrency 7" in text) == (422, True)
+    assert (late.status_code, "Current value: concurrency 7" in text) == (422, True)
     assert 'value="9"' in text
     assert ScopeLimits.objects.get(api_key=key).concurrency == 7
     assert page.post(url, EMPTY | {"concurrency": "9"}).status_code == 422, "a form without the tag"

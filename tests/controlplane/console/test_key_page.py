@@ -14,7 +14,7 @@ from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 EMPTY: dict[str, Any] = {"allowed_models": "", "allowed_networks": "", "expires_at": ""}
@@ -116,7 +116,7 @@ def test_who_was_slower_is_told_what_is_in_force(key: ApiKey, page: Client) -> N
     early = form_tag(page, url, "key-settings")
     save(page, key, EMPTY | {"allowed_models": "tiny"})
     late = page.post(url, EMPTY | {"allowed_networks": "192.0.2.1", "seen": early})
-    assert (late.status_code, "In force now: allowed models tiny" in late.content.decode()) == (422, True)
+    assert (late.status_code, "Current value: allowed models tiny" in late.content.decode()) == (422, True)
     key.refresh_from_db()
     assert (key.allowed_models, key.allowed_networks) == (["tiny"], None)
 

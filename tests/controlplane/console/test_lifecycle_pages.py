@@ -18,7 +18,7 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
 from tests.controlplane.canaries.test_rollouts import use
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "/t/acme/adapters/pirate/"
@@ -100,9 +100,9 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     assert "&lt;b&gt;plain" in text
     assert "every lora_B is zero" in text
     assert "every lora_B is zero" in page.get(URL).content.decode()
-    assert "It ends at once." not in text
+    assert "Ends immediately." not in text
     AdapterVersion.objects.filter(number=2).update(smoke=smoke | {"adapter_text": "\n"})
-    assert "It ends at once." in page.get(f"{URL}v2/").content.decode()
+    assert "Ends immediately." in page.get(f"{URL}v2/").content.decode()
     form = {"dataset": "pirates-v2", "run_url": "javascript:x", "base_sha256": "", "notes": ""}
     lineage = {"form": "lineage-form", "to": f"{URL}v2/lineage"}
     answer = send(page, f"{URL}v2/", form, **lineage)
@@ -111,7 +111,7 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     send(page, f"{URL}v2/", form | {"run_url": "https://runs.test/1"}, **lineage)
     assert AdapterVersion.objects.get(number=2).dataset == "pirates-v2"
     late = page.post(f"{URL}v2/lineage", {"notes": "mine", "seen": early}).content.decode()
-    assert "In force now: notes" not in late
+    assert "Current value: notes" not in late
     assert "dataset pirates-v2" in late
     assert AdapterVersion.objects.get(number=2).notes == ""
     refused = page.post(f"{URL}v1/delete", follow=True).content.decode()

@@ -63,7 +63,7 @@ def test_the_fleet_goes_on_rests_while_hidden_and_comes_back(open_page: Open, se
     expect(copy).to_have_attribute("data-state", "serving")
     server.status = 503
     expect(copy).to_have_attribute("data-state", "silent", timeout=WAIT)
-    expect(copy).to_contain_text("figures of")
+    expect(copy).to_contain_text("updated")
     page.evaluate(COUNT)
     page.evaluate(HIDE, True)
     asked = polls(page)

@@ -42,7 +42,7 @@ def test_a_role_sees_what_it_may_use(client_of: Client, acme: Team) -> None:
     assert address("keys", "acme") not in page
     refused = client_of.get(address("keys", "acme"))
     assert refused.status_code == 403
-    assert "you are Viewer; this needs the permission keys.read" in refused.content.decode()
+    assert "is Viewer, which lacks the permission keys.read" in refused.content.decode()
 
 
 @pytest.mark.parametrize("name", ["home", "adapters", "playground", "keys", "usage", "audit"])
@@ -76,7 +76,7 @@ def test_the_usage_page_shows_the_tenants_limits(client_of: Client, acme: Team) 
     table = text[text.index("limits-table") :]
     assert ">712<" in table
     assert "$500.00" in table
-    assert "Tokens a minute" not in table
+    assert "Tokens per minute" not in table
 
 
 def test_the_audit_page_filters_and_goes_on_to_older_records(client_of: Client, acme: Team) -> None:
@@ -126,13 +126,13 @@ def test_the_start_page_leads_to_the_tenant_last_seen(client_of: Client, acme: T
     assert client_of.get("/")["Location"] == "/t/globex/"
 
 
-@pytest.mark.parametrize(("is_staff", "hint"), [(False, "Your operator has to add"), (True, "Staff pages")])
+@pytest.mark.parametrize(("is_staff", "hint"), [(False, "Ask your operator to add"), (True, "Staff pages")])
 def test_who_has_no_tenant_is_told_what_to_do(is_staff: bool, hint: str, client: Client, acme: Team) -> None:
     client.force_login(user_create(email="new@nowhere.example", password=PASSWORD, is_staff=is_staff))
     response = client.get("/")
     assert response.status_code == 200
     assert hint in response.content.decode()
-    assert "by the REST API" not in response.content.decode()
+    assert "through the REST API" not in response.content.decode()
     if is_staff:
         assert f'action="{reverse("console:logout")}"' in client.get("/staff/tenants/").content.decode()
 

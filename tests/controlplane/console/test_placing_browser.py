@@ -95,7 +95,7 @@ def test_a_consolidation_is_looked_at_and_done(open_page: Open, name: str) -> No
     page.keyboard.press("Enter")
     page.get_by_test_id("consolidate-confirm").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_test_id("consolidation-copies")).to_contain_text("1 copies wanted, 3 in the routes")
+    expect(page.get_by_test_id("consolidation-copies")).to_contain_text("1 copies desired, 3 in the routes")
     expect(page.get_by_test_id("consolidations")).to_contain_text("3 -> 1")
     Copy.objects.exclude(pk="copy-0").delete()
     expect(page.get_by_test_id("consolidation-copies")).to_contain_text("1 in the routes", timeout=10_000)

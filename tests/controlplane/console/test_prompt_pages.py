@@ -41,14 +41,14 @@ def keep(acme: Team, said: str, answer: str) -> str:
 
 
 def test_opting_in_reading_and_opting_out(dev: Client, acme: Team) -> None:
-    assert "No prompt and no answer is kept" in dev.get(PAGE).content.decode()
+    assert "Prompts and responses are not stored" in dev.get(PAGE).content.decode()
     assert "unless you opt in" in dev.get("/t/acme/requests/").content.decode()
     assert dev.post(PAGE, {"days": "3"}).status_code == 302
     log = PromptLog.objects.get()
     assert (log.days, log.begun_by) == (3, acme.user)
     request_id = keep(acme, HOSTILE, "Aye.")
     page = dev.get(f"/t/acme/requests/{request_id}/").content.decode()
-    assert "Sealed. Showing it is recorded" in page
+    assert "Encrypted. Viewing it is recorded" in page
     assert "Aye." not in page
     shown = dev.post(f"/t/acme/requests/{request_id}/prompt").content.decode()
     assert "Aye." in shown

@@ -32,9 +32,9 @@ def text_of(client: Client, path: str, status: int = 200) -> str:
 
 
 def test_nothing_yet_and_nothing_that_fits_are_told_apart(dev: Client) -> None:
-    assert "No request yet" in text_of(dev, "/t/acme/requests/")
-    assert "No request fits" in text_of(dev, "/t/acme/requests/?status=error")
-    assert "are not kept" in text_of(dev, "/t/acme/requests/")
+    assert "No requests yet" in text_of(dev, "/t/acme/requests/")
+    assert "No requests found" in text_of(dev, "/t/acme/requests/?status=error")
+    assert "are not stored" in text_of(dev, "/t/acme/requests/")
 
 
 @pytest.mark.usefixtures("priced")

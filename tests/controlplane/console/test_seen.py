@@ -22,7 +22,7 @@ from controlplane.tenants.services import api_key_create, api_key_update, user_c
 from controlplane.webhooks.models import WebhookEndpoint
 from controlplane.webhooks.services import endpoint_create, endpoint_update
 from tests.controlplane.adapters.test_splits import ready
-from tests.controlplane.console.seen import form_tag, form_tag_in
+from tests.controlplane.console.form_tags import form_tag, form_tag_in
 
 PIRATE = "/t/acme/adapters/pirate/"
 LIMITS = {
@@ -87,12 +87,12 @@ def test_a_mistake_hides_nobodys_change(
     url = url.format(key=key.pk, hook=hook.pk)
     early = form_tag(staff, url, form)
     refused = staff.post(url + to, mistake | {"seen": early})
-    assert (refused.status_code, b"In force now" in refused.content) == (422, False)
+    assert (refused.status_code, b"Current value" in refused.content) == (422, False)
     assert form_tag_in(refused.content.decode(), form) == early
     changed_by_another(adapter, key, hook)
     for values in (mistake, right):
         late = staff.post(url + to, values | {"seen": early}).content.decode()
-        assert "In force now" in late, values
+        assert "Current value" in late, values
         assert form_tag_in(late, form) == form_tag(staff, url, form)
     told = form_tag(staff, url, form)
     assert told != early

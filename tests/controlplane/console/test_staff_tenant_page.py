@@ -26,7 +26,7 @@ from controlplane.tenants.limits.services import prepaid_stop_set, tenant_limits
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "/staff/tenants/acme/"
@@ -125,7 +125,7 @@ def test_the_largest_quota_is_saved_as_it_is_shown(tenant: Tenant, staff: Client
     ("field", "value", "said"),
     [
         ("budget", "10000000", "The budget must be from 0 to 9000000 USD"),
-        ("tokens_per_minute", "9" * 19, "Tokens a minute must be from 0 to 9000000000000000"),
+        ("tokens_per_minute", "9" * 19, "Tokens per minute must be from 0 to 9000000000000000"),
         ("weight", "101", "The weight must be from 0.01 to 100,"),
         ("budget_alert_percent", "0", "The percentage must be from 1 to 100"),
     ],
@@ -151,7 +151,7 @@ def test_who_was_slower_is_told_what_is_in_force(
     assert send(staff, URL, values, form=f"tenant-{form}", to=f"{URL}{form}").status_code == 302
     changed = {name: "9" if text == "7" else text for name, text in values.items()}
     late = staff.post(f"{URL}{form}", {**changed, "seen": early})
-    assert (late.status_code, f"In force now: {now}." in late.content.decode()) == (422, True)
+    assert (late.status_code, f"Current value: {now}." in late.content.decode()) == (422, True)
     assert ScopeLimits.objects.filter(concurrency=9).exists() is False
     assert AdapterQuota.objects.filter(adapters=9).exists() is False
 
@@ -177,7 +177,7 @@ def test_a_tenant_is_made_with_its_owner_invited(staff: Client) -> None:
 
 
 def test_a_nul_is_refused_in_a_sentence(tenant: Tenant, staff: Client) -> None:
-    said = "holds a NUL character"
+    said = "contains a NUL character"
     member = Client()
     member.force_login(user_create(email="m@acme.test", password="long-enough-7", tenant=tenant))
     anybody = Client()
@@ -257,4 +257,4 @@ def test_the_list_of_tenants_is_searched_and_paged_with_their_use(staff: Client)
     assert len(few) == len(many)
     assert 'data-testid="page-next"' in listed
     assert listed.count(">Robotics ") == 50
-    assert "None has that" in staff.get("/staff/tenants/", {"search": "<b>none"}).content.decode()
+    assert "No tenants found" in staff.get("/staff/tenants/", {"search": "<b>none"}).content.decode()

@@ -15,7 +15,7 @@ from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "/t/acme/adapters/pirate/"
@@ -86,7 +86,7 @@ def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client)
     early = form_tag(page, ALIAS, "split")
     alias_move(adapter=adapter, name="prod", number=2)
     late = page.post(SPLIT, {"percent-1": "50", "percent-3": "50", "stays": "1", "seen": early})
-    assert (late.status_code, "In force now: v2 100 %" in late.content.decode()) == (422, True)
+    assert (late.status_code, "Current value: v2 100 %" in late.content.decode()) == (422, True)
     assert route().aliases == {"prod": 2}
     assert page.post(SPLIT, {"percent-1": "100", "stays": "1"}).status_code == 422, "a form without the tag"
     assert split(page, v1="50", v3="50", stays="1")[0] == 302, "who has looked again may"
@@ -114,13 +114,13 @@ def test_a_refused_form_shows_every_share_that_was_sent(adapter: Adapter, page: 
     )
     status, text = split(page, v1="50", v7="41", v30="", stays="7")
     assert status == 422
-    assert 'value="41" autocomplete="off" aria-label="Percent of version 7"' in text
+    assert 'value="41" autocomplete="off" aria-label="Percent for version 7"' in text
     assert 'value="7" checked' in text
 
 
 def test_shares_set_by_hand_end_a_canary(adapter: Adapter, page: Client) -> None:
     rollout_start(adapter=adapter, alias="prod", version=2)
-    assert "shares set by hand end it" in page.get(ALIAS).content.decode()
+    assert "Changing the split manually ends it" in page.get(ALIAS).content.decode()
     assert split(page, v1="50", v2="", v3="50", stays="1")[0] == 302
     rollouts_decide()
     assert Rollout.objects.get().status == Rollout.Status.SUPERSEDED
@@ -167,7 +167,7 @@ def test_a_refused_fallback_stays_in_the_form(
     early = form_tag(page, own, "fallback")
     assert page.post(to, {"models": ["tiny-base"], "seen": early}).status_code == 302
     late = page.post(to, {"models": ["pirate@v3"], "seen": early})
-    assert "In force now: models tiny-base" in late.content.decode()
+    assert "Current value: models tiny-base" in late.content.decode()
     assert set(route().fallbacks.values()) == {("tiny-base",)}
 
 

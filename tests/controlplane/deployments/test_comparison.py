@@ -182,7 +182,7 @@ def test_page_and_rest_say_the_same(staff: Client, local: Deployment, tiny: Base
     page = staff.get(PAGE).text
     marked = re.findall(r'data-testid="compared-(\w+)" data-verdict="(\w+)"', page)
     assert marked == [(item["what"], item["verdict"]) for item in told["compared"]]
-    assert "of another state" in page
+    assert "outdated" in page
     resources = staff.get("/api/v1/deployments/tiny").json()["resources"]
     assert [(item["has"]["base"], item["stale"]) for item in resources] == [
         (tiny.source, False), ("/old", True)

@@ -186,7 +186,7 @@ def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
     assert told["basis"] == "the last 3 scale-ups of this deployment"
     page = staff.get("/staff/deployments/tiny/?copies=2").text
     assert 'aria-label="need seen 1.0 s, weights 3.0 s, runtime 0.5 s"' in page
-    assert "2 more serve after 4 s" in page or "2 more serve after 5 s" in page
+    assert "2 more copies serve after 4 s" in page or "2 more copies serve after 5 s" in page
     assert staff.get("/staff/deployments/tiny/?copies=many").status_code == 200
     rows = staff.get("/api/v1/deployments/tiny/scale-ups").json()["results"]
     assert [row["phases"]["weights"] for row in rows] == [2.0, 3.0, 50.0], "newest first"
@@ -322,8 +322,8 @@ def test_own_growths_at_aws_predict_the_next_one(staff: Client, cloud: Deploymen
     ]  # fmt: skip
     assert found[0]["basis"] == "the last 3 scale-ups of this deployment on running instances"
     page = staff.get(f"/staff/deployments/{cloud.name}/").text
-    assert page.count("By the last 3 scale-ups of this deployment on running instances.") == 1
-    assert page.count("By AWS&#x27;s published means") == 1, "each basis where it begins"
+    assert page.count("Based on the last 3 scale-ups of this deployment on running instances.") == 1
+    assert page.count("Based on AWS&#x27;s published means") == 1, "each basis where it begins"
     for number in range(2):
         put(cloud, 100.0 + number, detect=30.0, provision=210.0, copy=90.0)
     cloud.scale_ups.update(image=cloud.image)

@@ -188,7 +188,7 @@ def test_consolidation_on_its_page(
     assert done.status_code == 302
     assert Deployment.objects.get().min_copies == 1
     state = staff.get(f"{path}/status").content.decode()
-    assert "1 copies wanted, 3 in the routes" in state
+    assert "1 copies desired, 3 in the routes" in state
     assert "hx-get" in state, "asked for again until it is done"
     assert "3 -&gt; 1" in state
     Copy.objects.exclude(pk="copy-0").delete()

@@ -93,7 +93,7 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
         assert staff.post(f"{PAGE}/rollouts/act", {"action": action}).status_code == 302
         assert shown in staff.get(f"{PAGE}/status").content.decode()
     staff.post(f"{PAGE}/rollouts/act", {"action": "nonsense"})
-    assert "no rollout is under way" in staff.get(f"{PAGE}/").content.decode()
+    assert "no rollout is running" in staff.get(f"{PAGE}/").content.decode()
 
 
 def test_a_canary_by_rest_with_what_either_side_answered(staff: Client, deployment: Deployment) -> None:  # noqa: F811

@@ -289,7 +289,7 @@ def test_one_adapters_page_places_it_and_comes_back(
     path = f"/staff/fleet/adapters/{made.engine_name}/"
     page = staff.get(path).content.decode()
     assert "copy-a" in page
-    assert "no answer" in page
+    assert "unreachable" in page
     assert "20, 20 ms" in page
     values = {"adapter": made.engine_name, "action": "pin", "copies": "1", "next": path}
     assert staff.post("/staff/deployments/d/adapters/act", values).headers["Location"] == path
@@ -310,7 +310,7 @@ def test_a_copy_by_hand_is_drained_and_a_deployments_is_not(base_model: BaseMode
     assert 'data-testid="drain"' in staff.get("/staff/fleet/copies/by-hand/").content.decode()
     page = staff.get("/staff/fleet/copies/own/").content.decode()
     assert 'data-testid="drain"' not in page
-    assert "Fewer copies" in page
+    assert "Reduce copies" in page
     refused = staff.post("/staff/fleet/copies/own/")
     assert refused.status_code == 409
     assert "would bring it back" in refused.content.decode()
@@ -321,13 +321,13 @@ def test_a_copy_by_hand_is_drained_and_a_deployments_is_not(base_model: BaseMode
 
 def test_empty_and_wrong_requests_have_pages_of_their_own(staff: Client, base_model: BaseModel) -> None:
     path = f"/staff/fleet/bases/{base_model.name}/adapters/"
-    assert "No copy serves this base model" in staff.get(path).content.decode()
+    assert "No copies serve this base model" in staff.get(path).content.decode()
     wrong = staff.get(path, {"minutes": "x", "page": "-1", "search": "<script>alert(1)</script>"})
     assert wrong.status_code == 422
     assert "<script>alert(1)" not in wrong.content.decode()
-    assert "Nothing serves this base model" in staff.get("/staff/fleet/").content.decode()
+    assert "No copies serve this base model" in staff.get("/staff/fleet/").content.decode()
     BaseModel.objects.all().delete()
-    assert "No base model yet" in staff.get("/staff/fleet/").content.decode()
+    assert "No base models yet" in staff.get("/staff/fleet/").content.decode()
 
 
 def test_rest_tells_what_the_pages_show(base_model: BaseModel, server: CopyServer, staff: Client) -> None:

@@ -139,10 +139,10 @@ def test_a_check_that_hangs_is_told_as_such_and_asked_once() -> None:
     def fine() -> Finding:
         return Finding(Level.OK, "fine")
 
-    assert "No answer" in checks_run({"test-hangs": hang}, seconds=0.1)["test-hangs"].text
+    assert "No response" in checks_run({"test-hangs": hang}, seconds=0.1)["test-hangs"].text
     found = checks_run({"test-hangs": hang, "test-broken": broken, "test-fine": fine}, seconds=3)
     assert found["test-hangs"].level is Level.DOWN
-    assert "No answer" in found["test-hangs"].text
+    assert "No response" in found["test-hangs"].text
     assert "no route to host" in found["test-broken"].text
     assert found["test-fine"].text == "fine"
     assert len(asked) == 1, "one thread at most, however often somebody looks"
@@ -158,7 +158,7 @@ def test_without_redis_the_page_comes_and_says_so(staff: Client, settings: Setti
     assert finding(report, "database").level is Level.OK
     assert staff.get("/staff/health/status").status_code == 200
     page = staff.get("/staff/queues/status").content.decode()
-    assert "Redis does not answer" in page
+    assert "Redis does not respond" in page
     assert work_look().away
 
 
@@ -245,7 +245,7 @@ def test_the_queues_page_shows_workers_rhythms_and_letters(
     DeadUsageEvent.objects.create(stream_id="1-0", payload=HOSTILE, reason=HOSTILE, tenant="acme")
     page = staff.get("/staff/queues/").content.decode()
     assert "<script>alert" not in page
-    for text in ("w@1", "silent", "a.b", "late", "daily at 2:40 UTC", "every 5 min", "nobody"):
+    for text in ("w@1", "not responding", "a.b", "late", "daily at 2:40 UTC", "every 5 min", "none"):
         assert text in page, text
     report = work_look()
     (prompt,) = (item for item in report.queues if item.name == PROMPT)
@@ -269,7 +269,7 @@ def test_queries_of_the_pages_do_not_grow(staff: Client, redis_url: str) -> None
 def test_dead_letters_are_listed_and_replayed_by_a_task(
     staff: Client, redis_url: str, django_capture_on_commit_callbacks: Any, server: redis.Redis
 ) -> None:
-    assert "There are none" in staff.get("/staff/queues/").content.decode()
+    assert "No dead letters" in staff.get("/staff/queues/").content.decode()
     assert staff.post("/api/v1/dead-letters/replay").json() == {"asked": 0}
     DeadUsageEvent.objects.create(stream_id="1-0", payload="{}", reason="no event", tenant="")
     assert staff.get("/api/v1/dead-letters").json()["results"][0]["reason"] == "no event"

@@ -184,8 +184,8 @@ def test_the_form_takes_a_trace_of_ones_own_and_replays_it(staff: Client, tiny_b
     for text, more, says in (
         (rows.replace("1.5", "-1"), {}, "day.csv, line 3: arrival_s must be a number"),
         (rows.replace("arrival_s,", "when,"), {"speeds": "1"}, "which this trace does not tell"),
-        (rows, {"prompts": "trace"}, "instead of prompts: choose one"),
-        (rows, {"speeds": "fast"}, "give numbers above 0, up to 1000"),
+        (rows, {"prompts": "trace"}, "choose either a trace file or prompts"),
+        (rows, {"speeds": "fast"}, "give distinct speeds above 0"),
         (rows, {"speeds": "1", "concurrency": "4"}, "streams take turns: give one"),
         ("context_tokens,generated_tokens\n", {}, "a trace has 1 to 10000 requests, got 0"),
     ):
@@ -242,4 +242,4 @@ def test_each_adapters_change_is_shown_by_arm(staff: Client, tiny_base: BaseMode
     page = staff.get(f"/staff/comparisons/{run.pk}/").content.decode()
     assert "1.034×" in page
     assert "0.75" in page
-    assert page.count("by list") == 3
+    assert page.count("list price") == 3

@@ -85,7 +85,7 @@ def test_refusals_are_shown_before_anything_is_asked_for(staff: Client, tiny_bas
     told = staff.get(f"{STAFF}/check", wrong).content.decode()
     for code in ("fp8_hardware", "packed_form_is_the_cpus", "eagle_is_not_served_here"):
         assert code in told
-    assert "This goes together." in staff.get(f"{STAFF}/check", form()).content.decode()
+    assert "Compatible options." in staff.get(f"{STAFF}/check", form()).content.decode()
     assert "choose a technique" in staff.get(f"{STAFF}/check", form(quantization="none")).content.decode()
     answer = staff.post(f"{STAFF}/new", wrong)
     assert (answer.status_code, "FP8 products need a GPU" in answer.content.decode()) == (422, True)
@@ -109,7 +109,7 @@ def test_a_job_from_the_menu_is_followed_and_cancelled(staff: Client, tiny_base:
     assert (answer.status_code, answer["Location"]) == (302, f"{STAFF}/{job.pk}/")
     assert job.recipe["quantization"] == "int8"
     again = staff.post(f"{STAFF}/new", form(preset="lowest_cost"), follow=True)
-    assert "already: this one" in again.content.decode()
+    assert "already exists" in again.content.decode()
     OptimizationJob.objects.update(
         status="running", phase="checkpoint", percent=41.5, eta_seconds=3700, log_tail="<b>layer 3</b>",
         lease_owner="x", lease_until=timezone.now() + timedelta(minutes=1), started_at=timezone.now(),
@@ -258,9 +258,9 @@ def measured(tiny_base: BaseModel) -> ComparisonRun:
 def test_a_comparison_is_ranked_and_drawn(staff: Client, measured: ComparisonRun) -> None:
     page = staff.get(f"/staff/comparisons/{measured.pk}/").content.decode()
     for text in (
-        "1. int8", "2. original", "3. awq-int4", "1.03× (0.98–1.08)", "no difference shown", "Three",
+        "1. int8", "2. original", "3. awq-int4", "1.03× (0.98–1.08)", "no significant difference", "Three",
         'data-testid="frontier-chart"', 'data-testid="sweep-table"', "120.0 / 150.0 / 190.0",
-        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)", "ended without a word",
+        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)", "empty response",
     ):  # fmt: skip
         assert text in page, text
     assert "<b>of course" not in page
@@ -294,8 +294,8 @@ def test_a_replay_is_ranked_by_its_waits(staff: Client, measured: ComparisonRun)
     ComparisonRun.objects.filter(pk=measured.pk).update(result=told)
     page = staff.get(f"/staff/comparisons/{measured.pk}/").content.decode()
     for text in (
-        "requests as the trace's came, 4 times as fast", "arrivals at 4x", "0.70× (0.60–0.80)",
-        "Time to the first token beside the original", "Speed of the trace",
+        "trace replayed at 4x speed", "trace at 4x", "0.70× (0.60–0.80)",
+        "Time to first token relative to the original", "Trace speed",
     ):  # fmt: skip
         assert text in page, text
 

@@ -70,7 +70,7 @@ def test_a_link_makes_a_tenant_and_its_owner_once() -> None:
     assert "/sign-up" in client.get("/login").content.decode()
     path = ask(client, " New@Example.com ")
     assert mail.outbox[0].to == [EMAIL]
-    assert "Your organisation" in client.get(path).content.decode()
+    assert "Your organization" in client.get(path).content.decode()
     assert not User.objects.filter(email=EMAIL).exists(), "filters open links too"
     weak = client.post(path, FORM | {"password": "short"})
     assert weak.status_code == 422
@@ -117,7 +117,7 @@ def test_whether_an_address_has_an_account_only_its_mail_says(tenant: Tenant) ->
     assert said.replace(EMAIL, "x") == else_said.replace("else@example.com", "x")
     send_due()
     (told,) = [str(message.body) for message in mail.outbox if message.to == [EMAIL]]
-    assert "There is an account for it already" in told
+    assert "which already has an account" in told
     assert "/sign-up/" not in told
     assert "/login" in told
 
@@ -285,7 +285,7 @@ def test_a_demo_shows_the_links_of_its_e_mails_on_pages(settings: Settings, tena
         links += re.findall(r'href="http://testserver(/invitations/\S+)"', page)
         made = {"id": f"made-{shown}".lower(), "name": "Made", "owner": f"{shown}@made.test"}
         page = staff.post("/staff/tenants/", made, follow=True).content.decode()
-        links += re.findall(r"has this link: http://testserver(/invitations/[^\s<]+)", page)
+        links += re.findall(r"sent to \S+: http://testserver(/invitations/[^\s<]+)", page)
         # The members' page also shows the link of the invitation before.
         assert len(links) == 4 * shown
         for link in links:

@@ -22,7 +22,7 @@ from controlplane.tenants.services import user_create
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
 from controlplane.webhooks.services import MOST_ENDPOINTS, endpoint_create
 from tests.controlplane.conftest import adapter_files
-from tests.controlplane.console.seen import form_tag, send
+from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 URL = "https://hooks.example/acme"

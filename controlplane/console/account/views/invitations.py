@@ -18,6 +18,7 @@ from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import invitation_by_token
 from controlplane.tenants.members.services import invitation_accept
 from controlplane.tenants.models import User
+from controlplane.tenants.selectors import user_by_email
 from controlplane.tenants.services import user_create
 
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -31,7 +32,7 @@ def accept(request: HttpRequest, token: str) -> HttpResponse:
         invitation = invitation_by_token(token=token)
     except NotFoundError as error:
         return render(request, "console/invitation_void.html", {"reason": str(error)}, status=404)
-    known = User.objects.filter(email=invitation.email).exists()
+    known = user_by_email(email=invitation.email) is not None
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:

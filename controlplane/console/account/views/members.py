@@ -52,7 +52,9 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="email")
         else:
-            messages.success(request, _("%(email)s is sent a link.") % {"email": invitation.email})
+            messages.success(
+                request, _("An invitation link is sent to %(email)s.") % {"email": invitation.email}
+            )
             return redirect("console:members", tenant=tenant.pk)
     held, search = page_access(request).permissions, searched(request) if request.method == "GET" else ""
     page = page_of(request, member_by_email(tenant=tenant, part=search))
@@ -91,7 +93,7 @@ def set_role(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse
     except (ConflictError, InvalidInputError) as error:
         messages.error(request, str(error))
     else:
-        text = _("%(email)s is %(role)s now.")
+        text = _("%(email)s now has the role %(role)s.")
         messages.success(request, text % {"email": member.user.email, "role": Role(member.role).label})
     return redirect("console:members", tenant=tenant.pk)
 
@@ -106,7 +108,7 @@ def remove(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
     except ConflictError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("%(email)s is removed and logged out.") % {"email": email})
+        messages.success(request, _("%(email)s was removed and logged out.") % {"email": email})
     return redirect("console:members", tenant=tenant.pk)
 
 
@@ -120,7 +122,9 @@ def resend(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResp
     except ConflictError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("%(email)s is sent a new link.") % {"email": invitation.email})
+        messages.success(
+            request, _("A new invitation link is sent to %(email)s.") % {"email": invitation.email}
+        )
     return redirect("console:members", tenant=tenant.pk)
 
 
@@ -134,6 +138,6 @@ def revoke(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResp
     except ConflictError as error:
         messages.error(request, str(error))
     else:
-        text = _("The invitation of %(email)s is withdrawn.")
+        text = _("The invitation of %(email)s was revoked.")
         messages.success(request, text % {"email": invitation.email})
     return redirect("console:members", tenant=tenant.pk)

@@ -66,7 +66,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     status = 422
     if request.method == "POST":
         if _waits(request, f"mail:{email}", PER_EMAIL) or take("sign-up:all", per_minute=EVERYBODY):
-            errors, status = {"email": _("That was often. Wait a minute, then try again.")}, 429
+            errors, status = {"email": _("Too many attempts. Wait a minute, then try again.")}, 429
         else:
             try:
                 sign_up = sign_up_begin(email=email)
@@ -92,7 +92,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     status = 422
     if request.method == "POST":
         if _waits(request, f"confirm:{sign_up.pk}", PER_ADDRESS):
-            errors, status = {"form": _("That was often. Wait a minute, then try again.")}, 429
+            errors, status = {"form": _("Too many attempts. Wait a minute, then try again.")}, 429
         else:
             try:
                 return _complete(request, sign_up)

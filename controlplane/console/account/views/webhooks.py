@@ -78,7 +78,7 @@ def detail(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpRespon
             context = {"values": changes | {"enabled": enabled}, "seen": seen_again(request, error)}
             context["errors"] = field_errors(error, conflict_field="url")
         else:
-            messages.success(request, _("The endpoint is changed."))
+            messages.success(request, _("Endpoint updated."))
             return redirect("console:webhook", tenant=tenant.pk, endpoint_id=endpoint.pk)
     return _page(request, endpoint, context, status=422 if context else 200)
 
@@ -125,7 +125,7 @@ def test(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("A test is on its way: its answer appears below within seconds."))
+        messages.success(request, _("Test event sent. The response appears below within seconds."))
     return redirect("console:webhook", tenant=tenant.pk, endpoint_id=endpoint.pk)
 
 
@@ -140,7 +140,7 @@ def resend(request: HttpRequest, tenant: Tenant, endpoint_id: str, delivery_id: 
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("It is sent again."))
+        messages.success(request, _("Event resent."))
     return redirect("console:webhook", tenant=tenant.pk, endpoint_id=endpoint.pk)
 
 
@@ -149,7 +149,7 @@ def resend(request: HttpRequest, tenant: Tenant, endpoint_id: str, delivery_id: 
 def delete(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpResponse:
     """Delete an endpoint with its deliveries."""
     endpoint_delete(endpoint=endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
-    messages.success(request, _("The endpoint is deleted."))
+    messages.success(request, _("Endpoint deleted."))
     return redirect("console:webhooks", tenant=tenant.pk)
 
 

@@ -25,8 +25,8 @@ from controlplane.adapters.lifecycle import (
 from controlplane.adapters.lineage import FIELDS as LINEAGE
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.selectors import (
+    adapter_find,
     adapter_get,
-    adapter_list,
     alias_change_newest,
     alias_get,
     default_number,
@@ -97,7 +97,7 @@ def _form(
     context: dict[str, Any] = {"values": values, "errors": errors, "bases": base_model_list()}
     context["credentials"] = credential_list(tenant=tenant)
     context["uploads"] = upload_list(tenant=tenant)
-    known = adapter_list(tenant=tenant).filter(name=values["name"].strip()).first()
+    known = adapter_find(tenant=tenant, name=values["name"].strip())
     context["default"] = known.default_version.number if known and known.default_version else None
     context["called"] = known is not None and adapter_is_called(tenant=tenant.pk, name=known.name)
     context["days"] = CALLED_DAYS
@@ -213,7 +213,7 @@ def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     except ControlPlaneError as error:
         context = detail_context(tenant, name) | {"alias_error": str(error), "alias_value": alias}
         return render(request, "console/adapters/detail.html", context, status=422)
-    text = _("%(adapter)s@%(alias)s now means version %(number)s.")
+    text = _("%(adapter)s@%(alias)s now points to version %(number)s.")
     messages.success(request, text % {"adapter": name, "alias": alias, "number": number})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
@@ -224,7 +224,7 @@ def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) ->
     """Delete an alias."""
     found = alias_get(adapter=adapter_get(tenant=tenant, name=name), name=alias)
     alias_remove(alias=found)
-    messages.success(request, _("Alias %(alias)s is removed.") % {"alias": alias})
+    messages.success(request, _("Alias %(alias)s was removed.") % {"alias": alias})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
@@ -238,7 +238,7 @@ def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The bare name now means what you chose."))
+        messages.success(request, _("Default version updated."))
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
@@ -252,7 +252,7 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        text = _("%(name)s means version %(number)s again, in force within a second.")
+        text = _("%(name)s points to version %(number)s again. The change takes effect within a second.")
         messages.success(request, text % {"name": name, "number": default_number(adapter=adapter)})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
@@ -262,7 +262,7 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Delete the adapter; it can be restored during the grace period."""
     adapter_delete(adapter=adapter_get(tenant=tenant, name=name))
-    messages.success(request, _("Adapter %(name)s is deleted.") % {"name": name})
+    messages.success(request, _("Adapter %(name)s was deleted.") % {"name": name})
     return redirect("console:adapters", tenant=tenant.pk)
 
 
@@ -276,7 +276,7 @@ def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
         return redirect("console:adapters", tenant=tenant.pk)
-    messages.success(request, _("Adapter %(name)s is back.") % {"name": name})
+    messages.success(request, _("Adapter %(name)s was restored.") % {"name": name})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
@@ -285,7 +285,7 @@ def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Delete an adapter for good."""
     adapter_purge(adapter=adapter_get(tenant=tenant, name=name, deleted=True))
-    messages.success(request, _("Adapter %(name)s is gone for good.") % {"name": name})
+    messages.success(request, _("Adapter %(name)s was permanently deleted.") % {"name": name})
     return redirect("console:adapters", tenant=tenant.pk)
 
 
@@ -329,7 +329,7 @@ def _about(adapter: Adapter) -> dict[str, str]:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise InvalidInputError(_("write labels as key=value, with commas between"), field="labels")
+        raise InvalidInputError(_("write labels as comma-separated key=value pairs"), field="labels")
     return key.strip(), value.strip()
 
 

@@ -91,7 +91,7 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> Htt
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        text = _("%(adapter)s@%(alias)s is rolled back, in force within a second.")
+        text = _("%(adapter)s@%(alias)s was rolled back. The change takes effect within a second.")
         messages.success(request, text % {"adapter": name, "alias": alias})
     if request.POST.get("from") == "adapter":
         return redirect("console:adapter", tenant=tenant.pk, name=name)
@@ -126,7 +126,7 @@ def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
     except ControlPlaneError as error:
         context = alias_context(tenant, name, alias) | {"values": values, "start_error": str(error)}
         return render(request, "console/aliases/detail.html", context, status=422)
-    messages.success(request, _("The canary runs; usage decides from here."))
+    messages.success(request, _("Canary started."))
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
 
 

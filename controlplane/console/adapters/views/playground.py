@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.adapters.models import Adapter
-from controlplane.adapters.selectors import adapter_callable, adapter_named
+from controlplane.adapters.selectors import adapter_callable, adapter_callable_find, adapter_named
 from controlplane.billing.price_list import PriceList
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.playground_texts import texts
@@ -57,8 +57,10 @@ def _columns(tenant: Tenant, asked: list[str], bases: list[str]) -> list[str]:
     """Return the initial columns; a single adapter is shown with its base model."""
     if len(asked) > 1 or (asked and asked[0] in bases):
         return asked
-    ready = adapter_callable(tenant=tenant)
-    found = (ready.filter(name=asked[0].partition("@")[0]) if asked else ready).first()
+    if asked:
+        found = adapter_callable_find(tenant=tenant, name=asked[0].partition("@")[0])
+    else:
+        found = adapter_callable(tenant=tenant).first()
     if found is None:
         return asked or bases[:1]
     return [asked[0] if asked else found.name, found.base_model.name]
@@ -109,7 +111,7 @@ def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     model = request.GET.get("model", "")[:_NAME]
     name, at, _tag = model.partition("@")
     bases = {base.name: base for base in base_model_list()}
-    adapter = adapter_callable(tenant=tenant).filter(name=name).first()
+    adapter = adapter_callable_find(tenant=tenant, name=name)
     found, units = PriceList.load(), list[dict[str, int] | None]()
     if not model:
         return JsonResponse({"currency": found.currency(), "units": units})

@@ -33,7 +33,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="name")
         else:
-            messages.success(request, _("Credential %(name)s is kept.") % {"name": values["name"]})
+            messages.success(request, _("Credential %(name)s was added.") % {"name": values["name"]})
             return redirect("console:source-credentials", tenant=tenant.pk)
     context = {
         "credentials": credential_list(tenant=tenant),
@@ -49,5 +49,5 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Delete a credential."""
     credential_delete(credential=credential_get(tenant=tenant, name=name))
-    messages.success(request, _("Credential %(name)s is deleted.") % {"name": name})
+    messages.success(request, _("Credential %(name)s was deleted.") % {"name": name})
     return redirect("console:source-credentials", tenant=tenant.pk)

@@ -42,7 +42,7 @@ def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
         context = alias_context(tenant, name, alias, sent=request.POST)
         context |= {"split_error": str(error), "seen": seen_again(request, error)}
         return render(request, "console/aliases/detail.html", context, status=422)
-    messages.success(request, _("The shares are in force everywhere within a second."))
+    messages.success(request, _("Traffic split saved. The change takes effect within a second."))
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
 
 
@@ -62,7 +62,7 @@ def canary(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpR
         refused = Refused(alias, request.POST, str(error), seen_again(request, error))
         context = detail_context(tenant, name, refused=refused)
         return render(request, "console/adapters/detail.html", context, status=422)
-    messages.success(request, _("The shares are in force everywhere within a second."))
+    messages.success(request, _("Traffic split saved. The change takes effect within a second."))
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
@@ -122,7 +122,7 @@ def _refused(request: HttpRequest, models: list[str], error: ControlPlaneError) 
 
 def _announce(request: HttpRequest, models: list[str]) -> None:
     if models:
-        text = _("When it cannot be served, %(models)s is, in force within a second.")
+        text = _("Fallback models: %(models)s. The change takes effect within a second.")
         messages.success(request, text % {"models": ", ".join(models)})
     else:
-        messages.success(request, _("Nothing is served in its place."))
+        messages.success(request, _("Fallback models removed."))

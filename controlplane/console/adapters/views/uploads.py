@@ -21,5 +21,5 @@ def delete(request: HttpRequest, tenant: Tenant, upload_id: str) -> HttpResponse
     """Discard an upload that no version uses, with its received bytes."""
     upload = upload_get(tenant=tenant, upload_id=upload_id)
     upload_discard(upload=upload)
-    messages.success(request, _("The upload of %(file)s is removed.") % {"file": upload.name})
+    messages.success(request, _("The upload of %(file)s was removed.") % {"file": upload.name})
     return redirect("console:adapter-register", tenant=tenant.pk)

@@ -64,7 +64,7 @@ def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
     except ControlPlaneError as error:
         messages.error(request, str(error))
         return redirect("console:version", tenant=tenant.pk, name=name, number=number)
-    messages.success(request, _("Version %(number)s is deleted.") % {"number": number})
+    messages.success(request, _("Version %(number)s was deleted.") % {"number": number})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
@@ -73,7 +73,7 @@ def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
 def restore(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """Restore a deleted version."""
     version_restore(adapter=adapter_get(tenant=tenant, name=name), number=number)
-    messages.success(request, _("Version %(number)s is back.") % {"number": number})
+    messages.success(request, _("Version %(number)s was restored.") % {"number": number})
     return redirect("console:version", tenant=tenant.pk, name=name, number=number)
 
 

@@ -8,18 +8,16 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from contracts.limits import budget_period
 from controlplane.billing import items
 from controlplane.billing.credit_notes.selectors import credit_note_list
 from controlplane.billing.documents.formats import CONTENT_TYPES, document_download
 from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, key_names, line_list
 from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano, invoices_open
-from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
+from controlplane.billing.selectors import budget_notice_highest
 from controlplane.billing.taxes.selectors import tax_title, treatment_list
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.billing.spend import budget_state
@@ -27,7 +25,6 @@ from controlplane.console.billing.views.credit_notes import notes_of
 from controlplane.console.billing.views.parties import parties_context
 from controlplane.console.pages import tenant_page
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
@@ -55,22 +52,13 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "credits": grants_left(tenant=tenant.pk),
         "budget_state": budget_state(limits=limits, prices=prices),
         "limits": limits,
-        "notice": _notice(limits),
+        "notice": budget_notice_highest(limits=limits),
         "invoices": [(row, unpaid.get(row.pk, 0)) for row in invoices],
         "notes": credit_note_list(tenant=tenant.pk)[:SHOWN],
         "treatments": treatment_list(tenant=tenant.pk)[:SHOWN],
         **parties_context(tenant.pk),
     }
     return render(request, "console/billing.html", context)
-
-
-def _notice(limits: ScopeLimits) -> BudgetNotice | None:
-    """Return the notice with the highest percentage for the current budget and period."""
-    period, _ = budget_period("day" if limits.budget_period == "day" else "month", timezone.now())
-    notices = BudgetNotice.objects.filter(
-        scope=limits.scope, period=period, budget_nano=limits.budget_nano or 0
-    )
-    return notices.order_by("-percent").first()
 
 
 @require_GET

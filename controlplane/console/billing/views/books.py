@@ -53,11 +53,11 @@ def index(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _journal(request: HttpRequest, tenant: str) -> dict[str, Any]:
-    entries, kind = entry_list(tenant=tenant), request.GET.get("kind", "")
-    known = kind in EntryKind.values
+    kind = request.GET.get("kind", "")
+    kind = kind if kind in EntryKind.values else ""
     return {
-        "page": page_of(request, entries.filter(kind=kind) if known else entries),
-        "kind": kind if known else "",
+        "page": page_of(request, entry_list(tenant=tenant, kind=kind)),
+        "kind": kind,
         "kinds": EntryKind.choices,
     }
 
@@ -75,7 +75,7 @@ def reverse(request: HttpRequest, entry: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Entry %(number)s is undone.") % {"number": found.number})
+        messages.success(request, _("Entry %(number)s was reversed.") % {"number": found.number})
     return redirect("console:staff-books", slug=found.tenant)
 
 
@@ -95,7 +95,7 @@ def pay(request: HttpRequest, invoice: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The payment is booked."))
+        messages.success(request, _("Payment recorded."))
     return redirect("console:staff-invoice", invoice=invoice)
 
 
@@ -109,7 +109,7 @@ def draft(request: HttpRequest) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
         return redirect("console:staff-invoices")
-    messages.success(request, _("The draft is what the books say now."))
+    messages.success(request, _("Draft updated."))
     return redirect("console:staff-invoice", invoice=made.pk)
 
 

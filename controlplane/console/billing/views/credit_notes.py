@@ -68,7 +68,7 @@ def void(request: HttpRequest, credit_note: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The credit note is cancelled."))
+        messages.success(request, _("Credit note voided."))
     return redirect("console:staff-credit-note", credit_note=credit_note)
 
 
@@ -144,19 +144,19 @@ def issue(request: HttpRequest, invoice: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The credit note is issued."))
+        messages.success(request, _("Credit note issued."))
     return redirect("console:staff-invoice", invoice=invoice)
 
 
 def notes_of(invoice: Invoice) -> QuerySet[CreditNote]:
     """Return the invoice's credit notes, newest first."""
-    return credit_note_list(tenant=invoice.tenant).filter(invoice=invoice)[:LINES]
+    return credit_note_list(tenant=invoice.tenant, invoice=invoice)[:LINES]
 
 
 def _values(request: HttpRequest) -> dict[str, Any]:
     amount, line = (request.POST.get(name, "").strip() for name in ("amount", "line"))
     if line and not (line.isascii() and line.isdigit() and len(line) < 10):
-        raise InvalidInputError(_("a line is told by its number"), field="line")
+        raise InvalidInputError(_("give a line number"), field="line")
     nano = nano_entered(amount, field="amount") if amount else None
     return {
         "reason": request.POST.get("reason", ""),

@@ -58,7 +58,7 @@ def prices(request: HttpRequest) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="effective_from")
         else:
-            text = _("%(machine)s in %(region)s has its price from %(day)s on.")
+            text = _("Price of %(machine)s in %(region)s added, effective from %(day)s.")
             parts = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
             messages.success(request, text % parts)
             return redirect("console:staff-instance-prices")

@@ -31,7 +31,7 @@ def seller(request: HttpRequest) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="starts")
         else:
-            messages.success(request, _("Documents that are made from that day on name you so."))
+            messages.success(request, _("Billing details saved for documents from that day."))
             return redirect("console:staff-seller")
     context = parties_context(SELLER) | {"errors": errors}
     if errors:
@@ -67,7 +67,7 @@ def _set_and_report(request: HttpRequest, tenant: str) -> None:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Invoices and credit notes that are made from that day on say so."))
+        messages.success(request, _("Seller details saved for documents from that day."))
 
 
 def _set(request: HttpRequest, tenant: str) -> None:

@@ -155,7 +155,7 @@ def finalize(request: HttpRequest, invoice: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Invoice %(title)s is finalized.") % {"title": made.title})
+        messages.success(request, _("Invoice %(title)s was finalized.") % {"title": made.title})
     return redirect("console:staff-invoice", invoice=invoice)
 
 

@@ -30,7 +30,7 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The tax treatment is set."))
+        messages.success(request, _("Tax treatment saved."))
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -44,7 +44,7 @@ def remove(request: HttpRequest, treatment: int) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("The tax treatment is removed."))
+        messages.success(request, _("Tax treatment removed."))
     return redirect("console:staff-tenant", slug=found.tenant)
 
 

@@ -132,7 +132,7 @@ def copies(request: HttpRequest, name: str) -> HttpResponse:
     except ControlPlaneError as error:
         context = {"copy_error": str(error), "copy_values": values | {"loads_adapters": loads}}
         return _page(request, base_model, context, 422)
-    messages.success(request, _("Gateways have it within a second."))
+    messages.success(request, _("Saved. Gateways apply the change within a second."))
     return redirect("console:staff-base-model", name=name)
 
 

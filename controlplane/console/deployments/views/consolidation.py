@@ -34,7 +34,7 @@ def plan(request: HttpRequest, deployment: str) -> HttpResponse:
         except ControlPlaneError as refused:
             error = str(refused)
         else:
-            done = _("%(count)s copies leave the routes, and end with their last requests.")
+            done = _("%(count)s copies leave the routes and stop after their last requests.")
             messages.success(request, done % {"count": made.saved})
             return redirect("console:staff-deployment-consolidation", deployment=deployment)
     made_plan: dict[str, Any] | None = None
@@ -81,5 +81,5 @@ def _status(deployment: Deployment) -> dict[str, Any]:
         "deployment": deployment, "wanted": wanted, "routed": deployment.copies.count(),
         "running": len(workers) if deployment.target.kind == Target.Kind.LOCAL else None,
         "busy": not deployment.is_settled or deployment.copies.count() > wanted,
-        "done": step_list(deployment=deployment).filter(action="consolidate")[:5],
+        "done": step_list(deployment=deployment, action="consolidate")[:5],
     }  # fmt: skip

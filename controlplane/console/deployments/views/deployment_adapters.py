@@ -44,12 +44,12 @@ def act(request: HttpRequest, deployment: str) -> HttpResponse:
     action = _ACTIONS.get(request.POST.get("action", ""))
     try:
         if action is None:
-            raise InvalidInputError(_("choose what to do"), field="action")
+            raise InvalidInputError(_("choose an action"), field="action")
         action(found, values, on)
     except ControlPlaneError as error:
         submitted = {**values, "on": on, "action": request.POST.get("action", "")}
         return _page(request, found, submitted, error=str(error))
-    messages.success(request, _("Saved; the reconciler follows."))
+    messages.success(request, _("Saved. The reconciler applies the change."))
     if url_has_allowed_host_and_scheme(back := request.POST.get("next", ""), allowed_hosts=None):
         return redirect(back)
     return redirect("console:staff-deployment-adapters", deployment=deployment)

@@ -70,7 +70,7 @@ def act(request: HttpRequest, deployment: str) -> HttpResponse:
     action = _ACTIONS.get(request.POST.get("action", ""))
     try:
         if rollout is None or action is None:
-            raise ConflictError(_("no rollout is under way any more"))
+            raise ConflictError(_("no rollout is running"))
         action(rollout=rollout)
     except ControlPlaneError as error:
         messages.error(request, str(error))

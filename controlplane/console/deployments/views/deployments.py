@@ -12,8 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.canaries.sides import rollout_sides
-from controlplane.catalog.models import BaseModel
-from controlplane.catalog.selectors import base_model_get
+from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, desired_values
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
@@ -31,9 +30,11 @@ from controlplane.deployments.scaling.selectors import policy_of, scaling_of
 from controlplane.deployments.selectors import (
     deployment_get,
     deployment_list,
+    deployment_newest,
     placement_list,
     step_list,
     target_get,
+    target_list,
 )
 from controlplane.deployments.services import (
     deployment_create,
@@ -90,8 +91,8 @@ def new(request: HttpRequest) -> HttpResponse:
     context = {
         "values": values, "errors": errors, "compute": [values[name] for name in COMPUTE],
         "compute_errors": [errors.get(name, "") for name in COMPUTE],
-        "form_error": " ".join(unplaced), "targets": Target.objects.order_by("name"),
-        "bases": BaseModel.objects.order_by("name"), "hostings": Deployment.Hosting.choices,
+        "form_error": " ".join(unplaced), "targets": target_list(),
+        "bases": base_model_list(), "hostings": Deployment.Hosting.choices,
         "scopes": Deployment.Scope.choices, "images": IMAGES.values(), "default_image": DEFAULT_IMAGE,
         "families": list(Family), "instances": INSTANCES.values(),
         "options": [(option, values[option.field]) for option in OPTIONS.values()],
@@ -113,7 +114,7 @@ def detail(request: HttpRequest, deployment: str) -> HttpResponse:
 @staff_page
 def status(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show the changing part, polled until it settles; a removed deployment redirects to the list."""
-    found = Deployment.objects.filter(name=deployment).order_by("-pk").first()
+    found = deployment_newest(name=deployment)
     if found is not None and found.removed_at is not None:
         return HttpResponse(status=204, headers={"HX-Redirect": "/staff/deployments/"})
     return render(request, "console/deployments/status.html", _context(deployment_get(name=deployment)))
@@ -131,7 +132,7 @@ def change(request: HttpRequest, deployment: str) -> HttpResponse:
     except ControlPlaneError as error:
         context = _context(found) | {"change_error": str(error)}
         return render(request, "console/deployments/detail.html", context, status=422)
-    messages.success(request, _("Saved; the reconciler follows."))
+    messages.success(request, _("Saved. The reconciler applies the change."))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
@@ -149,7 +150,7 @@ def scaling(request: HttpRequest, deployment: str) -> HttpResponse:
     except ControlPlaneError as error:
         context = _context(found) | {"scaling_error": str(error), "scaling_values": values}
         return render(request, "console/deployments/detail.html", context, status=422)
-    messages.success(request, _("Saved; the reconciler follows."))
+    messages.success(request, _("Saved. The reconciler applies the change."))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
@@ -166,7 +167,7 @@ def retry(request: HttpRequest, deployment: str) -> HttpResponse:
 def remove(request: HttpRequest, deployment: str) -> HttpResponse:
     """Remove the deployment."""
     deployment_remove(deployment=deployment_get(name=deployment))
-    messages.success(request, _("It leaves the routes now; what it stands on follows."))
+    messages.success(request, _("Removal started. The deployment leaves the routes now."))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
@@ -184,7 +185,7 @@ def targets(request: HttpRequest) -> HttpResponse:
         else:
             return redirect("console:staff-targets")
     context = {
-        "targets": Target.objects.order_by("name").prefetch_related("deployments"), "values": values,
+        "targets": target_list().prefetch_related("deployments"), "values": values,
         "errors": errors, "kinds": Target.Kind.choices,
     }  # fmt: skip
     return render(request, "console/deployments/targets.html", context, status=422 if errors else 200)

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
+from controlplane.adapters.selectors import adapter_base_model
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.console.pages import staff_page
@@ -21,7 +22,7 @@ from controlplane.console.paging import searched
 from controlplane.deployments.copies.services import copy_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.placement.selectors import demand_placeable, rule_list
-from controlplane.deployments.selectors import copy_get, deployment_list
+from controlplane.deployments.selectors import copy_get, deployment_list_on
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.fleet.adapters_seen_api import read_minutes
 from controlplane.fleet.api import read_page
@@ -56,7 +57,7 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
         except ControlPlaneError as refused:
             error = str(refused)
         else:
-            done = _("%(copy)s leaves the routes; what runs there ends by itself.")
+            done = _("%(copy)s leaves the routes. Running requests finish.")
             messages.success(request, done % {"copy": copy_id})
             return redirect("console:staff-fleet")
     at, seen, minutes = copy_overview(found)
@@ -129,7 +130,7 @@ def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
         context["tenant"] = EngineName.parse(adapter).tenant
     except ContractError:
         context["tenant"] = ""
-    rows = deployment_list().filter(base_model=base, removal_asked_at=None)
+    rows = deployment_list_on(base_model=base)
     context["deployments"] = [_placing(row, adapter) for row in rows]
     return render(request, "staff/fleet_adapter.html", context)
 
@@ -142,8 +143,7 @@ def _base_of(adapter: str, named: str) -> BaseModel:
         parsed = EngineName.parse(adapter)
     except ContractError as error:
         raise NotFoundError(str(error)) from error
-    rows = BaseModel.objects.filter(adapters__tenant_id=parsed.tenant, adapters__name=parsed.adapter)
-    if (base := rows.first()) is None:
+    if (base := adapter_base_model(tenant=parsed.tenant, name=parsed.adapter)) is None:
         raise NotFoundError(f"there is no adapter {adapter[:200]!r}")
     return base
 
@@ -154,7 +154,7 @@ def _placing(row: Deployment, adapter: str) -> dict[str, Any]:
         demand_placeable(row)
     except InvalidInputError as wrong:
         refusal = str(wrong)
-    rules = rule_list(deployment=row).filter(engine_name=adapter)
+    rules = rule_list(deployment=row, engine_name=adapter)
     return {"deployment": row, "copies": row.copies.all(), "rules": rules, "refusal": refusal}
 
 

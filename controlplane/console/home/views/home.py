@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.adapters.models import AdapterVersion
-from controlplane.adapters.selectors import adapter_list
+from controlplane.adapters.selectors import adapter_list, version_counts
 from controlplane.billing.price_list import PriceList
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.snippets import snippets
@@ -47,7 +46,7 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         ),
         "statuses": _statuses(tenant),
         "adapters": adapter_list(tenant=tenant)[:5],
-        "bases": base_model_list().prefetch_related("copies"),
+        "bases": base_model_list(),
         **_steps(first_steps_of(tenant)),
     }  # fmt: skip
     return render(request, "console/home.html", context)
@@ -88,6 +87,5 @@ def _steps(steps: FirstSteps) -> dict[str, Any]:
 
 def _statuses(tenant: Tenant) -> list[tuple[str, int]]:
     """Count the versions in each status, in the order of their life cycle."""
-    rows = AdapterVersion.objects.filter(adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None)
-    counts = dict(rows.order_by().values_list("status").annotate(count=Count("*")))
+    counts = version_counts(tenant=tenant)
     return [(str(status), counts.get(status.value, 0)) for status in AdapterVersion.Status]

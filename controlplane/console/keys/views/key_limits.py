@@ -42,7 +42,7 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
             errors = limits_errors(error, currency=currency, conflict_field="key")
             seen = seen_again(request, error)
         else:
-            messages.success(request, _("The limits are in force everywhere within a second."))
+            messages.success(request, _("Limits saved. They take effect within a second."))
             return redirect("console:key-limits", tenant=tenant.pk, public_id=public_id)
     context = {
         "key": api_key,

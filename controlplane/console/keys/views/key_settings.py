@@ -46,7 +46,7 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
         except ControlPlaneError as error:
             errors, seen = field_errors(error, conflict_field="key"), seen_again(request, error)
         else:
-            messages.success(request, _("The key is changed, in force everywhere within a second."))
+            messages.success(request, _("Key updated. The change takes effect within a second."))
             return redirect("console:key", tenant=tenant.pk, public_id=public_id)
     context = {
         "key": api_key,

@@ -24,7 +24,7 @@ from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import (
     api_key_get,
-    api_key_list,
+    api_key_list_current,
     api_key_named,
     project_get,
     project_list,
@@ -40,7 +40,7 @@ LIFETIMES: Final = {
     "365": gettext_lazy("1 year"),
 }
 OVERLAPS: Final = {
-    "0": gettext_lazy("Ends at once"),
+    "0": gettext_lazy("Expires immediately"),
     "1": gettext_lazy("1 hour"),
     "24": gettext_lazy("1 day"),
     "168": gettext_lazy("7 days"),
@@ -75,7 +75,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], status: int = 200) -> HttpResponse:
     now = timezone.now()
-    keys, search = api_key_list(tenant=tenant).exclude(name=ApiKey.PLAYGROUND, expires_at__lte=now), ""
+    keys, search = api_key_list_current(tenant=tenant), ""
     if request.method == "GET" and (search := searched(request)):
         keys = api_key_named(keys, search)
     page = page_of(request, keys)
@@ -83,8 +83,8 @@ def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], status:
         "lifetimes": LIFETIMES,
         "overlaps": OVERLAPS,
         "endpoints": ENDPOINTS,
-        "projects": project_list(tenant=tenant).filter(archived_at=None),
-        "accounts": service_account_list(tenant=tenant).filter(disabled_at=None),
+        "projects": project_list(tenant=tenant, active=True),
+        "accounts": service_account_list(tenant=tenant, active=True),
         "values": {"scopes": ["inference"], "lifetime": "", "owner": ""},
         "keys": page.rows,
         "changeable": {key.pk for key in page.rows if may_change_key(page_access(request), key)},
@@ -152,6 +152,7 @@ def revoke(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
     found = api_key_get(tenant=tenant, public_id=public_id)
     api_key = api_key_revoke(api_key=found, by=page_access(request))
     messages.success(
-        request, _("Key “%(name)s” is revoked, everywhere within a second.") % {"name": api_key.name}
+        request,
+        _("Key “%(name)s” was revoked. The change takes effect within a second.") % {"name": api_key.name},
     )
     return redirect("console:keys", tenant=tenant.pk)

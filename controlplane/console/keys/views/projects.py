@@ -29,9 +29,9 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="slug")
         else:
-            messages.success(request, _("Project %(slug)s is made.") % {"slug": project.slug})
+            messages.success(request, _("Project %(slug)s was created.") % {"slug": project.slug})
             return redirect("console:projects", tenant=tenant.pk)
-    page = page_of(request, project_list(tenant=tenant).filter(archived_at=None))
+    page = page_of(request, project_list(tenant=tenant, active=True))
     context = {
         "projects": page.rows,
         "page": page,
@@ -64,5 +64,5 @@ def archive(request: HttpRequest, tenant: Tenant, project: str) -> HttpResponse:
     except ConflictError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Project %(slug)s is archived.") % {"slug": project})
+        messages.success(request, _("Project %(slug)s was archived.") % {"slug": project})
     return redirect("console:projects", tenant=tenant.pk)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -18,7 +17,7 @@ from controlplane.tenants.selectors import (
     project_get,
     project_list,
     service_account_get,
-    service_account_list,
+    service_account_keys_list,
 )
 from controlplane.tenants.services import (
     service_account_create,
@@ -40,17 +39,15 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="name")
         else:
-            text = _("Service account %(name)s is made; give it a key.")
+            text = _("Service account %(name)s was created. Create a key for it next.")
             messages.success(request, text % {"name": account.name})
             return redirect("console:service-accounts", tenant=tenant.pk)
     held = page_access(request).permissions
-    live = Count("api_keys", filter=Q(api_keys__revoked_at=None))
-    accounts = service_account_list(tenant=tenant).filter(disabled_at=None).annotate(keys=live)
-    page = page_of(request, accounts)
+    page = page_of(request, service_account_keys_list(tenant=tenant))
     context = {
         "accounts": page.rows,
         "page": page,
-        "projects": project_list(tenant=tenant).filter(archived_at=None),
+        "projects": project_list(tenant=tenant, active=True),
         "roles": [role for role in Role if role != Role.OWNER and GRANTS[role] <= held],
         "values": values,
         "errors": errors,
@@ -88,6 +85,6 @@ def disable(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
     """Disable the account and revoke its keys."""
     found = service_account_get(tenant=tenant, name=account)
     service_account_disable(account=found, by=page_access(request))
-    text = _("Service account %(name)s and its keys are ended, everywhere within a second.")
+    text = _("Service account %(name)s was disabled and its keys were revoked.")
     messages.success(request, text % {"name": account})
     return redirect("console:service-accounts", tenant=tenant.pk)

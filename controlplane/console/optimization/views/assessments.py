@@ -10,12 +10,11 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.catalog.models import BaseModel
-from controlplane.catalog.selectors import base_model_get
+from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.optimization.views.optimizations import work_context
 from controlplane.console.pages import field_errors, staff_page
-from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.selectors import deployment_get
+from controlplane.deployments.models import Target
+from controlplane.deployments.selectors import deployment_get, deployment_list, target_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.optimization.assessments import (
     FRAMEWORKS,
@@ -49,11 +48,11 @@ def new(request: HttpRequest) -> HttpResponse:
             errors = field_errors(error, conflict_field="form")
         else:
             return redirect("console:staff-assessment", assessment=made.pk)
-    on_sagemaker = Deployment.objects.filter(target__kind=Target.Kind.SAGEMAKER, removed_at=None)
+    on_sagemaker = [item for item in deployment_list() if item.target.kind == Target.Kind.SAGEMAKER]
     context = {
-        "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"),
-        "deployments": on_sagemaker.order_by("name"), "metrics": METRICS, "frameworks": FRAMEWORKS,
-        "targets": Target.objects.filter(kind=Target.Kind.SAGEMAKER), "prompt_sets": prompts_list()[:100],
+        "values": values, "errors": errors, "bases": base_model_list(),
+        "deployments": on_sagemaker, "metrics": METRICS, "frameworks": FRAMEWORKS,
+        "targets": target_list(kind=Target.Kind.SAGEMAKER), "prompt_sets": prompts_list()[:100],
     }  # fmt: skip
     return render(request, "staff/assessment_new.html", context, status=422 if errors else 200)
 

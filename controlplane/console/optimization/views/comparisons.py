@@ -9,8 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.catalog.models import BaseModel, Variant
-from controlplane.catalog.selectors import base_model_get
+from controlplane.catalog.selectors import base_model_find, base_model_get, base_model_list
 from controlplane.console.optimization.comparison_charts import (
     HEIGHT,
     WIDTH,
@@ -33,7 +32,12 @@ from controlplane.console.pages import field_errors, staff_page
 from controlplane.errors import ControlPlaneError
 from controlplane.optimization.comparisons import comparison_create, comparison_remove
 from controlplane.optimization.models import ComparisonRun
-from controlplane.optimization.selectors import comparison_get, prompts_get, prompts_list
+from controlplane.optimization.selectors import (
+    comparison_get,
+    comparison_variants,
+    prompts_get,
+    prompts_list,
+)
 from controlplane.optimization.services import work_cancel
 
 _FACTS: Final = ("date", "cpu", "cores", "memory_gib", "kernel", "python", "gpu")
@@ -61,9 +65,9 @@ def new(request: HttpRequest) -> HttpResponse:
             errors = field_errors(error, conflict_field="form")
         else:
             return redirect("console:staff-comparison", comparison=comparison.pk)
-    base = BaseModel.objects.filter(name=values["base_model"]).first()
+    base = base_model_find(name=values["base_model"])
     context = {
-        "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"), "base": base,
+        "values": values, "errors": errors, "bases": base_model_list(), "base": base,
         "variants": base.variants.all() if base else [], "chosen": chosen, "again": "again" in sent,
         "prompt_sets": prompts_list()[:100], "trace": TRACE, "scorers": SCORERS,
     }  # fmt: skip
@@ -109,9 +113,7 @@ def _context(comparison: ComparisonRun) -> dict[str, Any]:
     }  # fmt: skip
     if not comparison.result:
         return context
-    names = [arm["variant"] for arm in comparison.arms if arm["variant"]]
-    variants = Variant.objects.filter(base_model=comparison.base_model, name__in=names)
-    made = variants.filter(optimization__isnull=False).select_related("optimization").order_by("name")
+    made = comparison_variants(comparison=comparison)
     return context | {
         "rows": ranked(comparison.result), "bars": bars(comparison.result), "width": WIDTH, "height": HEIGHT,
         "adapters": adapters(comparison.result), "frontier": frontier(comparison.result),

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.catalog.models import BaseModel
-from controlplane.catalog.selectors import base_model_get
+from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.optimization.optimization_form import (
     choices,
     form_values,
@@ -22,7 +22,7 @@ from controlplane.console.optimization.optimization_form import (
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.rollouts.selectors import deployment_rollout_list
-from controlplane.deployments.selectors import deployment_get
+from controlplane.deployments.selectors import deployment_get, deployment_list_on
 from controlplane.errors import ControlPlaneError
 from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.models import OptimizationJob, Status, Work
@@ -75,10 +75,10 @@ def new(request: HttpRequest) -> HttpResponse:
             errors = field_errors(error, conflict_field="form")
         else:
             if not made:
-                messages.info(request, _("There is a job of this recipe and checkpoint already: this one."))
+                messages.info(request, _("A job with this recipe and checkpoint already exists."))
             return redirect("console:staff-optimization", optimization=job.pk)
     context = {
-        "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"),
+        "values": values, "errors": errors, "bases": base_model_list(),
         "prompt_sets": prompts_list()[:100], "check": _check(values) if values["base_model"] else None,
         "preset_runs": preset_runs(values), **choices(),
     }  # fmt: skip
@@ -126,17 +126,15 @@ def act(request: HttpRequest, optimization: int) -> HttpResponse:
             case "deploy":
                 deployment = deployment_get(name=request.POST.get("deployment", ""))
                 job_deploy(job=job, deployment=deployment)
-                messages.success(
-                    request, _("The rollout has begun: a few callers first, and back by itself.")
-                )
+                messages.success(request, _("Rollout started. It rolls back automatically on errors."))
                 return redirect("console:staff-deployment", deployment=deployment.name)
             case "take_back":
                 deployment = deployment_get(name=request.POST.get("deployment", ""))
                 job_take_back(job=job, deployment=deployment)
-                messages.success(request, _("It goes back to what it served before."))
+                messages.success(request, _("Rollback started."))
                 return redirect("console:staff-deployment", deployment=deployment.name)
             case _:
-                messages.error(request, _("choose what to do"))
+                messages.error(request, _("choose an action"))
     except ControlPlaneError as error:
         messages.error(request, str(error))
     return redirect("console:staff-optimization", optimization=optimization)
@@ -164,8 +162,8 @@ def prompt_sets(request: HttpRequest) -> HttpResponse:
 
 def deployments_for(base_model: BaseModel) -> list[Deployment]:
     """Return the deployments to which a variant of the base model can be rolled out."""
-    rows = Deployment.objects.filter(base_model=base_model, removal_asked_at=None, removed_at=None)
-    return list(rows.exclude(target__kind=Target.Kind.OPENAI_HTTP).select_related("target").order_by("name"))
+    rows = deployment_list_on(base_model=base_model)
+    return [row for row in rows if row.target.kind != Target.Kind.OPENAI_HTTP]
 
 
 def work_context(work: Work) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from controlplane.metering.selectors import dead_letter_list
 from controlplane.operations.health.base import Level
 from controlplane.operations.health.parts import health_look
 from controlplane.operations.health.queues import work_look
-from controlplane.optimization.models import OPEN
 from controlplane.optimization.selectors import comparison_list, job_list
 
 _SHOWN: Final = 20
@@ -65,7 +64,7 @@ def queues_status(request: HttpRequest) -> HttpResponse:
 def replay(request: HttpRequest) -> HttpResponse:
     """Queue a task that ingests the dead letters again."""
     count = dead_usage_replay_ask()
-    messages.success(request, _("A task takes %(count)d letters in once more.") % {"count": count})
+    messages.success(request, _("Replay of %(count)d dead letters queued.") % {"count": count})
     return redirect("console:staff-queues")
 
 
@@ -80,7 +79,7 @@ def _open_jobs() -> list[dict[str, Any]]:
             "status": job.get_status_display(), "percent": job.percent, "host": job.host,
             "created_at": job.created_at,
         }
-        for job in job_list().filter(status__in=OPEN)[:_SHOWN]
+        for job in job_list(unfinished=True)[:_SHOWN]
     ]  # fmt: skip
 
 
@@ -92,5 +91,5 @@ def _open_comparisons() -> list[dict[str, Any]]:
             "status": run.get_status_display(), "percent": run.percent, "host": run.host,
             "created_at": run.created_at,
         }
-        for run in comparison_list().filter(status__in=OPEN)[:_SHOWN]
+        for run in comparison_list(unfinished=True)[:_SHOWN]
     ]  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Final
 
 from django.contrib import messages
 from django.db import transaction
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -24,8 +23,7 @@ from controlplane.console.paging import page_of, searched
 from controlplane.console.staff.tenant_figures import USE_DAYS, tenant_context, tenant_rows
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.operations.export import export_pieces
-from controlplane.operations.models import TenantDeletion
-from controlplane.operations.selectors import deletion_get
+from controlplane.operations.selectors import deletion_get, deletion_list
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
 from controlplane.platform.http.streaming import streamed
 from controlplane.platform.mail_links import link_shown
@@ -55,15 +53,13 @@ def tenants(request: HttpRequest) -> HttpResponse:
             # The service's errors distinguish the tenant's id and the owner's address by field.
             errors = field_errors(error, conflict_field="id")
         else:
-            messages.success(request, _("Tenant %(tenant)s is made.") % {"tenant": made.pk})
+            messages.success(request, _("Tenant %(tenant)s was created.") % {"tenant": made.pk})
             return redirect("console:staff-tenant", slug=made.pk)
-    search, rows = searched(request), tenant_list()
-    if search:
-        rows = rows.filter(Q(pk__icontains=search) | Q(name__icontains=search))
-    page = page_of(request, rows)
+    search = searched(request)
+    page = page_of(request, tenant_list(search=search))
     context = {
         "page": page, "found": tenant_rows(page.rows), "search": search, "days": USE_DAYS,
-        "deletions": TenantDeletion.objects.all()[:SHOWN], "values": values, "errors": errors,
+        "deletions": deletion_list()[:SHOWN], "values": values, "errors": errors,
     }  # fmt: skip
     return render(request, "staff/tenants.html", context, status=422 if errors else 200)
 
@@ -81,7 +77,7 @@ def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
             tenant=made, email=values["owner"], role=Role.OWNER, invited_by=request.user
         )
         if link := link_shown(reverse("console:invitation", args=(invitation_token(invitation),))):
-            text = _("The e-mail to %(email)s has this link: %(link)s")
+            text = _("Invitation link sent to %(email)s: %(link)s")
             messages.info(request, text % {"email": invitation.email, "link": link})
     return made
 
@@ -101,9 +97,11 @@ def prepaid(request: HttpRequest, slug: str) -> HttpResponse:
     stops = request.POST.get("stops") == "true"
     prepaid_stop_set(tenant=found, stops=stops)
     if stops:
-        messages.success(request, _("Calls of %(tenant)s stop when nothing is left.") % {"tenant": slug})
+        messages.success(
+            request, _("Requests of %(tenant)s are rejected at zero balance.") % {"tenant": slug}
+        )
     else:
-        messages.success(request, _("Calls of %(tenant)s go on when nothing is left.") % {"tenant": slug})
+        messages.success(request, _("Requests of %(tenant)s continue at zero balance.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -117,7 +115,7 @@ def top_up(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("It is booked for %(tenant)s.") % {"tenant": slug})
+        messages.success(request, _("Recorded for %(tenant)s.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -162,7 +160,7 @@ def suspend(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Calls of %(tenant)s are refused.") % {"tenant": slug})
+        messages.success(request, _("Tenant %(tenant)s was suspended.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -176,7 +174,7 @@ def resume(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Calls of %(tenant)s are taken again.") % {"tenant": slug})
+        messages.success(request, _("Tenant %(tenant)s was resumed.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -195,7 +193,7 @@ def delete(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        text = _("Tenant %(tenant)s is disabled; it is purged on %(day)s.")
+        text = _("Tenant %(tenant)s was disabled. It is purged on %(day)s.")
         messages.success(request, text % {"tenant": slug, "day": deletion.purge_after.date()})
     return redirect("console:staff-tenant", slug=slug)
 
@@ -211,5 +209,5 @@ def cancel(request: HttpRequest, slug: str) -> HttpResponse:
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Tenant %(tenant)s is back.") % {"tenant": slug})
+        messages.success(request, _("Tenant %(tenant)s was restored.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)

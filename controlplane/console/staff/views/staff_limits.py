@@ -40,7 +40,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
             tenant_limits_set(tenant=found, **limits_entered(values))
     except ControlPlaneError as error:
         return _refused(request, found, "limits", values, error)
-    messages.success(request, _("The limits are in force everywhere within a second."))
+    messages.success(request, _("Limits saved. They take effect within a second."))
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -59,7 +59,7 @@ def quota(request: HttpRequest, slug: str) -> HttpResponse:
             quota_set(tenant=found, **_quota_entered(values))
     except ControlPlaneError as error:
         return _refused(request, found, "quota", values, error)
-    messages.success(request, _("The quota is changed."))
+    messages.success(request, _("Quota saved."))
     return redirect("console:staff-tenant", slug=slug)
 
 
@@ -81,7 +81,7 @@ def _quota_entered(values: dict[str, str]) -> dict[str, int | None]:
     for name in _COUNTS:
         text = values[name]
         if text and not (text.isascii() and text.isdigit() and len(text) < 12):
-            raise InvalidInputError(_("a whole number, or nothing for no limit"), field=name)
+            raise InvalidInputError(_("a whole number, or empty for no limit"), field=name)
         entered[name] = int(text) if text else None
     # Gigabytes are parsed like currency units, both 1e9 of the small unit; the quota checks the maximum.
     size = values["size_gb"]
@@ -91,5 +91,5 @@ def _quota_entered(values: dict[str, str]) -> dict[str, int | None]:
 def _quota_errors(error: ControlPlaneError) -> dict[str, str]:
     if isinstance(error, OutOfRangeError) and error.field == "size_bytes":
         most = {"high": nano_shown(error.high)}
-        return {error.field: _("Gigabytes must be from 0 to %(high)s, or nothing for no limit.") % most}
+        return {error.field: _("Gigabytes must be from 0 to %(high)s, or empty for no limit.") % most}
     return field_errors(error, conflict_field="form")

@@ -40,7 +40,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="days")
         else:
-            messages.success(request, _("Prompts and answers are kept from now on."))
+            messages.success(request, _("Prompt logging is on."))
             return redirect("console:prompt-log", tenant=tenant.pk)
     log = prompt_log_of(tenant=tenant)
     context = {
@@ -57,9 +57,9 @@ def end(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     try:
         prompt_log_end(tenant=tenant)
     except NotFoundError:
-        messages.info(request, _("Nothing was kept any more."))
+        messages.info(request, _("Prompt logging is already off."))
     else:
-        messages.success(request, _("What was kept is deleted, and nothing more is kept."))
+        messages.success(request, _("Prompt logging is off. All stored prompts were deleted."))
     return redirect("console:prompt-log", tenant=tenant.pk)
 
 

@@ -153,7 +153,7 @@ def _title(line: Line, asked: Question, names: dict[str, str]) -> str:
     if line.value:
         return names.get(line.value, line.value)
     return {
-        "adapter": _("the base alone"), "version": _("the base alone"), "alias": _("no alias"),
+        "adapter": _("base model"), "version": _("base model"), "alias": _("no alias"),
     }.get(asked.group, "–")  # fmt: skip
 
 

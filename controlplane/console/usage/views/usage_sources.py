@@ -31,7 +31,7 @@ def index(request: HttpRequest) -> HttpResponse:
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="service_account")
         else:
-            messages.success(request, _("Its keys with scope usage:write may report for these tenants."))
+            messages.success(request, _("Its keys with scope usage:write can now report for these tenants."))
             return redirect("console:staff-usage-sources")
     context = {"sources": source_list(), "values": values, "errors": errors, "all": request.POST.get("all")}
     return render(request, "staff/usage_sources.html", context, status=422 if errors else 200)
@@ -53,5 +53,5 @@ def _create(request: HttpRequest) -> None:
 def delete(request: HttpRequest, source: int) -> HttpResponse:
     """Delete a source, whose keys then report only for their own projects."""
     source_delete(source=source_get(source_id=source))
-    messages.success(request, _("Its keys report for their own projects alone."))
+    messages.success(request, _("Its keys now report only for their own projects."))
     return redirect("console:staff-usage-sources")

@@ -60,7 +60,7 @@ def test_the_link_makes_an_account_once(tenant: Tenant) -> None:
     (message,) = mail.outbox
     assert message.to == ["new@acme.test"]
     assert message.subject == "Join Acme on Graftwork"
-    assert "owner@acme.test invites you" in str(message.body)
+    assert "owner@acme.test invited you" in str(message.body)
     page = visitor.get(link(message)).content.decode()
     assert "Choose a password" in page
     assert not User.objects.filter(email="new@acme.test").exists()
