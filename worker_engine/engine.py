@@ -341,6 +341,7 @@ class Engine:
         *,
         error: str | None = None,
     ) -> TokenDelta:
+        """Return a step's delta; with a finish reason, also end the sequence and free its pages."""
         found: Findings | None = Findings()
         if sequence.reader is not None and sequence.num_completion_tokens < 2 and error is None:
             found = sequence.reader.finish()

@@ -92,7 +92,7 @@ class RoutePublisher:
             if ours is None:
                 return published
             # A gateway may have a newer version than both, if Redis and the database were restored.
-            highest = max(-1 if current is None else current, self._highest_seen())
+            highest = max(-1 if current is None else current, self._highest_reported())
             if current is None or highest > ours:
                 renumber(above=highest)
                 return published + self.publish_snapshot(announce=True)
@@ -143,8 +143,8 @@ class RoutePublisher:
     def _version(self) -> int | None:
         return self._number(ROUTES_VERSION)
 
-    def _highest_seen(self) -> int:
-        """Return the highest version of a gateway that was offered a lower one; -1 if there is none."""
+    def _highest_reported(self) -> int:
+        """Return the highest route version that a gateway reported when Redis offered an older one, or -1."""
         score = self._redis.zscore(ROUTES_SEEN, "version")
         return -1 if score is None else int(score)
 

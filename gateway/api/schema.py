@@ -221,7 +221,7 @@ def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[
         check = checks.get(name)
         if check is None:
             if name not in IGNORED:
-                raise _unknown(name)
+                raise _unknown_parameter(name)
         elif (expected := check(item)) is not None:
             raise BadRequest(f"{name} must be {expected}.", param=name)
         else:
@@ -257,7 +257,7 @@ def _too_many_parts(body: bytes) -> bool:
     return opened + quotes // 2 > MAX_PARTS
 
 
-def _unknown(name: str) -> UnknownParameter:
+def _unknown_parameter(name: str) -> UnknownParameter:
     shown = name[:64]
     if name in _OURS:
         return UnknownParameter(f"{shown} is set by the gateway and cannot be sent.", param=shown)

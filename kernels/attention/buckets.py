@@ -62,11 +62,12 @@ class _Span:
 
 
 def buckets(plan: AttentionPlan, window: int, key_bytes: int, dtype: torch.dtype) -> list[Bucket]:
-    """The calls of a batch.
+    """Group the sequences of a batch into attention calls with keys of similar length.
 
     Args:
-        key_bytes: one token's key and value in all kv heads.
-        dtype: of the masks.
+        window: keys that a query sees, its own included; 0 for all.
+        key_bytes: bytes of one token's key and value in all kv heads.
+        dtype: data type of the masks.
     """
     single: list[_Span] = []
     calls: list[Bucket] = []

@@ -66,11 +66,14 @@ def variants() -> Iterator[Variant]:
                 name, dtype, even=dtype != "fp32", atomic=dtype == "fp16", gain=dtype == "fp32"
             )
     yield from _variants("single", "bf16", even=False, atomic=True, gain=True)
-    yield from _scattered()
+    yield from _by_offset()
 
 
-def _scattered() -> Iterator[Variant]:
-    """Yield decode kernels reading B's offsets from the table: pages of a pool, mixes, captured launches."""
+def _by_offset() -> Iterator[Variant]:
+    """Yield decode kernels that read each adapter's weights by the offsets in its table row.
+
+    Weights are not contiguous in pages of a pool, in mixes of adapters, and in launches of a CUDA graph.
+    """
     for one in _variants("single", "bf16", even=True, atomic=False, gain=False):
         if "STACKED" in one.constants:
             yield replace(one, name=f"{one.name}.scattered", constants={**one.constants, "STACKED": False})

@@ -74,7 +74,7 @@ def _demand_plain(config: ModelConfig, scheme: Scheme) -> None:
     if config.quantization is not None:
         raise OptimizationError("unsupported_model", "the checkpoint is quantized already: give a plain one")
     for module, (_, inner) in config.linear_shapes.items():
-        if scheme.group(inner) < 0:
+        if scheme.group_size(inner) < 0:
             raise OptimizationError(
                 "unsupported_model",
                 f"{module} has {inner} inputs, no multiple of 32: 4 bits need groups of 32, 64 or 128; "
@@ -206,7 +206,7 @@ def _form(scheme: Scheme, config: ModelConfig) -> dict[str, Any]:
     """Return config.json's quantization_config: one group of modules per group size."""
     sizes: dict[int, list[str]] = {}
     for module, (_, inner) in config.linear_shapes.items():
-        sizes.setdefault(scheme.group(inner), []).append(module)
+        sizes.setdefault(scheme.group_size(inner), []).append(module)
     return {
         "config_groups": {
             f"group_{number}": _group(scheme, size, modules)

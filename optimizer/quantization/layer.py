@@ -56,7 +56,7 @@ class LayerQuantizer:
         return made
 
     def _round(self, module: str, plain: torch.Tensor, second: torch.Tensor | None) -> QuantizedWeight:
-        group = self.scheme.group(plain.shape[1])
+        group = self.scheme.group_size(plain.shape[1])
         if self.scheme is Scheme.FP8:
             return to_e4m3(plain)
         if self.scheme is Scheme.INT8:
@@ -110,7 +110,7 @@ class LayerQuantizer:
         return scales
 
     def _best(self, weight: torch.Tensor, moments: Moments, heads: tuple[int, int]) -> torch.Tensor:
-        group = self.scheme.group(weight.shape[1])
+        group = self.scheme.group_size(weight.shape[1])
         return awq.best_scales(weight, moments.second, moments.size, group=group, heads=heads)
 
 

@@ -26,10 +26,11 @@ class Scheme(enum.StrEnum):
         """True if it needs the layers' inputs on calibration texts."""
         return self in (Scheme.AWQ_INT4_G128, Scheme.AWQ_INT4_G64)
 
-    def group(self, inner: int) -> int:
-        """Return the inputs that share a scale in a layer of `inner`; 0 for one per channel, -1 if none fits.
+    def group_size(self, inner: int) -> int:
+        """Return how many of a layer's `inner` inputs share a scale; 0 for a scale per channel.
 
-        If the scheme's own group size does not divide `inner`, the next smaller one that does is used.
+        If the scheme's own group size does not divide `inner`, the next smaller of GROUPS that does is used;
+        -1 if none does.
         """
         if self.bits == 8:
             return 0

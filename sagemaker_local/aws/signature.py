@@ -84,7 +84,7 @@ class Account:
         theirs = AWSRequest(method=request.method, url=request.url, headers=signed, data=request.body)
         theirs.context["timestamp"] = timestamp
         kind = S3SigV4Auth if service == S3 else SigV4Auth
-        _compare(kind(_credentials(key), service, region), theirs, given)
+        _check_signature(kind(_credentials(key), service, region), theirs, given)
         return None
 
     def _check_presigned(self, request: SignedRequest, service: str) -> None:
@@ -104,7 +104,7 @@ class Account:
         theirs = AWSRequest(method=request.method, url=unsigned, headers=signed)
         theirs.context["timestamp"] = query["X-Amz-Date"]
         auth = S3SigV4QueryAuth(_credentials(key), service, region, expires=int(seconds))
-        _compare(auth, theirs, query["X-Amz-Signature"])
+        _check_signature(auth, theirs, query["X-Amz-Signature"])
 
     def check_bearer(self, authorization: str) -> None:
         """Raise AccessRefused unless `authorization` carries a presigned CallWithBearerToken."""
@@ -127,7 +127,7 @@ class Account:
             raise AccessRefused("ExpiredTokenException", "The bearer token has expired")
         theirs = AWSRequest(method="POST", url=unsigned, headers={"host": "sagemaker.amazonaws.com"})
         theirs.context["timestamp"] = query["X-Amz-Date"]
-        _compare(SigV4QueryAuth(_credentials(key), SAGEMAKER, region), theirs, given)
+        _check_signature(SigV4QueryAuth(_credentials(key), SAGEMAKER, region), theirs, given)
 
     def _key(self, access_key: str, session_token: str | None) -> AccessKey:
         key = self._keys.get(access_key)
@@ -151,13 +151,13 @@ def signed_service(headers: Mapping[str, str], url: str) -> str:
 
 
 def _check_body(request: SignedRequest) -> None:
-    """Check that the signed body digest is that of the body."""
+    """Raise AccessRefused unless the signed digest is the SHA-256 of the body."""
     given = request.headers.get("X-Amz-Content-SHA256", "")
     if len(given) == 64 and given != hashlib.sha256(request.body).hexdigest():
         raise AccessRefused("XAmzContentSHA256Mismatch", "The body is not the one that was signed.")
 
 
-def _compare(auth: Any, theirs: AWSRequest, given: str) -> None:
+def _check_signature(auth: Any, theirs: AWSRequest, given: str) -> None:
     canonical = auth.canonical_request(theirs)
     if not hmac.compare_digest(auth.signature(auth.string_to_sign(theirs, canonical), theirs), given):
         raise AccessRefused(

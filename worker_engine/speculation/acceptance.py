@@ -44,7 +44,7 @@ class KnownAcceptance:
     def __init__(self) -> None:
         self._known: OrderedDict[str, Acceptance] = OrderedDict()
 
-    def get(self, adapter: str) -> Acceptance:
+    def get_or_create(self, adapter: str) -> Acceptance:
         """Return the adapter's rate; the least recently used adapter beyond `MAX_KNOWN` is dropped."""
         known = self._known.get(adapter)
         if known is None:

@@ -140,12 +140,12 @@ class Speculator:
             right += 1
         tried = right + (right < min(len(guessed), len(taken)))
         self._acceptance_of(sequence).observe(right, tried)
-        self._known.get(_content(sequence)).observe(right, tried)
+        self._known.get_or_create(_content(sequence)).observe(right, tried)
 
     def _acceptance_of(self, sequence: Sequence) -> Acceptance:
         acceptance = self._acceptance.get(sequence)
         if acceptance is None:
-            expected = self._known.get(_content(sequence)).rate
+            expected = self._known.get_or_create(_content(sequence)).rate
             acceptance = self._acceptance[sequence] = Acceptance(expected)
         return acceptance
 

@@ -92,7 +92,7 @@ class GrammarCompiler:
         """
         compiled = self._cached(grammar)
         if compiled is None:
-            compiled = self._keep(grammar, _source(grammar), MAX_BYTES)
+            compiled = self._compile_and_cache(grammar, _source(grammar), MAX_BYTES)
         return GrammarState(compiled.matcher.deep_copy())
 
     def close(self) -> None:
@@ -109,10 +109,10 @@ class GrammarCompiler:
 
     def _try(self, grammar: Grammar) -> None:
         source = _source(grammar)
-        self._keep(grammar, source, self._trial.measure(source))
+        self._compile_and_cache(grammar, source, self._trial.measure(source))
 
-    def _keep(self, grammar: Grammar, source: str, nbytes: int) -> _Compiled:
-        # Not under the lock: the engine's thread may want another grammar meanwhile.
+    def _compile_and_cache(self, grammar: Grammar, source: str, nbytes: int) -> _Compiled:
+        # Compile outside the lock, because the engine's thread may need another grammar meanwhile.
         compiled = _Compiled(self._compile(source), nbytes)
         with self._lock:
             self._compiled[grammar] = compiled

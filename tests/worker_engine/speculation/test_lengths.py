@@ -164,8 +164,8 @@ def test_what_is_kept_is_bounded() -> None:
     known, counts = KnownAcceptance(), SpeculationCounts()
     before = 0
     for index in range(3 * MAX_KNOWN):
-        known.get(f"a{index}").observe(1, 1)
-        known.get("busy").observe(1, 1)
+        known.get_or_create(f"a{index}").observe(1, 1)
+        known.get_or_create("busy").observe(1, 1)
         counts.add(f"a{index}", 3, 1)
         counts.add("busy", 1, 1)
         told = counts.by_adapter()
@@ -175,5 +175,5 @@ def test_what_is_kept_is_bounded() -> None:
         assert others >= before
         before = others
     assert len(known._known) == MAX_KNOWN
-    assert known.get("busy").rate > 0.9
+    assert known.get_or_create("busy").rate > 0.9
     assert counts.by_adapter()["busy"] == (3 * MAX_KNOWN, 3 * MAX_KNOWN)
