@@ -7,15 +7,13 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.openai.bounds import MAX_BIAS, MAX_BIASES, MAX_MESSAGES, MAX_STOPS
 from gateway.api.prompts import check_prompts
 
 Check = Callable[[Any], str | None]
 """Checks a value; returns None if it is valid, else what was expected."""
 
-MAX_MESSAGES: Final = 4096
-MAX_STOPS: Final = 16
 MAX_SCHEMA_BYTES: Final = 64 << 10
-MAX_BIASES: Final = 1024
 MAX_PAIRS: Final = 16
 MAX_DEPTH: Final = 200
 _ENCODER_DEPTH: Final = 254
@@ -107,8 +105,8 @@ def list_of(kind: type, most: int) -> Check:
 
 def logit_bias(value: Any) -> str | None:
     right = isinstance(value, dict) and len(value) <= MAX_BIASES
-    right = right and all(type(bias) in (int, float) and -100 <= bias <= 100 for bias in value.values())
-    return None if right else f"an object of at most {MAX_BIASES} biases from -100 to 100"
+    right = right and all(type(bias) in (int, float) and abs(bias) <= MAX_BIAS for bias in value.values())
+    return None if right else f"an object of at most {MAX_BIASES} biases from -{MAX_BIAS} to {MAX_BIAS}"
 
 
 def metadata(value: Any) -> str | None:

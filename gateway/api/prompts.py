@@ -7,15 +7,13 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.openai.bounds import MAX_TOKENS
 from gateway.api.image_tokens import image_tokens
 
-MAX_PROMPTS: Final = 256
-"""Most prompts of one completion request."""
 MAX_SEQUENCES: Final = 256
 """Most prompts times choices of one completion request."""
 MAX_INPUTS: Final = 2048
 """Most inputs of one embeddings request, as at OpenAI."""
-MAX_TOKENS: Final = 1 << 20
 BYTES_A_TOKEN: Final = 4
 """For estimates, before or without a backend's count."""
 MESSAGE_TOKENS: Final = 4

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.openai import bounds
 from gateway.api.bounds import (
     Check,
     boolean,
@@ -26,40 +27,27 @@ from gateway.api.bounds import (
     stop,
     stream_options,
 )
-from gateway.api.prompts import (
-    MAX_INPUTS,
-    MAX_PROMPTS,
-    MAX_SEQUENCES,
-    MAX_TOKENS,
-    estimate_tokens,
-    num_prompts,
-)
+from gateway.api.prompts import MAX_INPUTS, MAX_SEQUENCES, estimate_tokens, num_prompts
 from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
 
-MAX_CHOICES: Final = 128
 MAX_PARTS: Final = 200_000
 """Most lists, objects and strings of a body: each costs a hundred times its one or two bytes."""
 
+
+def _integers(table: Mapping[str, bounds.IntegerBounds]) -> dict[str, Check]:
+    return {name: integer(limits.low, limits.high) for name, limits in table.items()}
+
+
 _COMMON: Final[Mapping[str, Check]] = {
+    **{name: number(limits.low, limits.high) for name, limits in bounds.NUMBERS.items()},
+    **_integers(bounds.INTEGERS),
+    **{name: list_of(str if name == "bad_words" else int, size) for name, size in bounds.LIST_SIZES.items()},
     "stream": boolean,
     "stream_options": stream_options,
-    "max_tokens": integer(1, MAX_TOKENS),
-    "temperature": number(0, 2),
-    "top_p": number(0, 1),
-    "n": integer(1, MAX_CHOICES),
     "stop": stop,
-    "seed": integer(-(1 << 63), (1 << 63) - 1),
-    "presence_penalty": number(-2, 2),
-    "frequency_penalty": number(-2, 2),
-    "repetition_penalty": number(0.01, 10),
-    "top_k": integer(-1, 1 << 20),
-    "min_p": number(0, 1),
-    "min_tokens": integer(0, MAX_TOKENS),
     "ignore_eos": boolean,
     "logit_bias": logit_bias,
-    "stop_token_ids": list_of(int, 64),
-    "bad_words": list_of(str, 64),
     "include_stop_str_in_output": boolean,
     "skip_special_tokens": boolean,
     "structured_outputs": schema,
@@ -68,10 +56,7 @@ _COMMON: Final[Mapping[str, Check]] = {
     "guided_choice": schema,
     "guided_grammar": schema,
     "response_format": schema,
-    "prompt_logprobs": integer(0, 20),
-    "allowed_token_ids": list_of(int, 1 << 16),
     "return_token_ids": boolean,
-    "truncate_prompt_tokens": integer(-1, MAX_TOKENS),
 }
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -79,10 +64,9 @@ EMBEDDINGS: Final = "/v1/embeddings"
 PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     CHAT: {
         **_COMMON,
+        **_integers(bounds.CHAT_INTEGERS),
         "messages": messages,
-        "max_completion_tokens": integer(1, MAX_TOKENS),
         "logprobs": boolean,
-        "top_logprobs": integer(0, 20),
         "tools": schema,
         "tool_choice": schema,
         "parallel_tool_calls": boolean,
@@ -91,18 +75,17 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     },
     COMPLETIONS: {
         **_COMMON,
-        "max_tokens": integer(0, MAX_TOKENS),
-        "prompt": prompts(MAX_PROMPTS),
+        **_integers(bounds.COMPLETION_INTEGERS),
+        "prompt": prompts(bounds.MAX_PROMPTS),
         "echo": boolean,
         "suffix": schema,
         "best_of": integer(1, 1),
-        "logprobs": integer(0, 20),
     },
     EMBEDDINGS: {
         "input": prompts(MAX_INPUTS),
         "encoding_format": one_of("float", "base64"),
         "dimensions": integer(1, 1 << 16),
-        "truncate_prompt_tokens": integer(-1, MAX_TOKENS),
+        "truncate_prompt_tokens": integer(-1, bounds.MAX_TOKENS),
     },
 }
 IGNORED: Final = frozenset(

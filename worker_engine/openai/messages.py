@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.openai.bounds import MAX_MESSAGES
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.fields import Fields, show
 
-MAX_MESSAGES: Final = 4096
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "assistant": ("tool_calls", "refusal"),

@@ -8,44 +8,30 @@ from typing import Any, Final
 
 from contracts.adapters.reference import MAX_MIX, AdapterMix, AdapterRef
 from contracts.errors import ContractError
+from contracts.openai import bounds
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.constraints import CONSTRAINTS, Constraint, parse_constraint
 from worker_engine.openai.fields import Fields, show
-from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, Message, parse_messages
+from worker_engine.openai.messages import MESSAGE_SCHEMA, Message, parse_messages
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Flag, Items, Number, Parameter, SchemaOnly, Whole
 from worker_engine.openai.tools import MAX_TOOLS, ToolUse, parse_tools
 from worker_engine.protocol import Origin, SamplingParams
 
-MAX_CHOICES: Final = 128
-MAX_PROMPTS: Final = 256
-MAX_STOP_STRINGS: Final = 16
-MAX_STOP_TOKENS: Final = 64
-MAX_BAD_WORDS: Final = 64
-MAX_BIASES: Final = 1024
-MAX_ALLOWED: Final = 1 << 16
-MAX_LOGPROBS: Final = 20
 NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
 """Parameters of OpenAI's that this worker knows but serves only at their default."""
 IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Parameters that do not touch generation."""
 _NUMBERS: Final[Mapping[str, Number]] = {
-    "temperature": Number(1.0, 0.0, 2.0),
-    "top_p": Number(1.0, 0.0, 1.0, open_low=True),
-    "min_p": Number(0.0, 0.0, 1.0),
-    "presence_penalty": Number(0.0, -2.0, 2.0),
-    "frequency_penalty": Number(0.0, -2.0, 2.0),
-    "repetition_penalty": Number(1.0, 0.01, 10.0),
+    name: Number(limits.default, limits.low, limits.high, open_low=limits.worker_excludes_low)
+    for name, limits in bounds.NUMBERS.items()
 }
-_WHOLES: Final[Mapping[str, Whole]] = {
-    "n": Whole(1, MAX_CHOICES),
-    "max_tokens": Whole(1),
-    "top_k": Whole(-1),
-    "seed": Whole(-(2**63)),
-    "min_tokens": Whole(0),
-}
+_WHOLES, _CHAT_WHOLES, _COMPLETION_WHOLES = (
+    {name: Whole(limits.low, limits.worker_high) for name, limits in table.items()}
+    for table in (bounds.INTEGERS, bounds.CHAT_INTEGERS, bounds.COMPLETION_INTEGERS)
+)
 _FLAGS: Final[Mapping[str, Flag]] = {
     "include_stop_str_in_output": Flag(),
     "return_token_ids": Flag(),
@@ -54,35 +40,35 @@ _FLAGS: Final[Mapping[str, Flag]] = {
     "stream": Flag(),
 }
 _LISTS: Final[Mapping[str, Items]] = {
-    "stop_token_ids": Items(MAX_STOP_TOKENS, int, f"at most {MAX_STOP_TOKENS} ids"),
-    "bad_words": Items(
-        MAX_BAD_WORDS, str, f"at most {MAX_BAD_WORDS} non-empty strings of up to 200 characters", 200
-    ),
-    "allowed_token_ids": Items(MAX_ALLOWED, int, f"1 to {MAX_ALLOWED} ids"),
+    name: Items(bounds.LIST_SIZES[name], kind, wanted.format(bounds.LIST_SIZES[name]), max_length)
+    for name, kind, wanted, max_length in (
+        ("stop_token_ids", int, "at most {} ids", None),
+        ("bad_words", str, "at most {} non-empty strings of up to 200 characters", 200),
+        ("allowed_token_ids", int, "1 to {} ids", None),
+    )
 }
-_PROMPT_LOGPROBS: Final = Whole(0, MAX_LOGPROBS)
-TRUNCATE: Final = Whole(-1)
+_PROMPT_LOGPROBS: Final = _WHOLES["prompt_logprobs"]
+TRUNCATE: Final = _WHOLES["truncate_prompt_tokens"]
 """Last tokens of a prompt that are used; -1 as many as the context has room for."""
 CHAT_FLAGS: Final[Mapping[str, Flag]] = {
     "add_generation_prompt": Flag(default=True),
     "continue_final_message": Flag(),
 }
-_MAX_TOKENS_OR_NONE: Final = Whole(0)
 TOOLS: Final = SchemaOnly({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS})
 _OBJECT: Final = SchemaOnly({"type": ["object", "null"]})
 _TEXT: Final = {"type": "string", "minLength": 1}
 _IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_PROMPTS: Final = f"a string, a list of token ids, or a list of 1 to {MAX_PROMPTS} of either"
+_PROMPTS: Final = f"a string, a list of token ids, or a list of 1 to {bounds.MAX_PROMPTS} of either"
 SAMPLING: Final[Mapping[str, Parameter]] = {
     **_NUMBERS,
-    **{name: whole for name, whole in _WHOLES.items() if name != "n"},
+    **{name: _WHOLES[name] for name in ("max_tokens", "top_k", "seed", "min_tokens")},
     **{name: flag for name, flag in _FLAGS.items() if name not in ("stream", "return_token_ids")},
     **_LISTS,
     "stop": SchemaOnly(
         {
             "anyOf": [
                 {"type": "string", "minLength": 1},
-                {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_STOP_STRINGS},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": bounds.MAX_STOPS},
                 {"type": "null"},
             ]
         }
@@ -91,8 +77,12 @@ SAMPLING: Final[Mapping[str, Parameter]] = {
         {
             "type": ["object", "null"],
             "propertyNames": {"pattern": "^[0-9]{1,9}$"},
-            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
-            "maxProperties": MAX_BIASES,
+            "additionalProperties": {
+                "type": "number",
+                "minimum": -bounds.MAX_BIAS,
+                "maximum": bounds.MAX_BIAS,
+            },
+            "maxProperties": bounds.MAX_BIASES,
         }
     ),
     **{name: SchemaOnly() for name in CONSTRAINTS},
@@ -118,12 +108,11 @@ _SHARED: Final[Mapping[str, Parameter]] = {
 CHAT: Final[Mapping[str, Parameter]] = {
     **_SHARED,
     "messages": SchemaOnly(
-        {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA}
+        {"type": "array", "minItems": 1, "maxItems": bounds.MAX_MESSAGES, "items": MESSAGE_SCHEMA}
     ),
-    "max_completion_tokens": Whole(1),
+    **_CHAT_WHOLES,
     **CHAT_FLAGS,
     "logprobs": Flag(),
-    "top_logprobs": Whole(0, MAX_LOGPROBS),
     "prompt_logprobs": _PROMPT_LOGPROBS,
     "tools": TOOLS,
     "tool_choice": SchemaOnly({"type": ["string", "object", "null"]}),
@@ -137,14 +126,13 @@ COMPLETION: Final[Mapping[str, Parameter]] = {
             "anyOf": [
                 _TEXT,
                 _IDS,
-                {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_PROMPTS},
-                {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MAX_PROMPTS},
+                {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": bounds.MAX_PROMPTS},
+                {"type": "array", "items": _IDS, "minItems": 1, "maxItems": bounds.MAX_PROMPTS},
             ]
         }
     ),
-    "max_tokens": _MAX_TOKENS_OR_NONE,
+    **_COMPLETION_WHOLES,
     "echo": Flag(),
-    "logprobs": Whole(0, MAX_LOGPROBS),
     "prompt_logprobs": _PROMPT_LOGPROBS,
 }
 
@@ -200,7 +188,7 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     stream = _FLAGS["stream"].read(fields, "stream")
     options = _stream_options(fields, stream)
     echo = not chat and fields.flag("echo")
-    max_tokens = (_MAX_TOKENS_OR_NONE if echo else _WHOLES["max_tokens"]).read(fields, "max_tokens")
+    max_tokens = (_COMPLETION_WHOLES if echo else _WHOLES)["max_tokens"].read(fields, "max_tokens")
     adapter = parse_adapter(fields)
     tools, constraint = parse_tools(fields) if chat else None, parse_constraint(fields)
     if tools and tools.required and constraint and constraint.param == "response_format":
@@ -213,7 +201,7 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
         messages=parse_messages(fields.get("messages", None, list, "a list")) if chat else None,
         prompts=() if chat else _prompts(fields),
         n=_WHOLES["n"].read(fields, "n") or 1,
-        max_tokens=(fields.whole("max_completion_tokens", 1) if chat else None) or max_tokens,
+        max_tokens=_CHAT_WHOLES["max_completion_tokens"].read(fields, "max_completion_tokens") or max_tokens,
         sampling=_sampling(fields, chat=chat, echo=echo),
         bad_words=_LISTS["bad_words"].read(fields, "bad_words"),
         constraint=constraint,
@@ -321,8 +309,8 @@ def _sampling(fields: Fields, *, chat: bool, echo: bool) -> SamplingParams:
 
 def _logprobs(fields: Fields, *, chat: bool) -> int | None:
     if not chat:
-        return fields.whole("logprobs", 0, MAX_LOGPROBS)
-    top = fields.whole("top_logprobs", 0, MAX_LOGPROBS)
+        return _COMPLETION_WHOLES["logprobs"].read(fields, "logprobs")
+    top = _CHAT_WHOLES["top_logprobs"].read(fields, "top_logprobs")
     if not fields.flag("logprobs"):
         if top:
             raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
@@ -340,12 +328,13 @@ def _allowed(fields: Fields) -> tuple[int, ...] | None:
 
 
 def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
-    wanted = f"an object of at most {MAX_BIASES} biases from -100 to 100 by token id"
+    most = bounds.MAX_BIAS
+    wanted = f"an object of at most {bounds.MAX_BIASES} biases from -{most} to {most} by token id"
     values: dict[str, Any] = fields.get("logit_bias", {}, dict, wanted)
-    right = len(values) <= MAX_BIASES and all(
+    right = len(values) <= bounds.MAX_BIASES and all(
         token.isascii() and token.isdecimal() and len(token) < 10 for token in values
     )
-    if not right or not all(type(bias) in (int, float) and -100 <= bias <= 100 for bias in values.values()):
+    if not right or not all(type(bias) in (int, float) and abs(bias) <= most for bias in values.values()):
         raise fields.wrong("logit_bias", wanted)
     return tuple((int(token), float(bias)) for token, bias in values.items())
 
@@ -353,8 +342,8 @@ def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
 def _stop(fields: Fields) -> tuple[str, ...]:
     value = fields.get("stop", [], (str, list), "a string or a list of strings")
     stops = [value] if isinstance(value, str) else value
-    if len(stops) > MAX_STOP_STRINGS or not all(isinstance(item, str) and item for item in stops):
-        raise InvalidRequest(f"stop must be up to {MAX_STOP_STRINGS} non-empty strings", param="stop")
+    if len(stops) > bounds.MAX_STOPS or not all(isinstance(item, str) and item for item in stops):
+        raise InvalidRequest(f"stop must be up to {bounds.MAX_STOPS} non-empty strings", param="stop")
     return tuple(stops)
 
 
@@ -376,7 +365,7 @@ def _prompts(fields: Fields) -> tuple[Prompt, ...]:
     given: Any = fields.get("prompt", None, (str, list), _PROMPTS)
     one = isinstance(given, str) or (bool(given) and all(type(item) is int for item in given))
     items = [given] if one else given
-    if not 0 < len(items) <= MAX_PROMPTS:
+    if not 0 < len(items) <= bounds.MAX_PROMPTS:
         raise fields.wrong("prompt", _PROMPTS)
     for item in items:
         ids = isinstance(item, list) and all(type(part) is int for part in item)

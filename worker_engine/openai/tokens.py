@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from contracts.openai.bounds import MAX_MESSAGES
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
-from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, parse_messages
+from worker_engine.openai.messages import MESSAGE_SCHEMA, parse_messages
 from worker_engine.openai.parameters import Flag, Items, Parameter, SchemaOnly, Text, object_schema
 from worker_engine.openai.schema import CHAT_FLAGS, TOOLS, read_chat_flags
 from worker_engine.openai.tools import parse_tools

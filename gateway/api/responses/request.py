@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contracts.openai.bounds import MAX_TOKENS
 from gateway.api.bounds import Check, boolean, integer, metadata, number, one_of, schema, text
-from gateway.api.prompts import MAX_TOKENS
 from gateway.api.responses.items import read_input
 from gateway.api.schema import (
     CHAT,
