@@ -11,6 +11,7 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 
+from contracts.openai.parameters import IGNORED
 from gateway.api import schema as openai_schema
 from gateway.api.responses import request as responses
 from worker_engine.openai import embeddings
@@ -92,7 +93,7 @@ WORKER: Final = {**worker.CHAT, **worker.COMPLETION, **embeddings.PARAMETERS}
 def render() -> str:
     """Return the page."""
     theirs = openai_parameters()
-    everywhere = {"model", *openai_schema.IGNORED}
+    everywhere = {"model", *IGNORED}
     known = {name: theirs[name] | {*everywhere, *VLLM[name], *GATEWAY[name]} for name in GATEWAY}
     rows = []
     for parameter in sorted(frozenset().union(*known.values())):
@@ -115,7 +116,7 @@ def _at_gateway(endpoint: str, parameter: str) -> str:
         return "=1"
     if parameter == "model" or parameter in GATEWAY[endpoint]:
         return "served"
-    dropped = parameter in openai_schema.IGNORED
+    dropped = parameter in IGNORED
     if endpoint == "responses":
         dropped = dropped or parameter in responses.WITHOUT_EFFECT
     return "dropped" if dropped else "refused"
@@ -124,7 +125,7 @@ def _at_gateway(endpoint: str, parameter: str) -> str:
 def _at_worker(parameter: str) -> str:
     if parameter in worker.NEUTRAL:
         return "=" + json.dumps(worker.NEUTRAL[parameter])
-    if parameter in worker.IGNORED:
+    if parameter in IGNORED:
         return "dropped"
     return "served" if parameter in WORKER else "refused"
 

@@ -9,15 +9,21 @@ from typing import Any, Final
 
 import pytest
 
-from contracts.openai import bounds
+from contracts.openai import parameters as openai
+from contracts.openai.kinds import Integer, Items, Kind, Number
 from gateway.api import schema as openai_schema
 from gateway.errors import BadRequest, UnknownParameter
 from tests.parameter_table import GATEWAY, PATH, openai_parameters, render
 from worker_engine.errors import InvalidRequest
 from worker_engine.errors import UnknownParameter as UnknownToWorker
+from worker_engine.openai import embeddings
 from worker_engine.openai.schema import check, parse
 
-PATHS = {"chat": openai_schema.CHAT, "completions": openai_schema.COMPLETIONS}
+PATHS = {
+    "chat": openai_schema.CHAT,
+    "completions": openai_schema.COMPLETIONS,
+    "embeddings": openai_schema.EMBEDDINGS,
+}
 
 
 def rows() -> list[list[str]]:
@@ -66,42 +72,46 @@ def test_the_worker_does_what_the_table_says() -> None:
 BODIES: Final[Mapping[str, dict[str, Any]]] = {
     "chat": {"model": "m", "messages": [{"role": "user", "content": "x"}], "logprobs": True},
     "completions": {"model": "m", "prompt": "x", "echo": True},
+    "embeddings": {"model": "m", "input": "x"},
 }
-INTEGERS: Final = {
-    "chat": {**bounds.INTEGERS, **bounds.CHAT_INTEGERS},
-    "completions": {**bounds.INTEGERS, **bounds.COMPLETION_INTEGERS},
+KINDS: Final = {"chat": openai.CHAT, "completions": openai.COMPLETIONS, "embeddings": openai.EMBEDDINGS}
+WORKER: Final[Mapping[str, Callable[[bytes], object]]] = {
+    "chat": partial(parse, chat=True),
+    "completions": partial(parse, chat=False),
+    "embeddings": embeddings.parse,
 }
 
 
-def edges(endpoint: str) -> Iterator[tuple[str, Any, bool, bool]]:
-    """Yield a parameter, a value on or just outside a bound, and whether gateway and worker accept it."""
-    for name, number in bounds.NUMBERS.items():
-        yield name, number.low, True, not number.worker_excludes_low
-        yield name, number.high, True, True
-        yield name, number.low - 0.001, False, False
-        yield name, number.high + 0.001, False, False
-    for name, integer in INTEGERS[endpoint].items():
-        yield name, integer.low, True, True
-        yield name, integer.high, True, True
-        yield name, integer.low - 1, False, False
-        yield name, integer.high + 1, False, integer.gateway_only_high
-    for name, size in bounds.LIST_SIZES.items():
-        item = "x" if name == "bad_words" else 1
-        yield name, [item] * size, True, True
-        yield name, [item] * (size + 1), False, False
-    sized: dict[str, tuple[int, Any]] = {"stop": (bounds.MAX_STOPS, "x")}
+def edges(kind: Kind) -> tuple[list[Any], list[Any]]:
+    """Return the values on the bounds of a kind, and those just outside them."""
+    if isinstance(kind, Number):
+        outside = [kind.low - 0.001, kind.high + 0.001]
+        return ([kind.high], [*outside, kind.low]) if kind.open_low else ([kind.low, kind.high], outside)
+    if isinstance(kind, Integer):
+        return [kind.low, kind.high], [kind.low - 1, kind.high + 1]
+    if isinstance(kind, Items):
+        item: Any = 1 if kind.kind is int else "x" * (kind.max_length or 1)
+        beyond: list[Any] = [[item] * (kind.most + 1), *[[item] * size for size in range(kind.least)]]
+        if kind.max_length is not None:
+            beyond += [["x" * (kind.max_length + 1)], [""]]
+        return [[item] * kind.most, [item] * kind.least], beyond
+    return [True, False], [0, "true"]
+
+
+def sized(endpoint: str) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yield structured parameters with values at their limits, and just beyond."""
     if endpoint == "chat":
-        sized["messages"] = (bounds.MAX_MESSAGES, {"role": "user", "content": "x"})
+        message = {"role": "user", "content": "x"}
+        yield "messages", [[message] * openai.MAX_MESSAGES], [[message] * (openai.MAX_MESSAGES + 1)]
+    elif endpoint == "embeddings":
+        yield "input", [["x"] * openai.INPUT.most], [["x"] * (openai.INPUT.most + 1)]
+        return
     else:
-        sized["prompt"] = (bounds.MAX_PROMPTS, "x")
-    for name, (size, item) in sized.items():
-        yield name, [item] * size, True, True
-        yield name, [item] * (size + 1), False, False
-    for bias in (bounds.MAX_BIAS, -bounds.MAX_BIAS):
-        yield "logit_bias", {"1": bias}, True, True
-        yield "logit_bias", {"1": bias * 1.001}, False, False
-    yield "logit_bias", {str(token): 1 for token in range(bounds.MAX_BIASES)}, True, True
-    yield "logit_bias", {str(token): 1 for token in range(bounds.MAX_BIASES + 1)}, False, False
+        yield "prompt", [["x"] * openai.PROMPT.most], [["x"] * (openai.PROMPT.most + 1)]
+    text = "x" * openai.MAX_STOP_LENGTH
+    yield "stop", [text, [text] * openai.MAX_STOPS], ["", text + "x", [text] * (openai.MAX_STOPS + 1)]
+    at, over = ({str(token): openai.MAX_BIAS for token in range(openai.MAX_BIASES + more)} for more in (0, 1))
+    yield "logit_bias", [at], [over, {"1": openai.MAX_BIAS + 1}, {"1": -openai.MAX_BIAS - 1}]
 
 
 def refused(read: Callable[[], object]) -> str | None:
@@ -113,11 +123,25 @@ def refused(read: Callable[[], object]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("endpoint", PATHS)
+@pytest.mark.parametrize("endpoint", KINDS)
 def test_both_planes_accept_each_bound_and_refuse_the_value_outside_it(endpoint: str) -> None:
-    for name, value, gateway_accepts, worker_accepts in edges(endpoint):
-        body = json.dumps(BODIES[endpoint] | {name: value}).encode()
-        gateway = refused(partial(openai_schema.parse, PATHS[endpoint], body))
-        worker = refused(partial(parse, body, chat=endpoint == "chat"))
-        expected = (None if gateway_accepts else name, None if worker_accepts else name)
-        assert (gateway, worker) == expected, (name, str(value)[:60])
+    def body(name: str, value: Any) -> bytes:
+        return json.dumps(BODIES[endpoint] | {name: value}).encode()
+
+    def gateway(name: str, value: Any) -> str | None:
+        return refused(partial(openai_schema.parse, PATHS[endpoint], body(name, value)))
+
+    def worker(name: str, value: Any) -> str | None:
+        return refused(partial(WORKER[endpoint], body(name, value)))
+
+    shared = {name: edges(kind) for name, kind in KINDS[endpoint].items()}
+    narrower = {name: edges(kind) for name, kind in openai.WORKER_BOUNDS.items() if name in shared}
+    for plane, kinds in ((gateway, shared), (worker, shared | narrower)):
+        for name, accepted, outside in [
+            *[(name, *values) for name, values in kinds.items()],
+            *sized(endpoint),
+        ]:
+            for value in accepted:
+                assert plane(name, value) is None, (plane.__name__, name, str(value)[:60])
+            for value in outside:
+                assert plane(name, value) == name, (plane.__name__, name, str(value)[:60])

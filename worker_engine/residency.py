@@ -12,12 +12,13 @@ from aiohttp import web
 
 from contracts.adapters.reference import AdapterRef
 from contracts.errors import ContractError
+from contracts.openai.kinds import Flag
 from worker_engine.adapters.pool import BY_PLACEMENT
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
-from worker_engine.openai.parameters import Flag, Parameter, SchemaOnly, object_schema
+from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
 
 _PIN: Final = Flag(default=True)
 _BODY: Final[dict[str, Parameter]] = {"adapter": SchemaOnly({"type": "object"}), "pin": _PIN}
@@ -57,7 +58,7 @@ async def load(request: web.Request) -> web.Response:
         ref = AdapterRef.from_dict(fields.get("adapter", None, dict, "an object"))
     except ContractError as error:
         raise InvalidRequest(str(error), param="adapter") from error
-    if _PIN.read(fields, "pin"):
+    if fields.read("pin", _PIN):
         await service.adapters.pin(ref, by=BY_PLACEMENT)
     else:
         async with service.adapters.acquire(ref):

@@ -1,4 +1,4 @@
-"""Checks of parameter values: each returns None, or a text that says what was expected."""
+"""Checks of structured parameters: each returns None, or a text that says what was expected."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any, Final
 
 import orjson
 
-from contracts.openai.bounds import MAX_BIAS, MAX_BIASES, MAX_MESSAGES, MAX_STOPS
-from gateway.api.prompts import check_prompts
+from contracts.openai.kinds import Prompts
+from contracts.openai.parameters import (
+    MAX_BIAS,
+    MAX_BIASES,
+    MAX_MESSAGES,
+    MAX_STOP_LENGTH,
+    MAX_STOPS,
+    STREAM_OPTIONS,
+)
 
 Check = Callable[[Any], str | None]
 """Checks a value; returns None if it is valid, else what was expected."""
@@ -18,38 +25,13 @@ MAX_PAIRS: Final = 16
 MAX_DEPTH: Final = 200
 _ENCODER_DEPTH: Final = 254
 """orjson refuses to encode deeper nesting."""
-_STREAM_OPTIONS: Final = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
-
-
-def integer(low: int, high: int) -> Check:
-    def check(value: Any) -> str | None:
-        right = type(value) is int and low <= value <= high
-        return None if right else f"an integer from {low} to {high}"
-
-    return check
-
-
-def number(low: float, high: float) -> Check:
-    def check(value: Any) -> str | None:
-        right = type(value) in (int, float) and low <= value <= high
-        return None if right else f"a number from {low:g} to {high:g}"
-
-    return check
-
-
-def text(value: Any) -> str | None:
-    return None if isinstance(value, str) else "a string"
-
-
-def boolean(value: Any) -> str | None:
-    return None if type(value) is bool else "true or false"
 
 
 def stop(value: Any) -> str | None:
     stops = [value] if isinstance(value, str) else value
     right = isinstance(stops, list) and len(stops) <= MAX_STOPS
-    right = right and all(isinstance(text, str) and 0 < len(text) <= 1024 for text in stops)
-    return None if right else f"a string or at most {MAX_STOPS} strings of 1 to 1024 characters"
+    right = right and all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops)
+    return None if right else f"a string or at most {MAX_STOPS} strings of 1 to {MAX_STOP_LENGTH} characters"
 
 
 def messages(value: Any) -> str | None:
@@ -60,8 +42,9 @@ def messages(value: Any) -> str | None:
     return None if right else f"1 to {MAX_MESSAGES} objects, each with a role"
 
 
-def prompts(most: int) -> Check:
-    return lambda value: check_prompts(value, most)
+def prompts(kind: Prompts) -> Check:
+    """Check prompts, and refuse an empty text as an empty list: many backends fail on it."""
+    return lambda value: kind.expected([] if value == "" else value)
 
 
 def one_of(*values: str) -> Check:
@@ -69,7 +52,7 @@ def one_of(*values: str) -> Check:
 
 
 def stream_options(value: Any) -> str | None:
-    known = isinstance(value, dict) and value.keys() <= _STREAM_OPTIONS
+    known = isinstance(value, dict) and value.keys() <= STREAM_OPTIONS
     known = known and all(type(item) is bool for item in value.values())
     return None if known else "an object of include_usage and continuous_usage_stats, true or false"
 
@@ -93,14 +76,6 @@ def encodes(value: Any, most: int = 1 << 30) -> bool:
         return len(orjson.dumps(value)) - 2 * levels <= most
     except orjson.JSONEncodeError:
         return False
-
-
-def list_of(kind: type, most: int) -> Check:
-    def check(value: Any) -> str | None:
-        right = isinstance(value, list) and len(value) <= most and all(type(item) is kind for item in value)
-        return None if right else f"a list of at most {most} values of type {kind.__name__}"
-
-    return check
 
 
 def logit_bias(value: Any) -> str | None:

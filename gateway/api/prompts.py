@@ -1,4 +1,4 @@
-"""Prompts of a request: a text, a list of token ids, or a list of either, with a token estimate."""
+"""The number of a request's prompts, and an estimate of their tokens."""
 
 from __future__ import annotations
 
@@ -7,40 +7,15 @@ from typing import Any, Final
 
 import orjson
 
-from contracts.openai.bounds import MAX_TOKENS
+from contracts.openai.kinds import prompts_of
 from gateway.api.image_tokens import image_tokens
 
 MAX_SEQUENCES: Final = 256
 """Most prompts times choices of one completion request."""
-MAX_INPUTS: Final = 2048
-"""Most inputs of one embeddings request, as at OpenAI."""
 BYTES_A_TOKEN: Final = 4
 """For estimates, before or without a backend's count."""
 MESSAGE_TOKENS: Final = 4
 """Tokens that a chat template adds around a message."""
-
-
-def check_prompts(value: Any, most: int) -> str | None:
-    """Return what was expected if `value` is not one prompt or up to `most` prompts of one kind."""
-    prompts = prompts_of(value)
-    right = 0 < len(prompts) <= most and value != ""
-    if right and all(type(prompt) is str for prompt in prompts):
-        return None
-    if right and all(_are_ids(prompt) for prompt in prompts):
-        return None
-    return f"a string, a list of token ids, or a list of 1 to {most} of either"
-
-
-def prompts_of(value: Any) -> list[Any]:
-    """Return the prompts as a list; a list of numbers is one prompt."""
-    if isinstance(value, list) and not (value and type(value[0]) is int):
-        return value
-    return [value]
-
-
-def _are_ids(value: Any) -> bool:
-    right = type(value) is list and 0 < len(value) <= MAX_TOKENS
-    return right and set(map(type, value)) == {int} and min(value) >= 0
 
 
 def num_prompts(parameters: Mapping[str, Any]) -> int:

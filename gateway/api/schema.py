@@ -12,22 +12,10 @@ from typing import Any, Final
 
 import orjson
 
-from contracts.openai import bounds
-from gateway.api.bounds import (
-    Check,
-    boolean,
-    integer,
-    list_of,
-    logit_bias,
-    messages,
-    number,
-    one_of,
-    prompts,
-    schema,
-    stop,
-    stream_options,
-)
-from gateway.api.prompts import MAX_INPUTS, MAX_SEQUENCES, estimate_tokens, num_prompts
+from contracts.openai import parameters as openai
+from contracts.openai.kinds import Integer, Kind
+from gateway.api.bounds import Check, logit_bias, messages, one_of, prompts, schema, stop, stream_options
+from gateway.api.prompts import MAX_SEQUENCES, estimate_tokens, num_prompts
 from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
 
@@ -35,66 +23,40 @@ MAX_PARTS: Final = 200_000
 """Most lists, objects and strings of a body: each costs a hundred times its one or two bytes."""
 
 
-def _integers(table: Mapping[str, bounds.IntegerBounds]) -> dict[str, Check]:
-    return {name: integer(limits.low, limits.high) for name, limits in table.items()}
+def _checks(kinds: Mapping[str, Kind]) -> dict[str, Check]:
+    return {name: kind.expected for name, kind in kinds.items()}
 
 
-_COMMON: Final[Mapping[str, Check]] = {
-    **{name: number(limits.low, limits.high) for name, limits in bounds.NUMBERS.items()},
-    **_integers(bounds.INTEGERS),
-    **{name: list_of(str if name == "bad_words" else int, size) for name, size in bounds.LIST_SIZES.items()},
-    "stream": boolean,
+_STRUCTURED: Final[Mapping[str, Check]] = {
     "stream_options": stream_options,
     "stop": stop,
-    "ignore_eos": boolean,
     "logit_bias": logit_bias,
-    "include_stop_str_in_output": boolean,
-    "skip_special_tokens": boolean,
-    "structured_outputs": schema,
-    "guided_json": schema,
-    "guided_regex": schema,
-    "guided_choice": schema,
-    "guided_grammar": schema,
-    "response_format": schema,
-    "return_token_ids": boolean,
+    **dict.fromkeys(openai.CONSTRAINTS, schema),
 }
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
 PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     CHAT: {
-        **_COMMON,
-        **_integers(bounds.CHAT_INTEGERS),
+        **_checks(openai.CHAT),
+        **_STRUCTURED,
         "messages": messages,
-        "logprobs": boolean,
         "tools": schema,
         "tool_choice": schema,
-        "parallel_tool_calls": boolean,
-        "add_generation_prompt": boolean,
-        "continue_final_message": boolean,
     },
     COMPLETIONS: {
-        **_COMMON,
-        **_integers(bounds.COMPLETION_INTEGERS),
-        "prompt": prompts(bounds.MAX_PROMPTS),
-        "echo": boolean,
+        **_checks(openai.COMPLETIONS),
+        **_STRUCTURED,
+        "prompt": prompts(openai.PROMPT),
         "suffix": schema,
-        "best_of": integer(1, 1),
+        "best_of": Integer(1, 1).expected,
     },
     EMBEDDINGS: {
-        "input": prompts(MAX_INPUTS),
-        "encoding_format": one_of("float", "base64"),
-        "dimensions": integer(1, 1 << 16),
-        "truncate_prompt_tokens": integer(-1, bounds.MAX_TOKENS),
+        **_checks(openai.EMBEDDINGS),
+        "input": prompts(openai.INPUT),
+        "encoding_format": one_of(*openai.EMBEDDING_FORMATS),
     },
 }
-IGNORED: Final = frozenset(
-    {
-        "user", "metadata", "store", "service_tier", "safety_identifier",
-        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-    }
-)  # fmt: skip
-"""OpenAI's parameters that clients send by habit and that have no effect here; they are not passed on."""
 _OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
 Dropped = Callable[[str], Collection[str]]
 """Returns the parameters to remove from a request, by the model that the request names."""
@@ -203,7 +165,7 @@ def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[
             continue  # clients send null for parameters that they do not use
         check = checks.get(name)
         if check is None:
-            if name not in IGNORED:
+            if name not in openai.IGNORED:
                 raise _unknown_parameter(name)
         elif (expected := check(item)) is not None:
             raise BadRequest(f"{name} must be {expected}.", param=name)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from contracts.openai.bounds import MAX_TOKENS
+from contracts.openai.kinds import MAX_TOKENS
 from gateway.api.prompts import BYTES_A_TOKEN, MAX_SEQUENCES
 
 MAX_REPORTED: Final = MAX_SEQUENCES * MAX_TOKENS

@@ -8,15 +8,13 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.openai.parameters import CONSTRAINTS
 from worker_engine.errors import InvalidRequest
 from worker_engine.json_depth import MAX_DEPTH, demand_shallow
 from worker_engine.openai.fields import Fields
 from worker_engine.protocol import Grammar, GrammarKind
 from worker_engine.text.character_classes import schema_with_ascii_classes, with_ascii_classes
 
-CONSTRAINTS: Final = (
-    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-)  # fmt: skip
 _KINDS: Final = ("json", "regex", "choice", "grammar", "json_object")
 MAX_CHOICES: Final = 10_000
 _ANY_OBJECT: Final = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
@@ -81,8 +79,8 @@ def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
         return Grammar(GrammarKind.CLIENT, fields.text(name))
     if kind == "choice":
         wanted = f"1 to {MAX_CHOICES} non-empty strings"
-        choices = fields.items(name, MAX_CHOICES, str, wanted)
-        if not choices or "" in choices:
+        choices: list[Any] = fields.get(name, None, list, wanted)
+        if not 0 < len(choices) <= MAX_CHOICES or not all(type(item) is str and item for item in choices):
             raise fields.wrong(name, wanted)
         return Grammar(GrammarKind.REGEX, "|".join(map(_escape, choices)))
     value = fields.get(name, None, (dict, str), "a JSON schema")

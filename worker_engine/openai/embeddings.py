@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from contracts.adapters.reference import AdapterMix, AdapterRef
+from contracts.openai.parameters import EMBEDDING_FORMATS, EMBEDDINGS, IGNORED, INPUT
 from worker_engine.choices import merge
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route
@@ -25,33 +26,17 @@ from worker_engine.openai.context_length import prompt_too_long
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
 from worker_engine.openai.origin import parse_origin
-from worker_engine.openai.parameters import Parameter, SchemaOnly, Whole, object_schema
+from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
 from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
-from worker_engine.openai.schema import IGNORED, TRUNCATE, WHO, parse_adapter, read_truncate
+from worker_engine.openai.schema import WHO, parse_adapter, read_prompts, read_truncate
 from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
 from worker_engine.service import Service
 
-MAX_INPUTS: Final = 2048
-_FORMATS: Final = ("float", "base64")
-_DIMENSIONS: Final = Whole(1)
-_WANTED: Final = f"a string, a list of token ids, or a list of 1 to {MAX_INPUTS} of either"
-_TEXT: Final = {"type": "string", "minLength": 1}
-_IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 PARAMETERS: Final[Mapping[str, Parameter]] = {
     **WHO,
-    "input": SchemaOnly(
-        {
-            "anyOf": [
-                _TEXT,
-                _IDS,
-                {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_INPUTS},
-                {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MAX_INPUTS},
-            ]
-        }
-    ),
-    "encoding_format": SchemaOnly({"enum": [*_FORMATS, None]}),
-    "dimensions": _DIMENSIONS,
-    "truncate_prompt_tokens": TRUNCATE,
+    "input": INPUT,
+    "encoding_format": SchemaOnly({"enum": [*EMBEDDING_FORMATS, None]}),
+    **EMBEDDINGS,
     **{name: SchemaOnly() for name in IGNORED},
 }
 
@@ -84,14 +69,14 @@ def parse(body: bytes) -> EmbeddingRequest:
     fields = Fields(value)
     fields.refuse_others(PARAMETERS)
     form = fields.text("encoding_format", "float")
-    if form not in _FORMATS:
-        raise fields.wrong("encoding_format", " or ".join(_FORMATS))
+    if form not in EMBEDDING_FORMATS:
+        raise fields.wrong("encoding_format", " or ".join(EMBEDDING_FORMATS))
     adapter = parse_adapter(fields)
     return EmbeddingRequest(
         model=fields.text("model"),
         adapter=adapter,
         inputs=_inputs(fields),
-        dimensions=_DIMENSIONS.read(fields, "dimensions"),
+        dimensions=fields.read("dimensions", EMBEDDINGS["dimensions"]),
         binary=form == "base64",
         truncate=read_truncate(fields),
         origin=parse_origin(value, adapter),
@@ -99,19 +84,10 @@ def parse(body: bytes) -> EmbeddingRequest:
 
 
 def _inputs(fields: Fields) -> tuple[Input, ...]:
-    given: Any = fields.get("input", None, (str, list), _WANTED)
-    one = isinstance(given, str) or (bool(given) and all(type(item) is int for item in given))
-    items = [given] if one else given
-    if not 0 < len(items) <= MAX_INPUTS:
-        raise fields.wrong("input", _WANTED)
-    for index, item in enumerate(items):
-        ids = isinstance(item, list) and all(type(part) is int for part in item)
-        if not (ids or isinstance(item, str)) or isinstance(item, str) is not isinstance(items[0], str):
-            raise fields.wrong("input", _WANTED)
-        if not item:
-            where = "input" if one else f"input[{index}]"
-            raise InvalidRequest(f"{where} must not be empty", param="input")
-    return tuple(item if isinstance(item, str) else tuple(item) for item in items)
+    inputs = read_prompts(fields, "input", INPUT)
+    if "" in inputs:
+        raise InvalidRequest(f"input{place_of(inputs, inputs.index(''))} must not be empty", param="input")
+    return inputs
 
 
 async def embeddings(request: web.Request) -> web.Response:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
+from contracts.openai.kinds import Kind
 from worker_engine.errors import InvalidRequest, MissingParameter, UnknownParameter
 
 
@@ -41,33 +41,31 @@ class Fields:
         param, shown = self._prefix + name, show(self._values.get(name))
         return InvalidRequest(f"{param} must be {wanted}, got {shown}", param=param)
 
+    def read(self, name: str, kind: Kind) -> Any:
+        """Return the value of a parameter, or the default of its kind if it is absent.
+
+        Raises:
+            InvalidRequest: the value is not of that kind.
+        """
+        value = self._values.get(name)
+        if value is None:
+            return kind.default
+        if (expected := kind.expected(value)) is not None:
+            raise self.wrong(name, expected)
+        # The default has the type that callers expect: a number is a float, a list a tuple.
+        return value if kind.default is None else type(kind.default)(value)
+
+    def require(self, name: str, kind: Kind) -> Any:
+        """Return the value of a parameter. Raises MissingParameter, InvalidRequest."""
+        if name not in self._values:
+            raise MissingParameter(f"{self._prefix}{name} is required", param=self._prefix + name)
+        return self.read(name, kind)
+
     def text(self, name: str, default: str | None = None) -> str:
         return str(self.get(name, default, str, "a string"))
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         return bool(self.get(name, default, bool, "true or false"))
-
-    def whole(self, name: str, low: int, high: int = 2**63 - 1) -> int | None:
-        """An integer from `low` to `high`, None when absent."""
-        if name not in self._values:
-            return None
-        value: int = self.get(name, None, int, "an integer")
-        if not low <= value <= high:
-            raise self.wrong(name, f"at least {low}" if high == 2**63 - 1 else f"{low} to {high}")
-        return value
-
-    def number(self, name: str, default: float, low: float, high: float, *, open_low: bool = False) -> float:
-        value: float = self.get(name, default, (int, float), "a number")
-        if not math.isfinite(value) or not low <= value <= high or (open_low and value == low):
-            raise self.wrong(name, f"{f'above {low:g}' if open_low else f'{low:g}'} to {high:g}")
-        return float(value)
-
-    def items(self, name: str, most: int, kind: type, wanted: str) -> tuple[Any, ...]:
-        """A list of at most `most` values of type `kind`, empty when absent."""
-        values: list[Any] = self.get(name, [], list, wanted)
-        if len(values) > most or not all(type(item) is kind for item in values):
-            raise self.wrong(name, wanted)
-        return tuple(values)
 
 
 def show(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from contracts.openai.bounds import MAX_MESSAGES
+from contracts.openai.parameters import MAX_MESSAGES
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.fields import Fields, show
 

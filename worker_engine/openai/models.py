@@ -7,19 +7,20 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from contracts.openai.kinds import Flag, Kind, Text
 from worker_engine.adapters.registry import NAME_PATTERN
 from worker_engine.errors import AdapterFilesNotFound, InvalidRequest, ModelNotFound
 from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
-from worker_engine.openai.parameters import Flag, Parameter, Text, object_schema
+from worker_engine.openai.parameters import object_schema
 from worker_engine.service import Service
 
 _NAME: Final = Text(max_length=256)
 _PATH: Final = Text(max_length=4096)
 _FLAGS: Final = {"load_inplace": Flag(), "pin": Flag()}
-_LOAD: Final[Mapping[str, Parameter]] = {"lora_name": _NAME, "lora_path": _PATH, **_FLAGS}
-_UNLOAD: Final[Mapping[str, Parameter]] = {"lora_name": _NAME}
+_LOAD: Final[Mapping[str, Kind]] = {"lora_name": _NAME, "lora_path": _PATH, **_FLAGS}
+_UNLOAD: Final[Mapping[str, Kind]] = {"lora_name": _NAME}
 
 
 async def list_models(request: web.Request) -> web.Response:
@@ -54,8 +55,8 @@ async def load_lora_adapter(request: web.Request) -> web.Response:
     """POST /v1/load_lora_adapter."""
     fields = Fields(parse_object(await request.read()))
     fields.refuse_others(_LOAD)
-    name, path = _NAME.read(fields, "lora_name"), _PATH.read(fields, "lora_path")
-    flags = {key: flag.read(fields, key) for key, flag in _FLAGS.items()}
+    name, path = fields.require("lora_name", _NAME), fields.require("lora_path", _PATH)
+    flags = {key: fields.read(key, flag) for key, flag in _FLAGS.items()}
     try:
         await request.app[SERVICE].registry.register(
             name, path, pin=flags["pin"], replace=flags["load_inplace"]
@@ -70,7 +71,7 @@ async def unload_lora_adapter(request: web.Request) -> web.Response:
     """POST /v1/unload_lora_adapter."""
     fields = Fields(parse_object(await request.read()))
     fields.refuse_others(_UNLOAD)
-    name = _NAME.read(fields, "lora_name")
+    name = fields.require("lora_name", _NAME)
     request.app[SERVICE].registry.unregister(name, param="lora_name")
     return web.Response(text=f"Success: LoRA adapter '{name}' removed successfully.")
 

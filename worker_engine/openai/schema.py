@@ -8,70 +8,38 @@ from typing import Any, Final
 
 from contracts.adapters.reference import MAX_MIX, AdapterMix, AdapterRef
 from contracts.errors import ContractError
-from contracts.openai import bounds
+from contracts.openai import parameters as openai
+from contracts.openai.kinds import Kind, Prompts, prompts_of
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
-from worker_engine.openai.constraints import CONSTRAINTS, Constraint, parse_constraint
+from worker_engine.openai.constraints import Constraint, parse_constraint
 from worker_engine.openai.fields import Fields, show
 from worker_engine.openai.messages import MESSAGE_SCHEMA, Message, parse_messages
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
-from worker_engine.openai.parameters import Flag, Items, Number, Parameter, SchemaOnly, Whole
-from worker_engine.openai.tools import MAX_TOOLS, ToolUse, parse_tools
+from worker_engine.openai.parameters import Parameter, SchemaOnly
+from worker_engine.openai.tools import ToolUse, parse_tools
 from worker_engine.protocol import Origin, SamplingParams
 
 NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
 """Parameters of OpenAI's that this worker knows but serves only at their default."""
-IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
-"""Parameters that do not touch generation."""
-_NUMBERS: Final[Mapping[str, Number]] = {
-    name: Number(limits.default, limits.low, limits.high, open_low=limits.worker_excludes_low)
-    for name, limits in bounds.NUMBERS.items()
-}
-_WHOLES, _CHAT_WHOLES, _COMPLETION_WHOLES = (
-    {name: Whole(limits.low, limits.worker_high) for name, limits in table.items()}
-    for table in (bounds.INTEGERS, bounds.CHAT_INTEGERS, bounds.COMPLETION_INTEGERS)
+_CHAT: Final[Mapping[str, Kind]] = {**openai.CHAT, **openai.WORKER_BOUNDS}
+_COMPLETION: Final[Mapping[str, Kind]] = {**openai.COMPLETIONS, **openai.WORKER_BOUNDS}
+_PASSED: Final = (
+    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed",
+    "stop_token_ids", "skip_special_tokens", "ignore_eos",
+)  # fmt: skip
+"""Parameters that SamplingParams takes as they are."""
+TOOLS: Final = SchemaOnly(
+    {"type": ["array", "null"], "items": {"type": "object"}, "maxItems": openai.MAX_TOOLS}
 )
-_FLAGS: Final[Mapping[str, Flag]] = {
-    "include_stop_str_in_output": Flag(),
-    "return_token_ids": Flag(),
-    "skip_special_tokens": Flag(default=True),
-    "ignore_eos": Flag(),
-    "stream": Flag(),
-}
-_LISTS: Final[Mapping[str, Items]] = {
-    name: Items(bounds.LIST_SIZES[name], kind, wanted.format(bounds.LIST_SIZES[name]), max_length)
-    for name, kind, wanted, max_length in (
-        ("stop_token_ids", int, "at most {} ids", None),
-        ("bad_words", str, "at most {} non-empty strings of up to 200 characters", 200),
-        ("allowed_token_ids", int, "1 to {} ids", None),
-    )
-}
-_PROMPT_LOGPROBS: Final = _WHOLES["prompt_logprobs"]
-TRUNCATE: Final = _WHOLES["truncate_prompt_tokens"]
-"""Last tokens of a prompt that are used; -1 as many as the context has room for."""
-CHAT_FLAGS: Final[Mapping[str, Flag]] = {
-    "add_generation_prompt": Flag(default=True),
-    "continue_final_message": Flag(),
-}
-TOOLS: Final = SchemaOnly({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS})
 _OBJECT: Final = SchemaOnly({"type": ["object", "null"]})
-_TEXT: Final = {"type": "string", "minLength": 1}
-_IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_PROMPTS: Final = f"a string, a list of token ids, or a list of 1 to {bounds.MAX_PROMPTS} of either"
+_STOP: Final = {"type": "string", "minLength": 1, "maxLength": openai.MAX_STOP_LENGTH}
 SAMPLING: Final[Mapping[str, Parameter]] = {
-    **_NUMBERS,
-    **{name: _WHOLES[name] for name in ("max_tokens", "top_k", "seed", "min_tokens")},
-    **{name: flag for name, flag in _FLAGS.items() if name not in ("stream", "return_token_ids")},
-    **_LISTS,
+    **openai.SAMPLING,
+    **openai.WORKER_BOUNDS,
     "stop": SchemaOnly(
-        {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": bounds.MAX_STOPS},
-                {"type": "null"},
-            ]
-        }
+        {"anyOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": openai.MAX_STOPS}, {"type": "null"}]}
     ),
     "logit_bias": SchemaOnly(
         {
@@ -79,13 +47,13 @@ SAMPLING: Final[Mapping[str, Parameter]] = {
             "propertyNames": {"pattern": "^[0-9]{1,9}$"},
             "additionalProperties": {
                 "type": "number",
-                "minimum": -bounds.MAX_BIAS,
-                "maximum": bounds.MAX_BIAS,
+                "minimum": -openai.MAX_BIAS,
+                "maximum": openai.MAX_BIAS,
             },
-            "maxProperties": bounds.MAX_BIASES,
+            "maxProperties": openai.MAX_BIASES,
         }
     ),
-    **{name: SchemaOnly() for name in CONSTRAINTS},
+    **{name: SchemaOnly() for name in openai.CONSTRAINTS},
 }
 """How tokens are drawn: what every route that generates takes."""
 WHO: Final[Mapping[str, Parameter]] = {
@@ -98,43 +66,20 @@ WHO: Final[Mapping[str, Parameter]] = {
 _SHARED: Final[Mapping[str, Parameter]] = {
     **WHO,
     **SAMPLING,
-    "n": _WHOLES["n"],
-    "stream": _FLAGS["stream"],
     "stream_options": _OBJECT,
-    "return_token_ids": _FLAGS["return_token_ids"],
-    "truncate_prompt_tokens": TRUNCATE,
-    **{name: SchemaOnly() for name in (*NEUTRAL, *IGNORED)},
-}
-CHAT: Final[Mapping[str, Parameter]] = {
-    **_SHARED,
-    "messages": SchemaOnly(
-        {"type": "array", "minItems": 1, "maxItems": bounds.MAX_MESSAGES, "items": MESSAGE_SCHEMA}
-    ),
-    **_CHAT_WHOLES,
-    **CHAT_FLAGS,
-    "logprobs": Flag(),
-    "prompt_logprobs": _PROMPT_LOGPROBS,
-    "tools": TOOLS,
-    "tool_choice": SchemaOnly({"type": ["string", "object", "null"]}),
-    "parallel_tool_calls": Flag(default=True),
+    **{name: SchemaOnly() for name in (*NEUTRAL, *openai.IGNORED)},
 }
 Prompt = str | tuple[int, ...]
-COMPLETION: Final[Mapping[str, Parameter]] = {
+CHAT: Final[Mapping[str, Parameter]] = {
     **_SHARED,
-    "prompt": SchemaOnly(
-        {
-            "anyOf": [
-                _TEXT,
-                _IDS,
-                {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": bounds.MAX_PROMPTS},
-                {"type": "array", "items": _IDS, "minItems": 1, "maxItems": bounds.MAX_PROMPTS},
-            ]
-        }
+    **_CHAT,
+    "messages": SchemaOnly(
+        {"type": "array", "minItems": 1, "maxItems": openai.MAX_MESSAGES, "items": MESSAGE_SCHEMA}
     ),
-    **_COMPLETION_WHOLES,
-    "echo": Flag(),
-    "prompt_logprobs": _PROMPT_LOGPROBS,
+    "tools": TOOLS,
+    "tool_choice": SchemaOnly({"type": ["string", "object", "null"]}),
 }
+COMPLETION: Final[Mapping[str, Parameter]] = {**_SHARED, **_COMPLETION, "prompt": openai.PROMPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +130,11 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     fields = Fields(value)
     fields.refuse_others(CHAT if chat else COMPLETION)
     _demand_neutral(value)
-    stream = _FLAGS["stream"].read(fields, "stream")
-    options = _stream_options(fields, stream)
-    echo = not chat and fields.flag("echo")
-    max_tokens = (_COMPLETION_WHOLES if echo else _WHOLES)["max_tokens"].read(fields, "max_tokens")
+    given = {name: fields.read(name, kind) for name, kind in (_CHAT if chat else _COMPLETION).items()}
+    options = _stream_options(fields, given["stream"])
+    echo = given.get("echo", False)
+    if given["max_tokens"] == 0 and not echo:
+        raise InvalidRequest("max_tokens may be 0 only with echo: true", param="max_tokens")
     adapter = parse_adapter(fields)
     tools, constraint = parse_tools(fields) if chat else None, parse_constraint(fields)
     if tools and tools.required and constraint and constraint.param == "response_format":
@@ -199,20 +145,20 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
         model=fields.text("model"),
         adapter=adapter,
         messages=parse_messages(fields.get("messages", None, list, "a list")) if chat else None,
-        prompts=() if chat else _prompts(fields),
-        n=_WHOLES["n"].read(fields, "n") or 1,
-        max_tokens=_CHAT_WHOLES["max_completion_tokens"].read(fields, "max_completion_tokens") or max_tokens,
-        sampling=_sampling(fields, chat=chat, echo=echo),
-        bad_words=_LISTS["bad_words"].read(fields, "bad_words"),
+        prompts=() if chat else read_prompts(fields, "prompt", openai.PROMPT),
+        n=given["n"] or 1,
+        max_tokens=given.get("max_completion_tokens") or given["max_tokens"],
+        sampling=_sampling(fields, given, echo=echo),
+        bad_words=given["bad_words"],
         constraint=constraint,
         tools=tools,
         generation_prompt=generation_prompt,
         continues=continues,
         truncate=read_truncate(fields),
-        return_token_ids=_FLAGS["return_token_ids"].read(fields, "return_token_ids"),
+        return_token_ids=given["return_token_ids"],
         echo=echo,
-        prompt_logprobs=_PROMPT_LOGPROBS.read(fields, "prompt_logprobs"),
-        stream=stream,
+        prompt_logprobs=given["prompt_logprobs"],
+        stream=given["stream"],
         include_usage=options.flag("include_usage"),
         continuous_usage=options.flag("continuous_usage_stats"),
         origin=parse_origin(value, adapter),
@@ -223,7 +169,7 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
 
 def read_chat_flags(fields: Fields) -> tuple[bool, bool]:
     """Read `add_generation_prompt` and `continue_final_message`. Raises InvalidRequest for both."""
-    prompt, continues = (flag.read(fields, name) for name, flag in CHAT_FLAGS.items())
+    prompt, continues = (fields.read(name, flag) for name, flag in openai.CHAT_FLAGS.items())
     if continues and prompt and "add_generation_prompt" in fields:
         raise InvalidRequest(
             "continue_final_message and add_generation_prompt exclude each other",
@@ -234,7 +180,7 @@ def read_chat_flags(fields: Fields) -> tuple[bool, bool]:
 
 def read_truncate(fields: Fields) -> int | None:
     """Read `truncate_prompt_tokens`. Raises InvalidRequest."""
-    truncate = TRUNCATE.read(fields, "truncate_prompt_tokens")
+    truncate: int | None = fields.read("truncate_prompt_tokens", openai.TRUNCATE)
     if truncate == 0:
         raise fields.wrong("truncate_prompt_tokens", "-1 or at least 1")
     return truncate
@@ -271,67 +217,45 @@ def _refuse_conflicts(request: CompletionRequest) -> None:
 
 def _stream_options(fields: Fields, stream: bool) -> Fields:
     values = fields.get("stream_options", {}, dict, "an object")
-    if unknown := sorted(set(values) - {"include_usage", "continuous_usage_stats", "include_obfuscation"}):
+    if unknown := sorted(set(values) - openai.STREAM_OPTIONS):
         raise InvalidRequest(f"stream_options.{unknown[0]} is not known", param="stream_options")
     if values and not stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
     return Fields(values, "stream_options.")
 
 
-def _sampling(fields: Fields, *, chat: bool, echo: bool) -> SamplingParams:
-    number = {name: item.read(fields, name) for name, item in _NUMBERS.items()}
-    whole = {name: _WHOLES[name].read(fields, name) for name in ("top_k", "seed", "min_tokens")}
-    flag = {name: item.read(fields, name) for name, item in _FLAGS.items()}
-    logprobs = _logprobs(fields, chat=chat)
-    of_prompt = [_PROMPT_LOGPROBS.read(fields, "prompt_logprobs"), logprobs if echo else None]
+def _sampling(fields: Fields, given: Mapping[str, Any], *, echo: bool) -> SamplingParams:
+    logprobs = _logprobs(given)
+    of_prompt = [given["prompt_logprobs"], logprobs if echo else None]
     return SamplingParams(
         max_tokens=1,
-        temperature=number["temperature"],
-        top_p=number["top_p"],
-        min_p=number["min_p"],
-        presence_penalty=number["presence_penalty"],
-        frequency_penalty=number["frequency_penalty"],
-        repetition_penalty=number["repetition_penalty"],
-        top_k=max(whole["top_k"] or 0, 0),
-        seed=whole["seed"],
+        **{name: given[name] for name in _PASSED},
+        top_k=max(given["top_k"] or 0, 0),
         stop=_stop(fields),
-        stop_token_ids=_LISTS["stop_token_ids"].read(fields, "stop_token_ids"),
-        include_stop=flag["include_stop_str_in_output"],
-        skip_special_tokens=flag["skip_special_tokens"],
-        min_tokens=whole["min_tokens"] or 0,
-        allowed_token_ids=_allowed(fields),
-        ignore_eos=flag["ignore_eos"],
+        include_stop=given["include_stop_str_in_output"],
+        min_tokens=given["min_tokens"] or 0,
+        allowed_token_ids=given["allowed_token_ids"] or None,
         logit_bias=_logit_bias(fields),
         logprobs=logprobs,
         prompt_logprobs=max((count for count in of_prompt if count is not None), default=None),
     )
 
 
-def _logprobs(fields: Fields, *, chat: bool) -> int | None:
-    if not chat:
-        return _COMPLETION_WHOLES["logprobs"].read(fields, "logprobs")
-    top = _CHAT_WHOLES["top_logprobs"].read(fields, "top_logprobs")
-    if not fields.flag("logprobs"):
-        if top:
-            raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
-        return None
-    return top or 0
-
-
-def _allowed(fields: Fields) -> tuple[int, ...] | None:
-    ids = _LISTS["allowed_token_ids"].read(fields, "allowed_token_ids")
-    if "allowed_token_ids" not in fields:
-        return None
-    if not ids:
-        raise fields.wrong("allowed_token_ids", _LISTS["allowed_token_ids"].wanted)
-    return ids
+def _logprobs(given: Mapping[str, Any]) -> int | None:
+    """Return the number of alternatives to list; None for no log probabilities."""
+    if "top_logprobs" not in given:  # a completion states the number itself
+        count: int | None = given["logprobs"]
+        return count
+    if given["top_logprobs"] and not given["logprobs"]:
+        raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
+    return (given["top_logprobs"] or 0) if given["logprobs"] else None
 
 
 def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
-    most = bounds.MAX_BIAS
-    wanted = f"an object of at most {bounds.MAX_BIASES} biases from -{most} to {most} by token id"
+    most = openai.MAX_BIAS
+    wanted = f"an object of at most {openai.MAX_BIASES} biases from -{most} to {most} by token id"
     values: dict[str, Any] = fields.get("logit_bias", {}, dict, wanted)
-    right = len(values) <= bounds.MAX_BIASES and all(
+    right = len(values) <= openai.MAX_BIASES and all(
         token.isascii() and token.isdecimal() and len(token) < 10 for token in values
     )
     if not right or not all(type(bias) in (int, float) and abs(bias) <= most for bias in values.values()):
@@ -340,10 +264,12 @@ def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
 
 
 def _stop(fields: Fields) -> tuple[str, ...]:
-    value = fields.get("stop", [], (str, list), "a string or a list of strings")
+    wanted = f"up to {openai.MAX_STOPS} strings of 1 to {openai.MAX_STOP_LENGTH} characters"
+    value = fields.get("stop", [], (str, list), wanted)
     stops = [value] if isinstance(value, str) else value
-    if len(stops) > bounds.MAX_STOPS or not all(isinstance(item, str) and item for item in stops):
-        raise InvalidRequest(f"stop must be up to {bounds.MAX_STOPS} non-empty strings", param="stop")
+    right = all(isinstance(item, str) and 0 < len(item) <= openai.MAX_STOP_LENGTH for item in stops)
+    if len(stops) > openai.MAX_STOPS or not right:
+        raise fields.wrong("stop", wanted)
     return tuple(stops)
 
 
@@ -361,14 +287,7 @@ def parse_adapter(fields: Fields) -> AdapterRef | AdapterMix | None:
         raise InvalidRequest(str(error), param="adapters" if several else "adapter") from error
 
 
-def _prompts(fields: Fields) -> tuple[Prompt, ...]:
-    given: Any = fields.get("prompt", None, (str, list), _PROMPTS)
-    one = isinstance(given, str) or (bool(given) and all(type(item) is int for item in given))
-    items = [given] if one else given
-    if not 0 < len(items) <= bounds.MAX_PROMPTS:
-        raise fields.wrong("prompt", _PROMPTS)
-    for item in items:
-        ids = isinstance(item, list) and all(type(part) is int for part in item)
-        if not (ids or isinstance(item, str)) or isinstance(item, str) is not isinstance(items[0], str):
-            raise fields.wrong("prompt", _PROMPTS)
-    return tuple(item if isinstance(item, str) else tuple(item) for item in items)
+def read_prompts(fields: Fields, name: str, kind: Prompts) -> tuple[Prompt, ...]:
+    """Read a required parameter of one or several prompts. Raises InvalidRequest."""
+    prompts = prompts_of(fields.require(name, kind))
+    return tuple(item if isinstance(item, str) else tuple(item) for item in prompts)

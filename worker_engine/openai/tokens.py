@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from contracts.openai.bounds import MAX_MESSAGES
+from contracts.openai.kinds import Flag, Items, Text
+from contracts.openai.parameters import CHAT_FLAGS, MAX_MESSAGES
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.messages import MESSAGE_SCHEMA, parse_messages
-from worker_engine.openai.parameters import Flag, Items, Parameter, SchemaOnly, Text, object_schema
-from worker_engine.openai.schema import CHAT_FLAGS, TOOLS, read_chat_flags
+from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
+from worker_engine.openai.schema import TOOLS, read_chat_flags
 from worker_engine.openai.tools import parse_tools
 from worker_engine.service import Service
 
@@ -36,7 +37,7 @@ _TOKENIZE: Final[Mapping[str, Parameter]] = {
     "add_special_tokens": _SPECIAL,
     "return_token_strs": _TOKEN_STRS,
 }
-_IDS: Final = Items(MAX_TOKENS, int, f"a list of at most {MAX_TOKENS} token ids")
+_IDS: Final = Items(int, MAX_TOKENS)
 _DETOKENIZE: Final[Mapping[str, Parameter]] = {"model": _MODEL, "tokens": _IDS}
 
 
@@ -46,7 +47,7 @@ async def tokenize(request: web.Request) -> web.Response:
     value = parse_object(await request.read())
     fields = Fields(value)
     fields.refuse_others(_TOKENIZE)
-    check_model(service, _MODEL.read(fields, "model"))
+    check_model(service, fields.read("model", _MODEL))
     text, special = _text(service, fields)
     ids = await asyncio.to_thread(service.tokenizer.encode, text, add_special_tokens=special)
     answer: dict[str, Any] = {
@@ -55,7 +56,7 @@ async def tokenize(request: web.Request) -> web.Response:
         "tokens": ids,
         "token_strs": None,
     }
-    if _TOKEN_STRS.read(fields, "return_token_strs"):
+    if fields.read("return_token_strs", _TOKEN_STRS):
         answer["token_strs"] = [
             service.tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in ids
         ]
@@ -67,11 +68,11 @@ def _text(service: Service, fields: Fields) -> tuple[str, bool]:
     chat = "messages" in fields
     if chat and "prompt" in fields:
         raise InvalidRequest("messages and prompt exclude each other", param="messages")
-    special = _SPECIAL.read(fields, "add_special_tokens")
+    special = fields.read("add_special_tokens", _SPECIAL)
     if not chat:
         if chat_only := [name for name in ("tools", *CHAT_FLAGS) if name in fields]:
             raise InvalidRequest(f"{chat_only[0]} needs messages", param=chat_only[0])
-        return _PROMPT.read(fields, "prompt"), special
+        return fields.require("prompt", _PROMPT), special
     messages = parse_messages(fields.get("messages", None, list, "a list"))
     tools, (prompt, continues) = parse_tools(fields), read_chat_flags(fields)
     if tools is not None and not service.tokenizer.template_knows_tools:
@@ -87,10 +88,10 @@ async def detokenize(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     fields = Fields(parse_object(await request.read()))
     fields.refuse_others(_DETOKENIZE)
-    check_model(service, _MODEL.read(fields, "model"))
+    check_model(service, fields.read("model", _MODEL))
     if "tokens" not in fields:
         raise InvalidRequest("tokens is required", param="tokens")
-    ids = _IDS.read(fields, "tokens")
+    ids = fields.read("tokens", _IDS)
     vocab = service.model.vocab_size
     if not all(0 <= item < vocab for item in ids):
         raise InvalidRequest(f"tokens must hold token ids from 0 to {vocab - 1}", param="tokens")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contracts.openai.parameters import MAX_TOOLS
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.fields import Fields, show
 from worker_engine.text.tool_calls.base import Function
 
-MAX_TOOLS: Final = 128
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

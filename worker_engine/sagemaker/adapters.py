@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from contracts.openai.kinds import Flag, Text
 from worker_engine.adapters.registry import NAME_PATTERN, RegisteredAdapter
 from worker_engine.errors import InvalidRequest, ModelNotFound
 from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
-from worker_engine.openai.parameters import Flag, Text
 from worker_engine.sagemaker.errors import in_management_form
 
 DEFAULT_LIMIT: Final = 100
@@ -30,12 +30,12 @@ async def register(request: web.Request) -> web.Response:
     _demand_model(request)
     fields = await _arguments(request)
     fields.refuse_others(_REGISTER)
-    name = _NAME.read(fields, "name")
+    name = fields.require("name", _NAME)
     await request.app[SERVICE].registry.register(
         name,
-        _SRC.read(fields, "src"),
-        preload=_PRELOAD.read(fields, "preload"),
-        pin=_PIN.read(fields, "pin"),
+        fields.require("src", _SRC),
+        preload=fields.read("preload", _PRELOAD),
+        pin=fields.read("pin", _PIN),
     )
     return _status(f"Adapter {name} registered")
 
@@ -47,9 +47,9 @@ async def update(request: web.Request) -> web.Response:
     old = registry.get(name, param="name")
     fields = await _arguments(request)
     fields.refuse_others(_UPDATE)
-    src = _SRC.read(fields, "src") if "src" in fields else old.src
-    pin = _PIN.read(fields, "pin") if "pin" in fields else old.pin
-    await registry.register(name, src, preload=_PRELOAD.read(fields, "preload"), pin=pin, replace=True)
+    src = fields.require("src", _SRC) if "src" in fields else old.src
+    pin = fields.read("pin", _PIN) if "pin" in fields else old.pin
+    await registry.register(name, src, preload=fields.read("preload", _PRELOAD), pin=pin, replace=True)
     return _status(f"Adapter {name} updated")
 
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 from aiohttp import web
 
 from contracts.adapters.reference import AdapterRef
+from contracts.openai.kinds import Flag
 from worker_engine.choices import merge
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai import schema as openai_schema
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.generation import origin_of, request_id_of, respond, serve
-from worker_engine.openai.parameters import Flag, SchemaOnly, object_schema
+from worker_engine.openai.parameters import SchemaOnly, object_schema
 from worker_engine.openai.prepare import prompt_tokens, sampling_params
 from worker_engine.protocol import GenerateRequest, Origin
 from worker_engine.sagemaker import schema

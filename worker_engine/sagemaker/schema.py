@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contracts.openai.kinds import MAX_TOKENS, Flag, Integer
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai import schema as openai_schema
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
-from worker_engine.openai.parameters import Flag, Parameter, SchemaOnly, Whole, object_schema
+from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
 from worker_engine.openai.schema import SAMPLING, CompletionRequest
 
 MAX_INPUTS: Final = 128
@@ -26,15 +27,16 @@ _FLAGS: Final[Mapping[str, Flag]] = {
     "return_full_text": Flag(),
     "decoder_input_details": Flag(),
 }
-_TRUNCATE: Final = Whole(1)
-_ONE: Final = ("n", "best_of", "top_n_tokens", "num_beams")
+_TRUNCATE: Final = Integer(1, MAX_TOKENS)
+_ONE: Final = Integer(1, 1)
+_SINGLE: Final = ("n", "best_of", "top_n_tokens", "num_beams")
 """Parameters that would ask for several answers; LMI returns the first."""
 _PARAMETERS: Final[Mapping[str, Parameter]] = {
     **SAMPLING,
     **{name: SAMPLING[known] for name, known in _RENAMED.items()},
     **_FLAGS,
     "truncate": _TRUNCATE,
-    **{name: Whole(1, 1) for name in _ONE},
+    **dict.fromkeys(_SINGLE, _ONE),
 }
 _ADAPTERS: Final = SchemaOnly(
     {
@@ -95,14 +97,14 @@ def parse(value: Mapping[str, Any], *, header_adapter: str | None) -> LmiRequest
         raise fields.wrong("inputs", wanted)
     parameters = Fields(fields.get("parameters", {}, dict, "an object"), "parameters.")
     parameters.refuse_others(_PARAMETERS)
-    flag = {name: item.read(parameters, name) for name, item in _FLAGS.items()}
+    flag = {name: parameters.read(name, item) for name, item in _FLAGS.items()}
     if flag["decoder_input_details"]:
         raise InvalidRequest(
             "parameters.decoder_input_details is not served: use `prompt` with echo and logprobs",
             param="parameters.decoder_input_details",
         )
-    for name in _ONE:
-        parameters.whole(name, 1, 1)
+    for name in _SINGLE:
+        parameters.read(name, _ONE)
     names = body_adapters(value, len(inputs)) if header_adapter is None else (header_adapter,) * len(inputs)
     return LmiRequest(
         inputs=tuple(inputs),
@@ -111,7 +113,7 @@ def parse(value: Mapping[str, Any], *, header_adapter: str | None) -> LmiRequest
         completion=_completion(value, fields.get("parameters", {}, dict, "an object"), flag["details"]),
         details=flag["details"],
         full_text=flag["return_full_text"],
-        truncate=_TRUNCATE.read(parameters, "truncate"),
+        truncate=parameters.read("truncate", _TRUNCATE),
     )
 
 

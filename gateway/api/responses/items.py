@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from contracts.openai.bounds import MAX_MESSAGES
+from contracts.openai.parameters import MAX_MESSAGES
 from gateway.errors import BadRequest
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contracts.openai.bounds import MAX_TOKENS
-from gateway.api.bounds import Check, boolean, integer, metadata, number, one_of, schema, text
+from contracts.openai import parameters as openai
+from contracts.openai.kinds import Integer, Text
+from contracts.openai.parameters import MAX_TOOLS
+from gateway.api.bounds import Check, metadata, one_of, schema
 from gateway.api.responses.items import read_input
 from gateway.api.schema import (
     CHAT,
@@ -22,7 +24,6 @@ from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, UnknownParameter
 
 RESPONSES: Final = "/v1/responses"
-MAX_TOOLS: Final = 128
 LOGPROBS: Final = "message.output_text.logprobs"
 _INCLUDES: Final = (LOGPROBS, "reasoning.encrypted_content")
 """Stateless clients request the second with every model; models here have no reasoning to encrypt."""
@@ -64,30 +65,26 @@ def _reasoning(value: Any) -> str | None:
 WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
     "stream_options": _stream_options,
     "truncation": one_of("auto", "disabled"),
-    "max_tool_calls": integer(1, 1 << 20),
+    "max_tool_calls": Integer(1, 1 << 20).expected,
     "background": _background,
     "reasoning": _reasoning,
 }
 """Parameters that clients send by habit and that have no effect here."""
+_PASSED: Final = ("temperature", "top_p", "parallel_tool_calls")
 CHECKS: Final[Mapping[str, Check]] = {
     **WITHOUT_EFFECT,
     "input": _input,
-    "instructions": text,
-    "stream": boolean,
-    "max_output_tokens": integer(1, MAX_TOKENS),
-    "temperature": number(0, 2),
-    "top_p": number(0, 1),
-    "top_logprobs": integer(0, 20),
+    "instructions": Text().expected,
+    "max_output_tokens": openai.CHAT["max_completion_tokens"].expected,
+    **{name: openai.CHAT[name].expected for name in ("stream", "top_logprobs", *_PASSED)},
     "include": _include,
     "tools": schema,
     "tool_choice": schema,
-    "parallel_tool_calls": boolean,
     "text": _object,
     "metadata": metadata,
 }
 _NOT_STORED: Final = ("previous_response_id", "conversation")
 _TOOL_DEFAULTS: Final = {"description": None, "parameters": None, "strict": False}
-_PASSED: Final = ("temperature", "top_p", "parallel_tool_calls")
 
 
 @dataclass(frozen=True, slots=True)

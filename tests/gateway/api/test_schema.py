@@ -8,9 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from contracts.openai.parameters import IGNORED
 from gateway.admission import reservation
 from gateway.api.prompts import estimate_tokens, num_prompts
-from gateway.api.schema import IGNORED, MAX_PARTS, parse
+from gateway.api.schema import MAX_PARTS, parse
 from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
 

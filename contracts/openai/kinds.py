@@ -1,0 +1,162 @@
+"""Kinds of parameter values: each checks a value and describes it as a JSON schema.
+
+The gateway calls `expected` as its check. The bundled worker reads parameters by it and publishes `schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+Schema = Mapping[str, Any]
+MAX_TOKENS: Final = 1 << 20
+
+
+class Kind(Protocol):
+    """The values that a parameter accepts. JSON null counts as absent and is not checked."""
+
+    @property
+    def default(self) -> Any:
+        """The value of an absent parameter."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def expected(self, value: Any) -> str | None:
+        """Return None if a value is valid, else a text that completes "must be ..."."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number from `low` to `high`; `open_low` excludes `low` itself."""
+
+    low: float
+    high: float
+    default: float
+    open_low: bool = False
+
+    def expected(self, value: Any) -> str | None:
+        right = type(value) in (int, float) and self.low <= value <= self.high
+        if right and not (self.open_low and value == self.low):
+            return None
+        return f"a number {'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
+
+    @property
+    def schema(self) -> Schema:
+        low = "exclusiveMinimum" if self.open_low else "minimum"
+        return {"type": ["number", "null"], low: self.low, "maximum": self.high, "default": self.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer from `low` to `high`; None if absent."""
+
+    low: int
+    high: int
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        right = type(value) is int and self.low <= value <= self.high
+        return None if right else f"an integer from {self.low} to {self.high}"
+
+    @property
+    def schema(self) -> Schema:
+        return {"type": ["integer", "null"], "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    default: bool = False
+
+    def expected(self, value: Any) -> str | None:
+        return None if type(value) is bool else "true or false"
+
+    @property
+    def schema(self) -> Schema:
+        return {"type": ["boolean", "null"], "default": self.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string; a default of None means that it is required."""
+
+    default: str | None = None
+    max_length: int | None = None
+
+    def expected(self, value: Any) -> str | None:
+        if isinstance(value, str) and (self.max_length is None or len(value) <= self.max_length):
+            return None
+        return "a string" if self.max_length is None else f"a string of at most {self.max_length} characters"
+
+    @property
+    def schema(self) -> Schema:
+        bound = {} if self.max_length is None else {"maxLength": self.max_length}
+        return {"type": "string" if self.default is None else ["string", "null"], **bound}
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list of `least` to `most` integers or strings; `max_length` also excludes empty strings."""
+
+    kind: type[int] | type[str]
+    most: int
+    least: int = 0
+    max_length: int | None = None
+    default: tuple[()] = ()
+
+    def expected(self, value: Any) -> str | None:
+        right = isinstance(value, list) and self.least <= len(value) <= self.most
+        right = right and all(type(item) is self.kind for item in value)
+        if right and (self.max_length is None or all(0 < len(item) <= self.max_length for item in value)):
+            return None
+        size = f"{self.least} to {self.most}" if self.least else f"at most {self.most}"
+        length = "" if self.max_length is None else f", each of 1 to {self.max_length} characters"
+        return f"a list of {size} values of type {self.kind.__name__}{length}"
+
+    @property
+    def schema(self) -> Schema:
+        item: dict[str, Any] = {"type": "integer" if self.kind is int else "string"}
+        if self.max_length is not None:
+            item |= {"minLength": 1, "maxLength": self.max_length}
+        least = {"minItems": self.least} if self.least else {}
+        return {"type": ["array", "null"], "items": item, "maxItems": self.most, **least}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """A text, a list of token ids, or a list of 1 to `most` of either kind; required.
+
+    Empty texts are accepted: a tokenizer may begin each text with a token.
+    """
+
+    most: int
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        prompts = prompts_of(value)
+        right = 0 < len(prompts) <= self.most
+        if right and (all(type(prompt) is str for prompt in prompts) or all(map(_are_ids, prompts))):
+            return None
+        return f"a string, a list of token ids, or a list of 1 to {self.most} of either"
+
+    @property
+    def schema(self) -> Schema:
+        text = {"type": "string", "minLength": 1}
+        ids = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+        several = {"type": "array", "minItems": 1, "maxItems": self.most}
+        return {"anyOf": [text, ids, {**several, "items": text}, {**several, "items": ids}]}
+
+
+def prompts_of(value: Any) -> list[Any]:
+    """Return the prompts as a list; a list of numbers is one prompt."""
+    if isinstance(value, list) and not (value and type(value[0]) is int):
+        return value
+    return [value]
+
+
+def _are_ids(value: Any) -> bool:
+    right = type(value) is list and 0 < len(value) <= MAX_TOKENS
+    return right and set(map(type, value)) == {int} and min(value) >= 0

@@ -1,0 +1,97 @@
+"""OpenAI's and vLLM's request parameters: one table that gateway and bundled worker check by.
+
+Parameters with a structure of their own, such as `messages` and `stop`, have only their limits here. Each
+plane checks their structure: the gateway what any backend needs, the worker what it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from contracts.openai.kinds import MAX_TOKENS, Flag, Integer, Items, Kind, Number, Prompts
+
+MAX_MESSAGES: Final = 4096
+MAX_TOOLS: Final = 128
+MAX_STOPS: Final = 16
+MAX_STOP_LENGTH: Final = 1024
+MAX_BIASES: Final = 1024
+MAX_BIAS: Final = 100
+_LOGPROBS: Final = Integer(0, 20)
+_OUTPUT_TOKENS: Final = Integer(1, MAX_TOKENS)
+TRUNCATE: Final = Integer(-1, MAX_TOKENS)
+"""Last tokens of a prompt that are used; -1 as many as the context has room for."""
+PROMPT: Final = Prompts(256)
+INPUT: Final = Prompts(2048)
+"""Inputs of one embeddings request, as at OpenAI."""
+SAMPLING: Final[Mapping[str, Kind]] = {
+    "temperature": Number(0.0, 2.0, 1.0),
+    "top_p": Number(0.0, 1.0, 1.0),
+    "min_p": Number(0.0, 1.0, 0.0),
+    "presence_penalty": Number(-2.0, 2.0, 0.0),
+    "frequency_penalty": Number(-2.0, 2.0, 0.0),
+    "repetition_penalty": Number(0.01, 10.0, 1.0),
+    "max_tokens": _OUTPUT_TOKENS,
+    "min_tokens": Integer(0, MAX_TOKENS),
+    "top_k": Integer(-1, 1 << 20),
+    "seed": Integer(-(1 << 63), (1 << 63) - 1),
+    "include_stop_str_in_output": Flag(),
+    "skip_special_tokens": Flag(default=True),
+    "ignore_eos": Flag(),
+    "stop_token_ids": Items(int, 64),
+    "bad_words": Items(str, 64),
+    "allowed_token_ids": Items(int, 1 << 16),
+}
+"""How tokens are drawn."""
+WORKER_BOUNDS: Final[Mapping[str, Kind]] = {
+    "top_p": Number(0.0, 1.0, 1.0, open_low=True),
+    "bad_words": Items(str, 64, max_length=200),
+    "allowed_token_ids": Items(int, 1 << 16, least=1),
+}
+"""Narrower bounds of the bundled worker; the gateway accepts the values outside them for other backends."""
+_GENERATION: Final[Mapping[str, Kind]] = {
+    **SAMPLING,
+    "n": Integer(1, 128),
+    "stream": Flag(),
+    "return_token_ids": Flag(),
+    "truncate_prompt_tokens": TRUNCATE,
+    "prompt_logprobs": _LOGPROBS,
+}
+CHAT_FLAGS: Final[Mapping[str, Kind]] = {
+    "add_generation_prompt": Flag(default=True),
+    "continue_final_message": Flag(),
+}
+CHAT: Final[Mapping[str, Kind]] = {
+    **_GENERATION,
+    **CHAT_FLAGS,
+    "max_completion_tokens": _OUTPUT_TOKENS,
+    "logprobs": Flag(),
+    "top_logprobs": _LOGPROBS,
+    "parallel_tool_calls": Flag(default=True),
+}
+COMPLETIONS: Final[Mapping[str, Kind]] = {
+    **_GENERATION,
+    "max_tokens": Integer(0, MAX_TOKENS),
+    "echo": Flag(),
+    "logprobs": _LOGPROBS,
+}
+"""Both planes accept 0 for `max_tokens` only with `echo`."""
+EMBEDDINGS: Final[Mapping[str, Kind]] = {
+    "dimensions": Integer(1, 1 << 16),
+    "truncate_prompt_tokens": TRUNCATE,
+}
+EMBEDDING_FORMATS: Final = ("float", "base64")
+CONSTRAINTS: Final = (
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+)  # fmt: skip
+"""Parameters that constrain the output to a grammar."""
+STREAM_OPTIONS: Final = frozenset({"include_usage", "continuous_usage_stats", "include_obfuscation"})
+IGNORED: Final = frozenset(
+    {
+        "user", "metadata", "store", "service_tier", "safety_identifier",
+        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+    }
+)  # fmt: skip
+"""OpenAI's parameters that clients send by habit and that have no effect here.
+
+The gateway does not pass them on. The worker's chats and completions refuse `store: true`."""
