@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -142,17 +142,26 @@ class CostMeter:
         exempt = any(request.node.get_closest_marker(marker) for marker in ("slow", "costly"))
         request.node.stash[_COST] = TestCost(request.node.nodeid, exempt, cost)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        """Deduct shared fixtures that a test asks for while it runs."""
-        if fixturedef.scope == "function" or self._in_shared_fixture:
-            return (yield)
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Deduct what runs inside from the cost of the test that is running."""
+        if self._in_shared_fixture:
+            yield
+            return
         before, self._in_shared_fixture = self._total(), True
         try:
-            return (yield)
+            yield
         finally:
             self._in_shared_fixture = False
             self._shared += self._total() - before
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        """Deduct shared fixtures that a test asks for while it runs."""
+        if fixturedef.scope == "function":
+            return (yield)
+        with self.uncharged():
+            return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -164,6 +173,7 @@ class CostMeter:
         return report
 
 
+METER: Final = CostMeter()
 _COST: Final = pytest.StashKey[TestCost]()
 
 
@@ -220,6 +230,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(CostMeter(), "cost_meter")
+    config.pluginmanager.register(METER, "cost_meter")
     if not hasattr(config, "workerinput"):  # a pytest-xdist worker leaves the judgement to its controller
         config.pluginmanager.register(CostReport(config.getoption("--budget-report")), "cost_report")

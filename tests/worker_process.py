@@ -18,6 +18,7 @@ from typing import Any
 
 import openai
 
+from tests.budget import METER
 from tests.conftest import ROOT, free_port, stop
 from tests.waiting import eventually
 from worker_engine.zygote.handover import VARIABLE
@@ -80,10 +81,12 @@ class WorkerZygote:
     def socket(self) -> Path:
         """Return the socket on which the zygote takes orders; the first call starts the server."""
         if self._process is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="worker-zygote-"))
-            self._process = self._start()
-            atexit.register(self.stop)
-            eventually(lambda: self._path.exists() or self._process_ended())
+            # All tests of this process share the zygote, so the first one to need it does not pay for it.
+            with METER.uncharged():
+                self._folder = Path(tempfile.mkdtemp(prefix="worker-zygote-"))
+                self._process = self._start()
+                atexit.register(self.stop)
+                eventually(lambda: self._path.exists() or self._process_ended())
             if self._process_ended():
                 raise RuntimeError(f"the zygote did not start: {(self._folder / 'log').read_text()}")
         return self._path

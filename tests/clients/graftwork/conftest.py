@@ -25,7 +25,7 @@ SEED = """
 import django; django.setup()
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.services import base_model_register
-from controlplane.deployments.services import copy_register
+from controlplane.deployments.copies.services import copy_register
 from controlplane.tenants.services import api_key_create, tenant_create
 import datetime
 base = base_model_register(name="tiny-base", source={source!r})

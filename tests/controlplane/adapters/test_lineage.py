@@ -71,5 +71,5 @@ def test_the_form_takes_it_and_the_adapters_page_shows_it(tenant: Tenant, base_m
     assert not Adapter.objects.exists()
     page.post(url, {**form, "dataset": TOLD["dataset"], "run_url": RUN, "files": [zipped()]})
     text = page.get("/t/acme/adapters/pirate/").content.decode()
-    assert "Trained on tickets &lt;2026&gt;." in text
+    assert "Dataset: tickets &lt;2026&gt;." in text
     assert 'href="https://runs.test/41?tab=&lt;loss&gt;"' in text
