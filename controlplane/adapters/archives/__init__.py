@@ -42,4 +42,6 @@ def unpack(name: str, stream: ByteStream, put: Put) -> None:
         # A damaged directory makes zipfile seek before the file's start. Other errors are the disk's.
         if error.errno != errno.EINVAL:
             raise
-        raise RefusedError(f"{name} is damaged: its directory points outside of it; pack it again") from error
+        raise RefusedError(
+            f"{name} is damaged: its directory points outside the file; pack it again"
+        ) from error

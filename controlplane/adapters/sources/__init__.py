@@ -1,4 +1,4 @@
-"""Adapters by URI: what a tenant writes is checked, then read with the least rights that suffice."""
+"""Adapters by URI: checked first, then read with the least rights that suffice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
         parts = urlsplit(uri.strip())
         query = parse_qs(parts.query, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise bad_uri(uri, "it is no URI") from error
+        raise bad_uri(uri, "it is not a URI") from error
     if set(query) <= {"credential"}:
         credential = "".join(query.get("credential", ())) or credential
         parts = parts._replace(query="")
@@ -55,11 +55,13 @@ def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
         case "hf", None | SourceCredential.Kind.HUGGINGFACE:
             return HubSource(parts, access)
     if access is not None and parts.scheme in ("file", "s3", "hf"):
-        raise InvalidInputError(f"{access.name} is no credential for {parts.scheme}://", field="credential")
+        raise InvalidInputError(
+            f"{access.name} is not a credential for {parts.scheme}://", field="credential"
+        )
     raise bad_uri(
         uri,
-        "accepted are hf://owner/name, s3://bucket/prefix and file:///folder (download anything else and"
-        " upload its files)",
+        "accepted URIs are hf://owner/name, s3://bucket/prefix and file:///folder (for other sources, "
+        "download the files and upload them)",
     )
 
 
@@ -74,7 +76,7 @@ def source_saved(uri: str, *, tenant: Tenant) -> Source:
 
 
 def source_discard(uri: str, *, tenant: Tenant) -> None:
-    """Removes what was kept for a version that has settled: its uploads, if it was made from such."""
+    """Remove the uploads of a settled version, if it was made from uploads."""
     scheme, _, path = uri.partition(":")
     if scheme == SCHEME:
         for upload in Upload.objects.filter(tenant=tenant, pk__in=path.split("+")):
@@ -96,7 +98,7 @@ def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> N
             with source.open(source.archive) as stream:
                 unpack(source.archive, _telling(stream, progress), put)
         except MissingFileError as error:
-            raise RefusedError(f"there is no {source.uri}") from error
+            raise RefusedError(f"{source.uri} does not exist") from error
         return
     for name in ADAPTER_FILES:
         try:
@@ -121,7 +123,7 @@ class _Telling:
 
 
 def _telling(stream: ByteStream, progress: Callable[[], None]) -> ByteStream:
-    # A file is here already, and unpacking one goes to and fro in it.
+    # An uploaded file is local, and unpacking seeks in it.
     return stream if isinstance(stream, io.IOBase) and stream.seekable() else _Telling(stream, progress)
 
 
