@@ -23,6 +23,6 @@ def enqueue(task: str, *, expires: float | None = None, **arguments: str | int) 
         try:
             app.send_task(task, kwargs=arguments, expires=expires)
         except OperationalError as error:
-            logger.warning("could not enqueue %s %s, a periodic task will: %s", task, arguments, error)
+            logger.warning("%s %s was not enqueued, a periodic task will do it: %s", task, arguments, error)
 
     transaction.on_commit(send)
