@@ -99,7 +99,7 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
     filterset_class = AdapterFilter
-    queryset = Adapter.objects.none()  # tells the schema the model
+    queryset = Adapter.objects.none()  # names the model for the schema
     parser_classes = (MultiPartParser, StrictJSONParser)
     is_called = staticmethod(_never)
 

@@ -87,7 +87,7 @@ def _spool(stream: ByteStream, spool: IO[bytes]) -> None:
 
 
 class _BoundedReads:
-    """A file whose reads are short: the lengths that a hostile archive states ask for all memory."""
+    """A file with bounded reads, since a hostile archive can state lengths that exhaust the memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -28,13 +28,13 @@ __all__ = ["Source", "source_discard", "source_fetch", "source_of", "source_save
 
 
 def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
-    """The source that a URI names for this tenant, checked but not opened.
+    """Return the source of a URI for this tenant, checked but not opened.
 
     Args:
         credential: name of the tenant's credential; also taken from `?credential=` in the URI.
 
     Raises:
-        InvalidInputError: it is not one that may be imported from; the text says what is.
+        InvalidInputError: the source is not accepted; the text lists the accepted ones.
     """
     try:
         parts = urlsplit(uri.strip())
@@ -66,7 +66,7 @@ def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
 
 
 def source_saved(uri: str, *, tenant: Tenant) -> Source:
-    """The source that a version has kept: beside what `source_of` knows, its uploads.
+    """Return the stored source of a version: one of `source_of`, or its uploads.
 
     Raises:
         InvalidInputError, RefusedError: it can no longer be imported from.
@@ -84,7 +84,7 @@ def source_discard(uri: str, *, tenant: Tenant) -> None:
 
 
 def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> None:
-    """Hands the ADAPTER_FILES of a source, and its model card if there is one, to `put`.
+    """Pass the ADAPTER_FILES of a source, and its model card if any, to `put`.
 
     Args:
         progress: called now and then while something arrives.

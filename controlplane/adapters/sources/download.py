@@ -27,12 +27,12 @@ class BodyStream:
     """A response's body as a stream that is read."""
 
     def __init__(self, response: httpx2.Response) -> None:
-        # Without a size: pieces come as they arrive, where a size would wait for whole ones.
+        # Without a size, iter_raw yields bytes as they arrive; with one it would wait for full chunks.
         self._pieces, self._rest = response.iter_raw(), b""
         self._opened, self._waited, self._received = time.monotonic(), 0.0, 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes, b"" at the end. Raises RefusedError: they come too slowly."""
+        """Return at most `size` bytes, b"" at the end. Raises RefusedError if the source is too slow."""
         while not self._rest:
             if (piece := self._next()) is None:
                 return b""

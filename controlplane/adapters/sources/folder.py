@@ -1,4 +1,4 @@
-"""file:///: folders and archives below those that the operator opened for import."""
+"""file:///: folders and archives below the operator's import roots."""
 
 from __future__ import annotations
 

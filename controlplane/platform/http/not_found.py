@@ -1,4 +1,4 @@
-"""404 as JSON where no REST route stands, and wherever a URL holds a NUL."""
+"""404 as JSON for unknown REST routes, and for URLs with a NUL character."""
 
 from __future__ import annotations
 
