@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 def enqueue(task: str, *, expires: float | None = None, **arguments: str | int) -> None:
-    """Send `task` with `arguments` after commit; it is dropped unless a worker starts it in `expires` seconds.
+    """Send `task` with `arguments` after commit; it is dropped if no worker starts it in `expires` seconds.
 
-    An unavailable broker does not fail the request, whose row is committed: a periodic task also finds the work
-    of every task that is enqueued here.
+    An unavailable broker does not fail the request, whose row is committed: a periodic task also finds the
+    work of every task that is enqueued here.
     """
 
     def send() -> None:
