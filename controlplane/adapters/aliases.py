@@ -85,7 +85,7 @@ def alias_rollback(
     """Restore an earlier target of an alias, even of a removed one.
 
     Args:
-        to: number of the change to restore; None reverts the newest change.
+        to: number of the change whose target is restored; None reverts the newest change.
         newest: number of the newest change that the caller has seen.
 
     Raises:

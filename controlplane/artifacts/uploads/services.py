@@ -64,7 +64,7 @@ def uploads_take(*, tenant: Tenant, upload_ids: Sequence[str]) -> None:
         if row is None or not row.is_whole:
             state = "missing" if row is None else f"at byte {row.offset} of {row.size}"
             raise InvalidInputError(
-                f"the upload {upload_id[:32]!r} is {state}: complete it before the registration",
+                f"the upload {upload_id[:32]!r} is {state}: upload the whole file first",
                 field="uploads",
             )
         taken = Upload.objects.filter(pk=row.pk, registered_at=None)
