@@ -126,7 +126,7 @@ def test_what_is_no_adapter_is_said_and_nothing_is_made(tmp_path: Path, held: An
 
 def test_time_and_folders_are_held_to(tmp_path: Path) -> None:
     source = folder(tmp_path / "old", {"a": torch.zeros(1)})
-    with pytest.raises(ConfigurationError, match=r"longer than 0\.01 seconds"):
+    with pytest.raises(ConfigurationError, match=r"time limit of 0\.01 seconds"):
         convert(source, tmp_path / "new", seconds=0.01)
     with pytest.raises(ConfigurationError, match="already exists"):
         convert(source, source)
