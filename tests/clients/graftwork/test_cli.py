@@ -117,7 +117,7 @@ def _aliases(cli: Product) -> None:
     assert (row["name"], row["version"]) == ("prod", 2)
     assert cli.run("alias", "set", "bot", "prod", "9").status == 4
     assert cli.run("alias", "set", "bot", "v3", "1").status == 1
-    assert "no version" in cli.run("alias", "set", "bot", "prod", "new").err
+    assert "is not a version" in cli.run("alias", "set", "bot", "prod", "new").err
 
 
 def _chats(cli: Product) -> None:
