@@ -34,7 +34,7 @@ def parse_network(text: str) -> Network:
             meant = ip_interface(text).network
         except ValueError:
             raise ValueError(
-                f"{text[:64]!r} is no address or network, as 192.0.2.0/24 or 2001:db8::/32"
+                f"{text[:64]!r} is not an address or network, such as 192.0.2.0/24 or 2001:db8::/32"
             ) from None
         raise ValueError(
             f"{text[:64]!r} has bits set behind its prefix: write {meant} if that is meant"

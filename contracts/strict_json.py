@@ -33,7 +33,7 @@ def loads(data: bytes | str) -> Any:
 def find_fault(value: object) -> str | None:
     """Return what keeps a parsed value from being JSON that a database stores; None for a good one.
 
-    The text continues a sentence: "holds NaN at a.b.0, which is no JSON number".
+    The text continues a sentence: "holds NaN at a.b.0, which is not a JSON number".
     """
     pending: list[tuple[int, str, object]] = [(0, "", value)]
     while pending:
@@ -54,11 +54,11 @@ def _fault_of(item: object, depth: int) -> tuple[str, str] | None:
     if depth > MAX_DEPTH:
         return f"more than {MAX_DEPTH} values within one another", "cannot be stored"
     if isinstance(item, float) and not math.isfinite(item):
-        return "NaN" if math.isnan(item) else "an infinite number", "is no JSON number"
+        return "NaN" if math.isnan(item) else "an infinite number", "is not a JSON number"
     if isinstance(item, str) and "\0" in item:
-        return "a NUL character", "no database keeps"
+        return "a NUL character", "cannot be stored"
     if isinstance(item, str) and not item.isascii() and not _is_unicode(item):
-        return "half of a surrogate pair", "is no Unicode"
+        return "half of a surrogate pair", "is not valid Unicode"
     return None
 
 

@@ -83,7 +83,7 @@ class Tracing:
             return cls(environ.get("OTEL_SERVICE_NAME") or service)
         except ImportError as error:
             raise TracingUnavailable(
-                f"{' or '.join(_ENDPOINTS)} asks for traces, but {error.name} is not installed: "
+                f"{' or '.join(_ENDPOINTS)} enables traces, but {error.name} is not installed: "
                 "pip install 'graftwork[observability]'"
             ) from error
 

@@ -69,9 +69,13 @@ def _tell(line: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return 0 after a signal, 1 with one message after an error."""
-    parser = argparse.ArgumentParser(prog="python -m demo", description="Runs the whole product here.")
-    parser.add_argument("--port-base", type=int, default=DEFAULT_PORT_BASE, help="web UI; others follow")
-    parser.add_argument("--var", type=Path, default=ROOT / "var", help="folder for everything it writes")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo", description="Runs the whole product on this machine."
+    )
+    parser.add_argument(
+        "--port-base", type=int, default=DEFAULT_PORT_BASE, help="port of the web UI; the other ports follow"
+    )
+    parser.add_argument("--var", type=Path, default=ROOT / "var", help="folder for all files of the demo")
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
@@ -80,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = DemoConfig.from_env(port_base=options.port_base, var=options.var)
         print("==> starting Graftwork", flush=True)
         if overruled := config.overruled:
-            print(f"    the demo decides these itself, what you set has no effect: {', '.join(overruled)}")
+            print(f"    the demo sets these itself, so your values have no effect: {', '.join(overruled)}")
         with running(config, progress=_tell) as demo:
             print(f"==> ready after {time.monotonic() - started:.1f} s\n{_welcome(demo)}", flush=True)
             demo.watch(progress=_tell)

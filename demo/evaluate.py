@@ -100,9 +100,13 @@ def through_gateway(description: Path) -> Answer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line per adapter; return 1 if an adapter scores under 90% or the base model over 10%."""
     parser = argparse.ArgumentParser(prog="python -m demo.evaluate", description="Scores the demo adapters.")
-    parser.add_argument("names", nargs="*", help="adapters to score (all)")
+    parser.add_argument("names", nargs="*", help="adapters to score (default: all)")
     parser.add_argument(
-        "--gateway", type=Path, nargs="?", const=ROOT / "var" / "demo.json", help="ask the demo that runs"
+        "--gateway",
+        type=Path,
+        nargs="?",
+        const=ROOT / "var" / "demo.json",
+        help="use the running demo instead of transformers",
     )
     parser.add_argument("--show", type=int, default=0, metavar="N", help="print the first N answers")
     options = parser.parse_args(arguments)

@@ -69,6 +69,6 @@ def _adapters(api: httpx.Client) -> list[dict[str, Any]]:
 def _json(response: httpx.Response) -> Any:
     if response.is_error:
         raise SeedError(
-            f"{response.request.method} {response.url} said {response.status_code}: {response.text}"
+            f"{response.request.method} {response.url} returned {response.status_code}: {response.text}"
         )
     return response.json()

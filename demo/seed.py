@@ -89,7 +89,7 @@ def _user(login: str, password: str, *, tenant: Tenant | None = None, is_staff: 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python -m demo.seed`; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m demo.seed", description="Fills the demo's database.")
+    parser = argparse.ArgumentParser(prog="python -m demo.seed", description="Seeds the demo's database.")
     parser.add_argument("--credentials", type=Path, required=True)
     parser.add_argument("--base-model", required=True)
     parser.add_argument("--source", type=Path, required=True)

@@ -132,8 +132,8 @@ def _exclusive(path: Path) -> Iterator[int]:
         except BlockingIOError:
             lock.seek(0)
             raise AlreadyRunningError(
-                f"a demo runs on {path.parent} already, or is just ending (process {lock.read().strip()}): "
-                "stop it first, or wait a few seconds"
+                f"a demo runs on {path.parent} already, or is still shutting down"
+                f" (process {lock.read().strip()}): stop it first, or wait a few seconds"
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")

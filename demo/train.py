@@ -135,7 +135,7 @@ def _train_one(name: str, folder: Path) -> dict[str, float | int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python -m demo.train`; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m demo.train", description="Trains the demo adapters.")
-    parser.add_argument("names", nargs="*", choices=[*EFFECTS, []], help="adapters to train (all)")
+    parser.add_argument("names", nargs="*", choices=[*EFFECTS, []], help="adapters to train (default: all)")
     chosen = parser.parse_args(arguments).names or list(EFFECTS)
     for name in chosen:
         print(json.dumps({"adapter": name, **_train_one(name, model_folder())}), flush=True)

@@ -21,7 +21,7 @@ _PLAIN: Final = re.compile(r"\^?(?:[A-Za-z0-9_-]|\\?\.)+")
 
 
 class PatternError(ValueError):
-    """The text is no regular expression."""
+    """The text is not a regular expression."""
 
 
 class NonlinearPatternError(PatternError):
@@ -101,4 +101,4 @@ def _demand_expression(text: str) -> None:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise PatternError(f"is no regular expression: {error}") from error
+        raise PatternError(f"is not a regular expression: {error}") from error

@@ -35,7 +35,7 @@ def engine_name(*, tenant: str, adapter: str, version: int, sha256: str) -> str:
     name = f"t_{tenant}.a_{adapter}.v{version}.{sha256[:12]}"
     if _ENGINE_NAME.fullmatch(name) is None:
         raise ContractError(
-            f"{name!r} is no engine name: tenant and adapter must match {_SLUG}, version >= 1"
+            f"{name!r} is not an engine name: tenant and adapter must match {_SLUG}, version >= 1"
         )
     return name
 

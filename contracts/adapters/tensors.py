@@ -246,7 +246,7 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
                 raise AdapterConfigError(f"tensor {_PREFIX}{module}{part.value} is missing")
     elif replaced and (extra := parts.keys() - {Part.BASE_WEIGHT, Part.WEIGHT}) and len(parts) > 1:
         name = parts[next(iter(extra))]
-        raise AdapterConfigError(f"tensor {name}: {module} is replaced, so it is not served beside that")
+        raise AdapterConfigError(f"tensor {name}: {module} is replaced, so this tensor is not served")
 
 
 def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
@@ -259,8 +259,8 @@ def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str,
     for target in sorted(config.targets.names & adapted):
         if target not in changed:
             raise AdapterConfigError(
-                f"adapter_config.json targets {target!r}, but no tensor is of a module of that name; tensors "
-                f"are of {kinds}"
+                f"adapter_config.json targets {target!r}, but no tensor belongs to a module of that name;"
+                f" tensors are of {kinds}"
             )
     for field, names, part in (
         ("modules_to_save", config.modules_to_save, Part.WEIGHT),
@@ -271,7 +271,7 @@ def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str,
             known = field != "modules_to_save" or _saved(wanted, paths)
             if known and not any(module.endswith(wanted) for module in held):
                 raise AdapterConfigError(
-                    f"adapter_config.json: {field} names {wanted!r}, but no tensor is of it"
+                    f"adapter_config.json: {field} names {wanted!r}, but no tensor belongs to it"
                 )
 
 

@@ -172,7 +172,7 @@ class Reporter:
                 self._out.write(line + "\n")
                 self._out.flush()
             except (BrokenPipeError, ValueError) as error:
-                raise Cancelled("nobody reads what the job says") from error
+                raise Cancelled("the reader of the events has closed the pipe") from error
 
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -191,7 +191,7 @@ def parse_line(line: str | bytes) -> dict[str, Any]:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ProgressError(f"no JSON: {error}") from error
+        raise ProgressError(f"not JSON: {error}") from error
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         raise ProgressError("no object with an event")
     if event["event"] not in _FIELDS:

@@ -158,4 +158,4 @@ class SpecFields:
         """Raise SpecError for fields that were not read: an unknown field may be a misspelt one."""
         if unknown := sorted(set(self._values) - self._read):
             known = ", ".join(sorted(self._read))
-            raise SpecError(f"{self.path(unknown[0])} is not a known field; there are {known}")
+            raise SpecError(f"{self.path(unknown[0])} is not a known field; known are {known}")

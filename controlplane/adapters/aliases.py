@@ -1,4 +1,4 @@
-"""Changes of what an adapter's names mean: each one transaction under the adapter's lock, recorded."""
+"""Changes of the targets of an adapter's names, each recorded in one transaction under the adapter's lock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_FALLBACKS: Final = 4
 
 @transaction.atomic
 def alias_move(*, adapter: Adapter, name: str, number: int, reason: str = "") -> Alias:
-    """Points an alias at a ready version, making it if need be, and ends its split; in force within a second.
+    """Point an alias at a ready version, create it if needed, and end its split; effective within a second.
 
     Raises:
         InvalidInputError: the alias is no slug, or reads like a version (`v3`).
@@ -47,7 +47,7 @@ def alias_move(*, adapter: Adapter, name: str, number: int, reason: str = "") ->
 def alias_split(
     *, adapter: Adapter, name: str, arms: Sequence[tuple[int, int]], by: str = "", reason: str = ""
 ) -> Alias:
-    """Splits an alias among ready versions, making it if need be; in force within a second.
+    """Split an alias among ready versions, and create it if needed; effective within a second.
 
     Args:
         arms: (version number, percent). The first is the version that stays when the split ends.
@@ -60,11 +60,13 @@ def alias_split(
     """
     _check_alias(name)
     if not 2 <= len(arms) <= MAX_ARMS or len({number for number, _ in arms}) < len(arms):
-        raise InvalidInputError(f"a split has 2 to {MAX_ARMS} arms, each of another version", field="arms")
+        raise InvalidInputError(
+            f"a split must have 2 to {MAX_ARMS} arms with different versions", field="arms"
+        )
     total = sum(percent for _, percent in arms)
     if total != 100 or min(percent for _, percent in arms) < 1:
         raise InvalidInputError(
-            f"percents are whole numbers from 1 that add up to 100; these add up to {total}", field="arms"
+            f"percents must be whole numbers from 1 that add up to 100; these add up to {total}", field="arms"
         )
     adapter = adapter_locked(adapter)
     state = {"version": arms[0][0], "arms": [list(arm) for arm in arms]}
@@ -80,10 +82,10 @@ def alias_rollback(
     newest: int | None = None,
     reason: str = "",
 ) -> Alias:
-    """Makes an alias mean again what it meant, also one that was removed since.
+    """Restore an earlier target of an alias, even of a removed one.
 
     Args:
-        to: number of the change whose outcome is wanted; None: what the newest one replaced.
+        to: number of the change whose target is restored; None reverts the newest change.
         newest: number of the newest change that the caller has seen.
 
     Raises:
@@ -93,9 +95,9 @@ def alias_rollback(
     adapter = adapter_locked(adapter)
     last = alias_change_newest(adapter=adapter, name=name)
     if last is None:
-        raise NotFoundError(f"adapter {adapter.name} has no alias {name!r}, and had none")
+        raise NotFoundError(f"adapter {adapter.name} has never had an alias {name!r}")
     if newest is not None and newest != last.pk:
-        raise ConflictError(f"{adapter.name}@{name} was changed meanwhile: look again, then roll back")
+        raise ConflictError(f"{adapter.name}@{name} was changed meanwhile: read it again, then roll back")
     state = last.before
     if to is not None:
         chosen = AliasChange.objects.filter(adapter=adapter, alias=name, pk=to).first()
@@ -103,13 +105,13 @@ def alias_rollback(
             raise NotFoundError(f"{adapter.name}@{name} has no change {to}")
         state = chosen.after
     if state is None:
-        raise ConflictError(f"there was no alias {name!r} then: delete it, or choose another change")
+        raise ConflictError(f"alias {name!r} did not exist then: delete it, or choose another change")
     return _change(adapter, name, state, "alias.rollback", reason or "rolled back")
 
 
 @transaction.atomic
 def alias_remove(*, alias: Alias, reason: str = "") -> None:
-    """Removes an alias; calls by it are then told that the model is unknown."""
+    """Remove an alias; calls by it then fail as an unknown model."""
     adapter = adapter_locked(alias.adapter)
     found = Alias.objects.filter(pk=alias.pk).first()
     if found is None:
@@ -122,7 +124,7 @@ def alias_remove(*, alias: Alias, reason: str = "") -> None:
 
 @transaction.atomic
 def fallback_set(*, adapter: Adapter, alias: Alias | None, models: Sequence[str]) -> None:
-    """Says what is served instead, in order, when no copy can serve the alias, or the bare name (None).
+    """Set the fallback models, in order, of the alias, or of the bare name (None).
 
     An empty list turns that off.
 
@@ -134,12 +136,12 @@ def fallback_set(*, adapter: Adapter, alias: Alias | None, models: Sequence[str]
     own = adapter.name if alias is None else f"{adapter.name}@{alias.name}"
     if len(models) > MAX_FALLBACKS or len(set(models)) < len(models) or own in models:
         raise InvalidInputError(
-            f"name at most {MAX_FALLBACKS} models, each once, and not {own} itself", field="models"
+            f"list at most {MAX_FALLBACKS} different models, without {own} itself", field="models"
         )
     for model in models:
         if not model_exists(tenant=adapter.tenant, model=model):
             raise InvalidInputError(
-                f"{model[:200]!r} is no model that this tenant can call: name a base model, or one of the"
+                f"this tenant cannot call a model {model[:200]!r}: name a base model, or one of the"
                 " tenant's adapters as <adapter>, <adapter>@<alias> or <adapter>@v<n>",
                 field="models",
             )
@@ -161,7 +163,7 @@ def fallback_set(*, adapter: Adapter, alias: Alias | None, models: Sequence[str]
 
 @transaction.atomic
 def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
-    """Makes the bare name mean version `number`; None: the newest ready one again.
+    """Pin the bare name to version `number`; None follows the newest ready version.
 
     Raises:
         NotFoundError: there is no such version.
@@ -186,7 +188,7 @@ def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
 
 @transaction.atomic
 def default_rollback(*, adapter: Adapter, newest: int | None = None) -> Adapter:
-    """Makes the bare name mean the version again that its newest change replaced.
+    """Restore the bare name's version from before its newest change.
 
     Args:
         newest: number of the newest change that the caller has seen.
@@ -199,14 +201,14 @@ def default_rollback(*, adapter: Adapter, newest: int | None = None) -> Adapter:
     adapter = adapter_locked(adapter)
     last = alias_change_newest(adapter=adapter, name="")
     if last is None or last.before is None:
-        raise ConflictError(f"{adapter.name} has meant no other version before")
+        raise ConflictError(f"{adapter.name} has no earlier version to return to")
     if newest is not None and newest != last.pk:
-        raise ConflictError(f"{adapter.name} was changed meanwhile: look again, then roll back")
+        raise ConflictError(f"{adapter.name} was changed meanwhile: read it again, then roll back")
     return adapter_pin(adapter=adapter, number=last.before["version"])
 
 
 def default_record(*, adapter: Adapter, before: int | None) -> None:
-    """Records that the bare name means another version than `before`, in the transaction that changed it."""
+    """Record the bare name's change from `before`, in the transaction that made it."""
     after = default_number(adapter=adapter)
     if before is None or after is None or before == after:
         return
@@ -221,7 +223,7 @@ def default_record(*, adapter: Adapter, before: int | None) -> None:
 
 
 def _change(adapter: Adapter, name: str, state: dict[str, Any], action: str, reason: str) -> Alias:
-    """Makes the alias mean `state` (see AliasChange); the same again changes and records nothing."""
+    """Set the alias's target to `state` (see AliasChange); an equal target is not recorded."""
     alias = Alias.objects.filter(adapter=adapter, name=name).first()
     before = None if alias is None else alias_state(alias)
     arms = [(_ready(adapter, number), percent) for number, percent in state["arms"]]
@@ -266,7 +268,7 @@ def _check_alias(name: str) -> None:
             "an alias is 1-63 lower-case letters, digits and inner hyphens", field="alias"
         )
     if name[0] == "v" and name[1:].isdigit():
-        raise InvalidInputError(f"{name!r} reads like a version number: choose another alias", field="alias")
+        raise InvalidInputError(f"{name!r} looks like a version number: choose another alias", field="alias")
 
 
 def _ready(adapter: Adapter, number: int) -> AdapterVersion:

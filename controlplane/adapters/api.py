@@ -99,7 +99,7 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
     filterset_class = AdapterFilter
-    queryset = Adapter.objects.none()  # tells the schema the model
+    queryset = Adapter.objects.none()  # names the model for the schema
     parser_classes = (MultiPartParser, StrictJSONParser)
     is_called = staticmethod(_never)
 
@@ -127,7 +127,7 @@ class AdapterChecksApi(generics.GenericAPIView[Adapter]):
     def post(self, request: Request) -> Response:
         """Checks name, base model, quota and lineage before files are uploaded; registers nothing.
 
-        Returns the version that callers of the bare name get.
+        Returns the version that the bare name refers to.
         """
         data = AdapterCheckInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -197,7 +197,7 @@ class PinApi(_OneAdapter):
     @conditional()
     @extend_schema(request=PinInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Sets the version that the bare name means."""
+        """Sets the version that the bare name refers to."""
         adapter = self.get_object()
         data = PinInput(data=request.data)
         data.is_valid(raise_exception=True)
@@ -305,7 +305,7 @@ class FallbackApi(_OneAdapter):
     @conditional()
     @extend_schema(request=FallbackInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Sets the models to serve instead when no copy can serve the bare name's version."""
+        """Sets the fallback models, which are served if no copy can serve the bare name's version."""
         fallback_set(adapter=self.get_object(), alias=None, models=_models(request))
         return Response(AdapterSerializer(self.get_object()).data)
 
@@ -316,7 +316,7 @@ class AliasFallbackApi(_OneAlias):
     @conditional()
     @extend_schema(request=FallbackInput, responses=AliasSerializer)
     def put(self, request: Request, name: str, alias: str) -> Response:
-        """Sets the models to serve instead when no copy can serve the alias's version."""
+        """Sets the fallback models, which are served if no copy can serve the alias's version."""
         row = self.get_object()
         fallback_set(adapter=row.adapter, alias=row, models=_models(request))
         return Response(AliasSerializer(self.get_object()).data)

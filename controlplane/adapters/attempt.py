@@ -78,7 +78,7 @@ class ValidationAttempt:
         for name in ADAPTER_FILES:
             size = self._store.size(f"{self._version.staging}/{name}")
             if size is None:
-                raise RefusedError(f"{name} is no longer in the store: register it again")
+                raise RefusedError(f"{name} is no longer in the store: register the adapter again")
             sizes[name] = size
         self._step("files", "done", ", ".join(f"{name} {size} bytes" for name, size in sizes.items()))
         return sizes
@@ -163,7 +163,7 @@ class ValidationAttempt:
             quota_check_bytes(version=self._version, adding=size)
             route_lock()
             if ArtifactRemoval.objects.filter(pk=digest).exists():
-                raise UnavailableError("the same files of a purged version are just being removed")
+                raise UnavailableError("identical files of a purged version are being removed")
             self._update(sha256=digest, size_bytes=size)
             self._version.sha256 = digest
 

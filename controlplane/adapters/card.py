@@ -1,7 +1,7 @@
 """A version's model card: a README.md that comes with its files, as text in the version's row.
 
-It is no file of the store: those lie under the digest of what is served, which two versions with unlike
-cards may share.
+The card is not kept in the store: files there lie under the digest of the weights and configuration, which
+two versions with different cards may share.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from controlplane.artifacts.uploads.file_names import FILE_LIMITS, MAX_CARD_BYTE
 
 
 def file_put(store: ArtifactStore, staging: str, name: str, stream: ByteStream) -> None:
-    """Stages one file of an adapter, in place of an earlier one; of a card as much as is kept.
+    """Stage one file of an adapter, replacing an earlier one; a model card is cut to MAX_CARD_BYTES.
 
     Raises:
-        InvalidInputError: another file is larger than is accepted.
+        InvalidInputError: a file other than the card exceeds its size limit.
     """
     is_card = name == MODEL_CARD
     content = _Beginning(stream, MAX_CARD_BYTES) if is_card else stream
@@ -25,17 +25,17 @@ def file_put(store: ArtifactStore, staging: str, name: str, stream: ByteStream) 
 
 
 def card_take(store: ArtifactStore, staging: str) -> str | None:
-    """The staged card's text, None where there is none. It stays until `card_drop`."""
+    """Return the staged card's text; None without a card. The file stays until `card_drop`."""
     if store.size(f"{staging}/{MODEL_CARD}") is None:
         return None
     with store.open(f"{staging}/{MODEL_CARD}") as stream:
         data = stream.read(MAX_CARD_BYTES)
-    # PostgreSQL's text has no NUL; what is no UTF-8 shows where it was.
+    # PostgreSQL's text has no NUL; invalid UTF-8 becomes U+FFFD.
     return data.decode("utf-8", "replace").replace("\0", "").strip()
 
 
 def card_drop(store: ArtifactStore, staging: str) -> None:
-    """Removes the staged card, which is in the row: what stays is copied under the content's digest."""
+    """Remove the staged card, which is now in the row; the other files are copied by digest."""
     store.remove_file(f"{staging}/{MODEL_CARD}")
 
 

@@ -1,9 +1,8 @@
-"""A model card as HTML: what strangers wrote, so its markup is text, and its links lead out with no more
-than a click's say.
+"""Renders a model card as HTML. Its author is untrusted, so HTML in the card is shown as text.
 
 markdown-it with `html` off writes no tag that is not in its own rules, and escapes the rest (ADR 54). A card
-can be written so that parsing it takes seconds: `card_render` parses it in a process of its own, which runs
-this file and imports nothing of the control plane.
+can be crafted so that parsing takes seconds: `card_render` parses it in a subprocess, which runs this file
+and imports nothing of the control plane.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 CPU_SECONDS: Final = 1
-"""The process's, the start of Python included (0.1 s). A card of 100 kB that people write takes 0.2 s."""
+"""CPU limit of the process, including Python's start (0.1 s). A typical card of 100 kB takes 0.2 s."""
 MEMORY_BYTES: Final = 1 << 29
-"""Address space."""
+"""Limit of the process's address space."""
 MAX_HTML_BYTES: Final = 500_000
 _WALL_SECONDS: Final = 60
-"""On a machine that is too busy to give the process its CPU time."""
+"""Time limit on a busy machine, where the process gets its CPU time late."""
 _FRONT_MATTER: Final = re.compile(r"\A---[ \t]*\r?\n.*?^---[ \t]*$", re.DOTALL | re.MULTILINE)
-"""What Hugging Face reads: tags for its search, not for people."""
+"""Front matter: tags for Hugging Face's search, not for readers."""
 _OUTSIDE: Final = ("https://", "http://", "mailto:")
 _BELOW: Final = 2
-"""Heads of the page that stand above the card's."""
+"""Heading levels of the page above the card's headings."""
 
 _FILLED_CELLS: Final = 16
-"""Cells that a table's short rows lack, which markdown-it adds. Its own bound is 65,536 a table: of those a
-card of 100 KB has 65, which make 43 MB of HTML."""
+"""Limit of empty cells that markdown-it adds to a table's short rows. With the default of 65,536 per
+table, a card of 100 KB can have 65 such tables, which make 43 MB of HTML."""
 # By its name in sys.modules: the package's attribute of that name is the rule's function.
 vars(importlib.import_module("markdown_it.rules_block.table"))["MAX_AUTOCOMPLETED_CELLS"] = _FILLED_CELLS
 
 
 class _Card(MarkdownIt):
     def validateLink(self, url: str) -> bool:
-        """A card's relative links are meant for where it was written."""
+        """Refuse relative links, which refer to the card's original site."""
         return url.lower().startswith(_OUTSIDE)
 
 

@@ -16,15 +16,15 @@ class AdapterFilter(filters.FilterSet):  # type: ignore[misc]
     status = filters.ChoiceFilter(
         choices=AdapterVersion.Status.choices,
         method="by_status",
-        help_text="With a version that is in this status.",
+        help_text="Only adapters with a version in this status.",
     )
     label = filters.CharFilter(
-        method="by_labels", help_text="`key=value`; given several times, all must hold."
+        method="by_labels", help_text="Label as `key=value`; repeat the parameter to require several labels."
     )
     deleted = filters.ChoiceFilter(
         choices=[("true", "true"), ("false", "false")],
         method="as_listed",
-        help_text="true: those that may be restored, instead of those that there are.",
+        help_text="true: list deleted adapters that can be restored, instead of live adapters.",
     )
 
     def by_name(self, adapters: QuerySet[Adapter], name: str, value: str) -> QuerySet[Adapter]:
@@ -52,4 +52,4 @@ class VersionFilter(filters.FilterSet):  # type: ignore[misc]
 
 class AliasFilter(filters.FilterSet):  # type: ignore[misc]
     search = filters.CharFilter("name", "icontains", help_text="Part of the name.")
-    version = filters.NumberFilter("version__number", help_text="Pointing at this version.")
+    version = filters.NumberFilter("version__number", help_text="Only aliases that point at this version.")

@@ -1,4 +1,4 @@
-"""Files that come with the request itself: a PEFT folder's, or one archive, into the store."""
+"""Stores files sent with a request: a PEFT folder's, or one archive."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def files_by_name(uploads: Iterable[UploadedFile[Any]]) -> dict[str, BinaryIO]:
 
 @contextmanager
 def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
-    """Puts the ADAPTER_FILES into the store and gives the key of their folder; on an error nothing stays.
+    """Store the ADAPTER_FILES and return their folder's key; an error leaves nothing stored.
 
     Args:
-        files: a PEFT folder's files by name, of which others than ADAPTER_FILES and the model card are left
-            out; or one archive.
+        files: a PEFT folder's files by name, of which ADAPTER_FILES and the model card are stored; or
+            one archive.
 
     Raises:
         InvalidInputError: a name, a size or the archive is not acceptable.
@@ -55,7 +55,7 @@ def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
                 put(name, files[name])
         yield staging
     except BaseException as error:
-        # The first error is the one to tell, also where the store cannot even be cleaned.
+        # Report the first error, even if cleaning the store fails as well.
         with suppress(UnavailableError):
             store.remove(staging)
         if isinstance(error, RefusedError):
@@ -66,7 +66,7 @@ def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
 def _check_names(files: Mapping[str, BinaryIO]) -> None:
     for name in files:
         if fault := name_fault(name):
-            raise InvalidInputError(f"the file name {name[:200]!r} {fault}: send plain names", field="files")
+            raise InvalidInputError(f"the file name {name[:200]!r} {fault}: rename the file", field="files")
     if not set(ADAPTER_FILES) <= set(files):
         if ADAPTER_FILES[1] not in files and (refusal := refusal_of_others(files)):
             raise InvalidInputError(refusal, field="files")

@@ -97,7 +97,7 @@ def adapter_restore(*, adapter: Adapter) -> Adapter:
     # This lock keeps base models from being registered.
     route_lock()
     if BaseModel.objects.filter(name=adapter.name).exists():
-        raise ConflictError(f"a base model is now called {adapter.name!r}: the adapter cannot come back")
+        raise ConflictError(f"a base model is now called {adapter.name!r}, so the adapter cannot be restored")
     adapter.deleted_at = None
     adapter.save(update_fields=["deleted_at"])
     adapter_publish(adapter=adapter)
@@ -143,7 +143,9 @@ def version_delete(*, version: AdapterVersion) -> None:
     aliases = Alias.objects.filter(Q(version=version) | Q(arms__version=version), adapter=adapter)
     if names := sorted(set(aliases.values_list("name", flat=True))):
         held = ", ".join(f"{adapter.name}@{name}" for name in names)
-        raise ConflictError(f"version {version.number} is what {held} means: move that first")
+        raise ConflictError(
+            f"version {version.number} is the target of {held}: point {held} at another version first"
+        )
     if adapter.pinned_id == version.pk:
         raise ConflictError(f"version {version.number} is pinned as {adapter.name}: unpin it first")
     if AdapterVersion.objects.filter(pk=version.pk, deleted_at=None).update(deleted_at=timezone.now()):

@@ -59,7 +59,7 @@ class AdapterPurgeApi(ObjectApi[Adapter]):
     @idempotent(atomic=False)
     @extend_schema(request=None, responses={204: None})
     def post(self, request: Request, name: str) -> Response:
-        """Removes a deleted adapter for good, before its grace time is over. Usage stays."""
+        """Permanently removes a deleted adapter before its grace time ends; usage is kept."""
         adapter_purge(adapter=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -1,4 +1,4 @@
-"""Where a version comes from, as its tenant says: told at registration or later."""
+"""Lineage of a version, stated by its tenant at registration or later."""
 
 from __future__ import annotations
 

@@ -17,23 +17,28 @@ class Adapter(models.Model):
     name = models.CharField(max_length=63)
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="adapters")
     pinned = models.ForeignKey(
-        "AdapterVersion", models.SET_NULL, null=True, blank=True, related_name="+", help_text="Bare name."
+        "AdapterVersion",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Version of the bare name.",
     )
     fallback = models.JSONField(
         default=list,
         blank=True,
-        help_text="Served instead, in order, when the bare name's cannot be.",
+        help_text="Fallback models, in order, for the bare name.",
     )
     last_number = models.PositiveIntegerField(
-        default=0, help_text="Newest version's, purged ones included: none is given twice."
+        default=0, help_text="Highest version number ever used, including purged versions."
     )
-    labels = models.JSONField(default=dict, blank=True, help_text="The tenant's own words, key to value.")
+    labels = models.JSONField(default=dict, blank=True, help_text="The tenant's labels, key to value.")
     notes = models.TextField(blank=True)
     deleted_at = models.DateTimeField(
         null=True,
         blank=True,
         db_index=True,
-        help_text="Deleted; may be restored for the grace time.",
+        help_text="Time of deletion; restorable within the grace time.",
     )
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -80,12 +85,12 @@ class AdapterVersion(models.Model):
     adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
-    reason = models.TextField(blank=True, help_text="Why it was refused.")
-    steps = models.JSONField(default=list, help_text="What validation did: name, title, status, detail.")
-    source = models.CharField(
-        max_length=1000, blank=True, help_text="Imported from this URI; '' for uploads."
+    reason = models.TextField(blank=True, help_text="Reason for the refusal.")
+    steps = models.JSONField(default=list, help_text="Validation steps: name, title, status, detail.")
+    source = models.CharField(max_length=1000, blank=True, help_text="URI of the import; '' for uploads.")
+    staging = models.CharField(
+        max_length=200, blank=True, help_text="Store key of the files during validation."
     )
-    staging = models.CharField(max_length=200, blank=True, help_text="Key in the store until validated.")
     uri = models.CharField(max_length=1000, blank=True, help_text="Folder of the validated files.")
     sha256 = models.CharField(
         max_length=64, blank=True, help_text="Digest of the files, by contracts.adapters.reference."
@@ -93,29 +98,33 @@ class AdapterVersion(models.Model):
     rank = models.PositiveIntegerField(null=True, blank=True, help_text="Largest LoRA rank.")
     size_bytes = models.BigIntegerField(null=True, blank=True)
     config = models.JSONField(null=True, blank=True, help_text="adapter_config.json")
-    smoke = models.JSONField(null=True, blank=True, help_text="What a generation beside the base showed.")
+    smoke = models.JSONField(
+        null=True, blank=True, help_text="Result of the smoke test against the base model."
+    )
     notes = models.TextField(blank=True)
     card = models.TextField(
-        blank=True, default="", db_default="", help_text="Its README.md: what its makers say of it."
+        blank=True, default="", db_default="", help_text="Text of the adapter's README.md."
     )
     card_html = models.TextField(
-        blank=True, default="", db_default="", help_text="The card, rendered when the version was validated."
+        blank=True, default="", db_default="", help_text="Model card as HTML, rendered at validation."
     )
-    dataset = models.CharField(max_length=500, blank=True, help_text="What it was trained on.")
-    run_url = models.CharField(max_length=500, blank=True, help_text="The training run.")
+    dataset = models.CharField(max_length=500, blank=True, help_text="Training data.")
+    run_url = models.CharField(max_length=500, blank=True, help_text="URL of the training run.")
     base_sha256 = models.CharField(
-        max_length=64, blank=True, help_text="Digest of the checkpoint that it was trained on."
+        max_length=64, blank=True, help_text="Digest of the base checkpoint used in training."
     )
     deleted_at = models.DateTimeField(null=True, blank=True, db_index=True)
     makes_default = models.BooleanField(
-        default=False, db_default=False, help_text="The bare name means it once it is ready."
+        default=False,
+        db_default=False,
+        help_text="True if the bare name refers to the version once it is ready.",
     )
     attempts = models.PositiveIntegerField(default=0)
     lost_attempts = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Attempts whose process died: killed, or out of memory."
+        default=0, db_default=0, help_text="Attempts that lost their process: killed, or out of memory."
     )
-    heartbeat_at = models.DateTimeField(null=True, blank=True, help_text="Last sign of the validation.")
-    retry_at = models.DateTimeField(null=True, blank=True, help_text="Not enqueued again before that.")
+    heartbeat_at = models.DateTimeField(null=True, blank=True, help_text="Last heartbeat of the validation.")
+    retry_at = models.DateTimeField(null=True, blank=True, help_text="Earliest time of the next attempt.")
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -171,7 +180,7 @@ class Alias(models.Model):
     name = models.CharField(max_length=63)
     version = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="aliases")
     fallback = models.JSONField(
-        default=list, blank=True, help_text="Models to serve instead, in order, when its own cannot be."
+        default=list, blank=True, help_text="Fallback models, in order, for the alias."
     )
     moved_at = models.DateTimeField(auto_now=True)
 

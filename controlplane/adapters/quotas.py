@@ -115,6 +115,6 @@ def _counted(number: int, noun: str) -> str:
 
 def _full(most: str, have: str) -> str:
     return (
-        f"the tenant may keep {most} and {have}: delete and purge what is not needed, or ask your operator"
+        f"the tenant may keep {most} and {have}: delete and purge unused versions, or ask your operator"
         " for a larger quota"
     )

@@ -97,7 +97,9 @@ def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
     adapter = adapter_list(tenant=tenant, deleted=deleted).filter(name=name).first()
     if adapter is None:
         if deleted and Adapter.objects.filter(tenant=tenant, name=name).exists():
-            raise NotFoundError(f"adapter {name!r} is not deleted: only what is can be restored or purged")
+            raise NotFoundError(
+                f"adapter {name!r} is not deleted: only deleted adapters can be restored or purged"
+            )
         raise NotFoundError(f"tenant {tenant.pk} has no adapter {name!r}")
     return adapter
 

@@ -21,19 +21,19 @@ class StepSerializer(serializers.Serializer[Any]):
 
 @extend_schema_field(StepSerializer(many=True))
 class StepsField(serializers.JSONField):
-    """Steps as stored. A page of 50 adapters has 600; a serializer for each took half of its time."""
+    """Stored validation steps, unserialized: one serializer per step took half of a list's time."""
 
 
 class SmokeSerializer(serializers.Serializer[Any]):
-    """Comparison of a generation with the adapter and one without; logarithms are natural."""
+    """Comparison of generations with and without the adapter; natural logarithms."""
 
-    copy = serializers.CharField(help_text="The copy that generated.")
-    tokens = serializers.IntegerField(help_text="Of the prompt; each has its probability told.")
+    copy = serializers.CharField(help_text="Copy that ran the generations.")
+    tokens = serializers.IntegerField(help_text="Number of prompt tokens with a log-probability.")
     base_mean_logprob = serializers.FloatField()
     adapter_mean_logprob = serializers.FloatField()
-    mean_difference = serializers.FloatField(help_text="Mean of the tokens' absolute differences.")
+    mean_difference = serializers.FloatField(help_text="Mean absolute difference per token.")
     max_difference = serializers.FloatField()
-    noise = serializers.FloatField(help_text="Largest difference of the base to itself, asked twice.")
+    noise = serializers.FloatField(help_text="Largest difference between two runs of the base model.")
     base_text = serializers.CharField()
     adapter_text = serializers.CharField()
 
@@ -51,7 +51,7 @@ class VersionSerializer(serializers.ModelSerializer[AdapterVersion]):
         )  # fmt: skip
 
     source_uri = serializers.CharField(
-        source="source", help_text="What it was imported from; '' for uploads."
+        source="source", help_text="URI that the version was imported from; '' for uploads."
     )
 
 
@@ -62,9 +62,12 @@ class ArmSerializer(serializers.Serializer[Any]):
 
 class AliasSerializer(serializers.ModelSerializer[Alias]):
     version = serializers.IntegerField(
-        source="version.number", help_text="Of a split alias, the version that stays when the split ends."
+        source="version.number",
+        help_text="Target version; for a split alias, the version that remains when the split ends.",
     )
-    arms = ArmSerializer(many=True, source="live_arms", help_text="Empty while the alias is not split.")
+    arms = ArmSerializer(
+        many=True, source="live_arms", help_text="Arms of the split; empty if the alias is not split."
+    )
     fallback = serializers.ListField(child=serializers.CharField())
 
     class Meta:
@@ -75,11 +78,16 @@ class AliasSerializer(serializers.ModelSerializer[Alias]):
 class AdapterSerializer(serializers.ModelSerializer[Adapter]):
     base_model = serializers.CharField(source="base_model.name")
     default_version = serializers.IntegerField(
-        source="default_version.number", default=None, allow_null=True, help_text="What the bare name means."
+        source="default_version.number",
+        default=None,
+        allow_null=True,
+        help_text="Version that the bare name refers to.",
     )
     pinned = serializers.IntegerField(source="pinned.number", default=None, allow_null=True)
     versions = VersionSerializer(many=True, source="live_versions")
-    fallback = serializers.ListField(child=serializers.CharField(), help_text="Of the bare name.")
+    fallback = serializers.ListField(
+        child=serializers.CharField(), help_text="Fallback models of the bare name, in order."
+    )
     aliases = AliasSerializer(many=True, source="live_aliases")
     labels = serializers.DictField(child=serializers.CharField())
 
@@ -100,10 +108,13 @@ class LineageInput(StrictSerializer):
         max_length=500,
         required=False,
         allow_blank=True,
-        help_text="Of the training run: http:// or https://.",
+        help_text="URL of the training run: http:// or https://.",
     )
     base_sha256 = serializers.CharField(
-        max_length=64, required=False, allow_blank=True, help_text="Of the checkpoint it was trained on."
+        max_length=64,
+        required=False,
+        allow_blank=True,
+        help_text="SHA-256 digest of the base checkpoint used in training.",
     )
 
 
@@ -115,13 +126,14 @@ class DefaultInput(LineageInput):
     make_default = serializers.BooleanField(
         allow_null=True,
         default=None,
-        help_text="true: the bare name means the version once it is ready. false: it keeps its version. null:"
-        " it keeps its version if it was called in the last 7 days, else follows the newest.",
+        help_text="true: the bare name refers to the version once it is ready. false: it keeps its "
+        "version. null:"
+        " it keeps its version if it was called in the last 7 days, else it follows the newest.",
     )
 
 
 class VersionInput(DefaultInput):
-    """Exactly one of files (multipart), a URI, and uploads."""
+    """Registration of a version from exactly one of files (multipart), a URI, and uploads."""
 
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True),
@@ -131,18 +143,18 @@ class VersionInput(DefaultInput):
     uri = serializers.CharField(
         required=False,
         max_length=800,
-        help_text="hf://owner/name[@revision[/folder]], s3://bucket/prefix or file:///folder; of the last two"
-        " also an archive.",
+        help_text="hf://owner/name[@revision[/folder]], s3://bucket/prefix or file:///folder; the last "
+        "two can also name an archive.",
     )
     credential = serializers.CharField(
-        required=False, max_length=63, help_text="Name of the source credential that the URI is read with."
+        required=False, max_length=63, help_text="Name of the source credential used to read the URI."
     )
     uploads = serializers.ListField(
         child=serializers.CharField(max_length=32),
         required=False,
         min_length=1,
         max_length=2,
-        help_text="Ids of finished uploads: one archive, or both of the adapter's files.",
+        help_text="IDs of completed uploads: one archive, or both adapter files.",
     )
 
 
@@ -154,20 +166,27 @@ class AdapterInput(VersionInput):
 
 
 class AdapterCheckInput(DefaultInput):
-    """A registration without its files."""
+    """Registration to check, without files."""
 
     name = serializers.CharField(max_length=63)
     base_model = serializers.CharField(max_length=63)
     size_bytes = serializers.IntegerField(
-        default=0, min_value=0, max_value=1 << 60, help_text="Of the adapter's files; 0 if unknown."
+        default=0,
+        min_value=0,
+        max_value=1 << 60,
+        help_text="Total bytes of the adapter's files; 0 if unknown.",
     )
 
 
 class AdapterCheckSerializer(serializers.Serializer[Any]):
-    """The version that callers of the bare name get, and whether the new version will replace it."""
+    """Default version of the adapter, and whether the new version will replace it."""
 
-    default_version = serializers.IntegerField(allow_null=True, help_text="null: none is ready.")
-    becomes_default = serializers.BooleanField(help_text="The new version takes over once it is ready.")
+    default_version = serializers.IntegerField(
+        allow_null=True, help_text="Version that the bare name refers to; null if none is ready."
+    )
+    becomes_default = serializers.BooleanField(
+        help_text="True if the new version becomes the default once it is ready."
+    )
 
 
 class ArmInput(StrictSerializer):
@@ -176,13 +195,17 @@ class ArmInput(StrictSerializer):
 
 
 class AliasInput(StrictSerializer):
-    """One version for all callers, or arms that split them."""
+    """Target of an alias: one version, or the arms of a split."""
 
     version = serializers.IntegerField(min_value=1, required=False)
     arms = ArmInput(
-        many=True, required=False, help_text="2 to 10 versions whose percents add up to 100; the first stays."
+        many=True,
+        required=False,
+        help_text="2 to 10 versions with percents that add up to 100; the first remains after the split.",
     )
-    reason = serializers.CharField(max_length=1000, default="", allow_blank=True, help_text="Of the move.")
+    reason = serializers.CharField(
+        max_length=1000, default="", allow_blank=True, help_text="Reason for the change."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("version" in attrs) == ("arms" in attrs):
@@ -192,12 +215,16 @@ class AliasInput(StrictSerializer):
 
 class FallbackInput(StrictSerializer):
     models = serializers.ListField(
-        child=serializers.CharField(max_length=200), max_length=4, help_text="In order; [] turns it off."
+        child=serializers.CharField(max_length=200),
+        max_length=4,
+        help_text="Models in order of preference; [] turns the fallback off.",
     )
 
 
 class PinInput(StrictSerializer):
-    version = serializers.IntegerField(min_value=1, allow_null=True, help_text="null follows the newest.")
+    version = serializers.IntegerField(
+        min_value=1, allow_null=True, help_text="Version to pin; null follows the newest ready version."
+    )
 
 
 class AliasStateSerializer(serializers.Serializer[Any]):
@@ -208,8 +235,12 @@ class AliasStateSerializer(serializers.Serializer[Any]):
 
 
 class AliasChangeSerializer(serializers.ModelSerializer[AliasChange]):
-    before = AliasStateSerializer(allow_null=True, help_text="null: there was no such alias.")
-    after = AliasStateSerializer(allow_null=True, help_text="null: it was removed.")
+    before = AliasStateSerializer(
+        allow_null=True, help_text="Target before the change; null if the alias did not exist."
+    )
+    after = AliasStateSerializer(
+        allow_null=True, help_text="Target after the change; null if the alias was removed."
+    )
 
     class Meta:
         model = AliasChange
@@ -220,12 +251,12 @@ class RollbackInput(StrictSerializer):
     """An empty body reverts the newest change."""
 
     to = serializers.IntegerField(
-        required=False, min_value=1, help_text="Id of the change whose outcome is wanted."
+        required=False, min_value=1, help_text="Restore the target set by the change with this ID."
     )
     newest = serializers.IntegerField(
         required=False,
         min_value=1,
-        help_text="Id of the newest change that you saw; 409 if it is another.",
+        help_text="ID of the newest change that the client has read; 409 if a newer one exists.",
     )
     reason = serializers.CharField(max_length=1000, default="", allow_blank=True)
 

@@ -144,8 +144,8 @@ def _check_name(tenant: Tenant, name: str, base_model: BaseModel) -> None:
 def _check_base(adapter: Adapter, base_model: BaseModel) -> None:
     if adapter.base_model_id != base_model.pk:
         raise ConflictError(
-            f"adapter {adapter.name!r} belongs to base model {adapter.base_model.name}: a version of it"
-            f" cannot be of {base_model.name}; register it under another name"
+            f"adapter {adapter.name!r} belongs to base model {adapter.base_model.name}: its versions"
+            f" cannot use {base_model.name}; register the new adapter under another name"
         )
 
 

@@ -1,4 +1,4 @@
-"""The steps of a validation, as a person watches them."""
+"""The steps of a validation, as shown to users."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from controlplane.adapters.validation import validation_resume, version_validate
 # Late acknowledgement: a worker that dies leaves the message, and the claim keeps a second run out.
 @shared_task(name="adapters.validate", acks_late=True)
 def validate(version_id: int) -> None:
-    """Validates one version."""
+    """Validate one version."""
     version_validate(version_id=version_id)
 
 
 @shared_task(name="adapters.purge", acks_late=True)
 def purge() -> None:
-    """Purges what was deleted longer ago than the grace time."""
+    """Purge adapters and versions whose grace time is over."""
     purge_expired()
 
 
 @shared_task(name="adapters.resume_validation", acks_late=True)
 def resume_validation() -> None:
-    """Finds versions whose validation was lost."""
+    """Enqueue versions again whose validation was lost."""
     validation_resume()

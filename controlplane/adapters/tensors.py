@@ -1,4 +1,4 @@
-"""An adapter's tensors: their names and shapes against the base model, and that all values are finite."""
+"""Checks an adapter's tensors: names and shapes against the base model, and finite values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from controlplane.catalog.safetensors_header import SafetensorsHeader
 from controlplane.errors import RefusedError
 
 _EXPONENT: Final = {"F32": ("<u4", 0x7F80_0000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
-"""dtype -> its bits as an integer type, and its exponent's mask: all ones mean NaN or infinity.
+"""dtype -> integer type of the same width, and exponent mask; all ones mean NaN or infinity.
 
-So numpy, which has no bfloat16, needs none.
+Integers also cover bfloat16, which numpy lacks.
 """
 _LARGEST: Final = 3.38e38
-"""Of bfloat16: a worker keeps weights in it, scaled."""
+"""Largest bfloat16 value, the type in which a worker stores scaled weights."""
 _INERT: Final = (Part.A.value, Part.EMBEDDING_A.value, Part.BASE_WEIGHT.value)
-"""Ends of tensors that alone change nothing: a factor of some B, a copy of the base's."""
+"""Name endings of tensors without an effect of their own: the factor A, a copy of the base's weights."""
 _CHUNK: Final = 4 << 20
 
 
@@ -32,10 +32,10 @@ def check_tensors(
     """Checks names, dtypes and shapes as the worker does when it loads the adapter.
 
     Args:
-        base: shapes by module's path, of biases by their own name, as `catalog.checkpoint` reads them.
+        base: shapes by module path, and of biases by their own name, as `catalog.checkpoint` reads them.
 
     Returns:
-        the largest rank, by tensor what a worker multiplies it with, and warnings.
+        the largest rank, the worker's scaling factor by tensor, and warnings.
 
     Raises:
         RefusedError: names the tensor and what was expected.
@@ -67,10 +67,10 @@ def check_values(
     scalings: Mapping[str, float],
     progress: Callable[[], None],
 ) -> bool:
-    """Reads the data part from its start and looks for NaN, infinity and what scaling makes infinite.
+    """Reads the data part from its start and checks for NaN, infinity and overflow after scaling.
 
     Returns:
-        whether the adapter changes anything: False when all that stands beside lora_A is zero.
+        True if the adapter changes the base model, False if all tensors except lora_A are zero.
 
     Raises:
         RefusedError: names the tensor, or says that the file ended early.
@@ -86,7 +86,7 @@ def check_values(
                 raise RefusedError(f"tensor {name} holds NaN or infinite values, expected finite ones")
             if _largest(values, kind, info.dtype) * max(scalings.get(name, 1.0), 1.0) > _LARGEST:
                 raise RefusedError(f"tensor {name} overflows bfloat16 once scaled")
-            # Twice the bits: shifted out, the sign makes no zero a number.
+            # The shift drops the sign bit, so that -0.0 counts as zero.
             changes = changes or (not name.endswith(_INERT) and bool((values << 1).any()))
             left -= len(data)
         progress()
@@ -104,7 +104,7 @@ def _read(stream: ByteStream, size: int) -> bytes:
 
 
 def _largest(values: npt.NDArray[np.unsignedinteger[Any]], kind: str, dtype: str) -> float:
-    """The largest magnitude: without the sign, bits order as the numbers do."""
+    """Return the largest magnitude: without the sign, bits sort as their numbers do."""
     if dtype == "F16" or not len(values):
         return 0.0  # at most 65504
     bits = int((values & (0x7FFF if kind == "<u2" else 0x7FFF_FFFF)).max())

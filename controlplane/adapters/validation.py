@@ -28,12 +28,12 @@ _MAX_ATTEMPTS: Final = 5
 _MAX_LOST: Final = 3
 """Most attempts whose process died. A restart of the workers may cost one; three point at the adapter."""
 _GIVEN_UP: Final = (
-    "validation failed {} times by an error of this installation: register it again later, and if it goes on,"
-    " ask whoever runs this installation"
+    "validation failed {} times with an internal error: register the adapter again later, and contact "
+    "your operator if the error persists"
 )
 _UNSTORABLE: Final = (
-    "the adapter's files hold a text or number that cannot be stored: save the adapter again, or ask whoever"
-    " runs this installation, whose log names it"
+    "the adapter's files hold a text or number that cannot be stored: save the adapter again, or ask "
+    "your operator, who finds the value in the log"
 )
 _REQUEUE: Final = timedelta(minutes=2)
 _LONGEST_WAIT: Final = timedelta(minutes=10)
@@ -66,11 +66,13 @@ def version_validate(*, version_id: int) -> None:
     except (RefusedError, InvalidInputError, UnsealError) as error:
         _refuse(version, str(error))
     except SoftTimeLimitExceeded:
-        _refuse(version, "validation took longer than it may: register it again, or upload the files")
+        _refuse(
+            version, "validation exceeded its time limit: register the adapter again, or upload the files"
+        )
     except UnavailableError as error:
         # An outage is limited by time, not by attempts.
         if timezone.now() - version.created_at > _OUTAGE:
-            _refuse(version, f"{error}; it stayed so for a day: register it again")
+            _refuse(version, f"{error}; this lasted for a day: register the adapter again")
         else:
             logger.warning("validation of %s waits: %s", version, error)
             _wait(version, str(error))
@@ -125,9 +127,9 @@ def _give_up_or_retry(version: AdapterVersion) -> None:
     logger.error("validation of %s was lost %d times, at %s", version, count, reached)
     _refuse(
         version,
-        f"the process that validated it died {count} times, last at {reached!r}: it seems to need more memory"
-        " or disk than there is. Send the two files instead of an archive, or a smaller adapter; if it goes"
-        " on, ask whoever runs this installation",
+        f"the process that validated it died {count} times, last at {reached!r}: it probably needs more"
+        " memory or disk space than available. Send the two files instead of an archive, or a smaller"
+        " adapter; contact your operator if the error persists",
         lost_attempts=count,
     )
 
@@ -148,7 +150,7 @@ def _refuse(version: AdapterVersion, reason: str, **values: Any) -> None:
 
 def _wait(version: AdapterVersion, why: str) -> None:
     """Put the version back into the queue; its current step shows the reason."""
-    detail, now = f"{why}; it is tried again", timezone.now()
+    detail, now = f"{why}; validation will be retried", timezone.now()
     # Back off by 10 s, 20 s, 40 s, and so on.
     wait = min(timedelta(seconds=10 * 2 ** min(version.attempts - 1, 10)), _LONGEST_WAIT)
     values = {"heartbeat_at": now, "retry_at": now + wait}

@@ -34,7 +34,7 @@ class VariantSerializer(serializers.ModelSerializer[Variant]):
 
 
 class PlaceSerializer(serializers.Serializer[Any]):
-    """One copy of the base model; usage holds its id as `endpoint`."""
+    """Copy of the base model; usage events hold its ID as `endpoint`."""
 
     id = serializers.CharField()
     kind = serializers.CharField()
@@ -42,7 +42,7 @@ class PlaceSerializer(serializers.Serializer[Any]):
 
 class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
     variants = VariantSerializer(many=True)
-    copies = PlaceSerializer(many=True, help_text="Where it is deployed.")
+    copies = PlaceSerializer(many=True, help_text="Copies of the base model.")
     dropped_parameters = serializers.ListField(
         child=serializers.CharField(), help_text="Parameters that gateways remove from requests."
     )
@@ -91,10 +91,11 @@ class BaseModelInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     source = serializers.CharField(  # type: ignore[assignment]  # a field of ours, not DRF's attribute
         max_length=500,
-        help_text="Folder with config.json and safetensors: absolute path, s3://... or hf://owner/name@revision.",
+        help_text="Folder with config.json and safetensors: absolute path, s3://... or "
+        "hf://owner/name@revision.",
     )
     served_name = serializers.CharField(
-        max_length=200, required=False, help_text="What the copies call it; the name when left out."
+        max_length=200, required=False, help_text="Model name on the copies; defaults to `name`."
     )
 
     licence = serializers.CharField(max_length=100, default="", allow_blank=True)
@@ -132,7 +133,7 @@ class BaseModelApi(ObjectApi[BaseModel]):
     @conditional()
     @extend_schema(request=BaseModelChange, responses=BaseModelSerializer)
     def patch(self, request: Request, name: str) -> Response:
-        """Replaces the licence, the rank limit or the dropped parameters (staff)."""
+        """Updates the license, the rank limit or the dropped parameters (staff)."""
         base_model = self.get_object()
         data = BaseModelChange(data=request.data)
         data.is_valid(raise_exception=True)

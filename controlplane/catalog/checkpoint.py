@@ -47,7 +47,7 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     config, where = _json(source, sizes, "config.json"), _path(source, "config.json")
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures:
-        raise refusal(f"{where} names no architecture")
+        raise refusal(f"{where} has no architecture")
     length = config.get("max_position_embeddings")
     if not isinstance(length, int) or not 1 <= length < 1 << 31:
         raise refusal(f"{where} must give max_position_embeddings, a positive integer")
@@ -60,7 +60,7 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     if _EMBEDDING in modules and (config.get("tie_word_embeddings") or _HEAD not in modules):
         modules[_HEAD] = modules[_EMBEDDING]
     if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
-        raise refusal(f"{source.uri} holds no linear layer: its weights must be full-precision safetensors")
+        raise refusal(f"{source.uri} has no linear layers: the weights must be full-precision safetensors")
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
     # Check only the stored values: configurations of Mamba hybrids contain Infinity elsewhere.
     if fault := find_fault([architectures[0], dtype, *modules]):
@@ -80,7 +80,7 @@ def _tensors(source: CheckpointSource, sizes: Mapping[str, int]) -> dict[str, Te
         names = sorted({str(name) for name in weight_map.values()})
         for name in names:
             if PurePosixPath(name).name != name:
-                raise refusal(f"{where} names {name!r}, which is not a file beside it")
+                raise refusal(f"{where} names {name!r}, which is not in the same folder")
     tensors: dict[str, TensorInfo] = {}
     for name in names:
         tensors.update(_header(source, sizes, name).tensors)
@@ -90,7 +90,7 @@ def _tensors(source: CheckpointSource, sizes: Mapping[str, int]) -> dict[str, Te
 def _header(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> SafetensorsHeader:
     path = _path(source, name)
     if name not in sizes:
-        raise refusal(f"cannot read {path}: there is no such file; give a folder with safetensors")
+        raise refusal(f"cannot read {path}: the file does not exist; choose a folder with safetensors")
     try:
         with source.open(name) as stream:
             return read_header(stream, size=sizes[name])
@@ -101,7 +101,7 @@ def _header(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> Sa
 def _json(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> dict[str, Any]:
     path = _path(source, name)
     if name not in sizes:
-        raise refusal(f"cannot read {path}: there is no such file")
+        raise refusal(f"cannot read {path}: the file does not exist")
     if sizes[name] > _MAX_JSON_BYTES:
         raise refusal(f"{path} is larger than {_MAX_JSON_BYTES} bytes")
     with source.open(name) as stream:

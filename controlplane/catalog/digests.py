@@ -61,7 +61,7 @@ def digest_run(*, base_model_id: int) -> None:
         base_model.files.exclude(name__in=sizes).delete()
         _settle(base_model, Digest.DONE, "", checkpoint_digest({name: done[name] for name in sizes}))
     except UnavailableError as error:
-        logger.warning("digests of %s wait: %s", base_model, error)
+        logger.warning("digests of %s are delayed: %s", base_model, error)
         _settle(base_model, Digest.PENDING, str(error), "")
     except (ControlPlaneError, OSError) as error:
         _settle(base_model, Digest.FAILED, str(error), "")

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class BaseModel(models.Model):
-    """A checkpoint that adapters are trained on, with what is needed to validate them without it."""
+    """Checkpoint that adapters are trained on, with the metadata that validates them."""
 
     class Digest(models.TextChoices):
         PENDING = "pending", _("Pending")
@@ -16,13 +16,13 @@ class BaseModel(models.Model):
         FAILED = "failed", _("Failed")
 
     name = models.CharField(max_length=63, unique=True)
-    served_name = models.CharField(max_length=200, help_text="What the copies call it.")
+    served_name = models.CharField(max_length=200, help_text="Model name on the copies.")
     source = models.CharField(
         max_length=500, help_text="Absolute folder, s3://bucket/prefix/ or hf://owner/name@commit."
     )
-    licence = models.CharField(max_length=100, blank=True, help_text="SPDX identifier, or a name.")
+    licence = models.CharField(max_length=100, blank=True, help_text="License: an SPDX identifier or a name.")
     architecture = models.CharField(max_length=100)
-    max_model_len = models.PositiveIntegerField(help_text="Tokens of context.")
+    max_model_len = models.PositiveIntegerField(help_text="Context length in tokens.")
     dtype = models.CharField(max_length=20)
     modules = models.JSONField(help_text="Linear module path -> [out features, in features].")
     max_lora_rank = models.PositiveIntegerField(default=64)
@@ -30,7 +30,7 @@ class BaseModel(models.Model):
         default=list,
         db_default=[],
         blank=True,
-        help_text="Parameters that gateways remove from requests before they check them.",
+        help_text="Parameters that gateways remove from requests before validation.",
     )
     checkpoint_sha256 = models.CharField(max_length=64, blank=True, help_text="digests.checkpoint_digest")
     digest_status = models.CharField(max_length=10, choices=Digest.choices, default=Digest.PENDING)
@@ -46,7 +46,7 @@ class BaseModel(models.Model):
 
 
 class CheckpointFile(models.Model):
-    """One file of a checkpoint, with its content's digest."""
+    """File of a checkpoint, with the digest of its content."""
 
     base_model = models.ForeignKey(BaseModel, models.CASCADE, related_name="files")
     name = models.CharField(max_length=255)
@@ -62,7 +62,7 @@ class CheckpointFile(models.Model):
 
 
 class Variant(models.Model):
-    """Another form of a base model's weights, such as a quantized one. Adapters are the base's."""
+    """Variant of a base model's weights, such as a quantized one, for the same adapters."""
 
     base_model = models.ForeignKey(BaseModel, models.CASCADE, related_name="variants")
     name = models.CharField(max_length=63)

@@ -1,4 +1,4 @@
-"""The head of a safetensors file, read with the standard library and never trusted.
+"""Reads the header of a safetensors file with the standard library; the file is untrusted.
 
 Format: 8 bytes little-endian header length, that many bytes of JSON {name: {dtype, shape,
 data_offsets}}, then the tensors' bytes without gap or overlap.
@@ -16,7 +16,7 @@ MAX_HEADER_BYTES: Final = 16 << 20
 """A real header takes about 100 bytes a tensor."""
 
 _MAX_DIMENSIONS: Final = 8
-"""A million of them would take hours to multiply."""
+"""Multiplying a million dimensions would take hours."""
 
 DTYPE_BYTES: Final[Mapping[str, int]] = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
@@ -47,13 +47,13 @@ class SafetensorsHeader:
 
 
 class Readable(Protocol):
-    """All that is asked of a file."""
+    """The required method of a file."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def read_header(stream: Readable, *, size: int) -> SafetensorsHeader:
-    """Reads and checks the head of a file of `size` bytes.
+    """Read and check the header of a file of `size` bytes.
 
     Raises:
         HeaderError: on anything that is not a whole, well-formed file.
@@ -75,7 +75,7 @@ def read_header(stream: Readable, *, size: int) -> SafetensorsHeader:
 
 
 def _read(stream: Readable, size: int) -> bytes:
-    """`size` bytes, or what there is: one read of a network stream may return less than is asked."""
+    """Return `size` bytes, or fewer at the end; one read of a network stream may return less."""
     data = b""
     while len(data) < size and (part := stream.read(size - len(data))):
         data += part

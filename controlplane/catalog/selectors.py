@@ -23,8 +23,8 @@ def base_model_get(*, name: str) -> BaseModel:
     """Return a base model. Raises NotFoundError naming the existing ones."""
     base_model = base_model_find(name=name)
     if base_model is None:
-        known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none yet"
-        raise NotFoundError(f"there is no base model {name!r}; there are: {known}")
+        known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none"
+        raise NotFoundError(f"base model {name!r} does not exist; existing base models: {known}")
     return base_model
 
 

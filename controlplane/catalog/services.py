@@ -54,7 +54,7 @@ def base_model_register(
         # The lock orders this with the registration of an adapter of the same name.
         route_lock()
         if BaseModel.objects.filter(name=name).exists():
-            raise ConflictError(f"there is a base model {name!r} already")
+            raise ConflictError(f"a base model named {name!r} already exists")
         if route_adapter_exists(name=name):
             raise ConflictError(f"a tenant's adapter is called {name!r}: choose another name")
         base_model = BaseModel.objects.create(
@@ -117,10 +117,10 @@ def _checked_parameters(names: Collection[str]) -> list[str]:
         raise _not_droppable(f"list at most {_MAX_DROPPED} parameters")
     for name in found:
         if _PARAMETER.fullmatch(name) is None:
-            raise _not_droppable(f"{name[:64]!r} is no parameter: give names such as logit_bias")
+            raise _not_droppable(f"{name[:64]!r} is not a parameter: list names such as logit_bias")
         if name in PROTECTED_PARAMETERS:
             raise _not_droppable(
-                f"{name} cannot be dropped: requests would mean or cost something else; leave it out"
+                f"{name} cannot be dropped, since that changes a request's meaning or cost: leave it out"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""The environment of processes that the control plane starts."""
+"""Environment of the control plane's child processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 DEMO_RUN: Final = "GRAFTWORK_DEMO_RUN"
-"""Variable by which a demo finds the processes that it has to end when it stops."""
+"""Variable that marks the processes of a demo, which ends them when it stops."""
 _INHERITED: Final = (
     "PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH", DEMO_RUN,
 )  # fmt: skip

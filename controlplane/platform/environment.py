@@ -243,7 +243,8 @@ class Environment:
 def _language(code: str) -> str:
     if code not in (known := languages(LOCALES)):
         raise SettingsError(
-            f"GRAFTWORK_LANGUAGE is {code!r}, of which {LOCALES} has no compiled catalogue; there are"
+            f"GRAFTWORK_LANGUAGE is {code!r}, which has no compiled catalogue in {LOCALES}; available "
+            f"are"
             f" {', '.join(known)}"
         )
     return code
@@ -280,14 +281,14 @@ def _gateway_url(env: EnvironmentReader) -> str:
 def _sealing_keys(env: EnvironmentReader) -> tuple[str, ...]:
     keys = env.words("SEALING_KEYS")
     if any(len(key) < 32 for key in keys):
-        raise SettingsError(f"{PREFIX}SEALING_KEYS: a key has at least 32 characters; make it at random")
+        raise SettingsError(f"{PREFIX}SEALING_KEYS: a key must have at least 32 random characters")
     return keys
 
 
 def _needed_with(env: EnvironmentReader, name: str, other: str) -> str:
     text = env.text(name)
     if env.text(other) and not text:
-        raise SettingsError(f"{PREFIX}{name} is needed with {PREFIX}{other}")
+        raise SettingsError(f"{PREFIX}{name} is required with {PREFIX}{other}")
     return text
 
 
@@ -313,8 +314,9 @@ def _show_mail_links(env: EnvironmentReader) -> bool:
     host = urlsplit(env.text("WEB_URL")).hostname
     if host not in (None, "localhost", "127.0.0.1", "::1"):
         raise SettingsError(
-            f"{PREFIX}SHOW_MAIL_LINKS lets everybody act for any e-mail address: it is for a demo at"
-            f" localhost, and {PREFIX}WEB_URL is at {host}"
+            f"{PREFIX}SHOW_MAIL_LINKS lets anyone act for any e-mail address: it is for demos on"
+            f" "
+            f"localhost, and {PREFIX}WEB_URL is at {host}"
         )
     return True
 

@@ -1,4 +1,4 @@
-"""Languages of pages and e-mails: English, and those with a compiled catalogue in `controlplane/locale/`."""
+"""Languages of pages and e-mails: English, and those compiled in `controlplane/locale/`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.conf.locale import LANG_INFO
 from django.utils.translation import to_language
 
 SOURCE: Final = "en"
-"""What the texts in templates and code are written in."""
+"""Language of the texts in templates and code."""
 
 
 def languages(folder: Path) -> dict[str, str]:

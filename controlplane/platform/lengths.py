@@ -1,4 +1,4 @@
-"""Texts that have bounds: what is too long is refused with the bound, never cut."""
+"""Bounded texts: a text that is too long is refused, never truncated."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from controlplane.errors import InvalidInputError
 
 
 def checked_text(text: str, *, field: str, most: int) -> str:
-    """`text` without blanks at its ends. Raises InvalidInputError: it has more than `most` characters."""
+    """Return `text` without surrounding blanks. Raises InvalidInputError beyond `most` characters."""
     text = text.strip()
     if len(text) > most:
         raise InvalidInputError(
-            f"{field} has {len(text)} characters; {most} is the most: shorten it", field=field
+            f"{field} has {len(text)} characters; the maximum is {most}: shorten it", field=field
         )
     return text

@@ -26,9 +26,9 @@ class Outcome(Enum):
 
     SENT = auto()
     REFUSED = auto()
-    """Permanently: do not send it again."""
+    """Permanent refusal: do not send the message again."""
     LATER = auto()
-    """Temporarily, such as by greylisting or a full mailbox; other messages can be sent meanwhile."""
+    """Temporary refusal, such as greylisting or a full mailbox; other messages can be sent."""
 
 
 class MailServer:
@@ -49,7 +49,7 @@ class MailServer:
         with contextlib.suppress(OSError):
             self._connection.close()
         if isinstance(error, MailServerAwayError):
-            logger.warning("%s, will try again", error)
+            logger.warning("%s; delivery will be retried", error)
             return True
         return False
 
@@ -69,14 +69,14 @@ class MailServer:
             return self._refused(message, error.smtp_code, error.smtp_error)
         except (SMTPNotSupportedError, ValueError) as error:
             # An address that this server, or SMTP, cannot express.
-            logger.warning("cannot write to %s: %s", message.to[0], error)
+            logger.warning("cannot send to %s: %s", message.to[0], error)
             return Outcome.REFUSED
         except (OSError, SMTPException) as error:
             raise MailServerAwayError(
-                f"the mail server is away: {str(error) or type(error).__name__}"
+                f"the mail server is unavailable: {str(error) or type(error).__name__}"
             ) from error
         return Outcome.SENT
 
     def _refused(self, message: EmailMessage, code: int, answer: bytes | str) -> Outcome:
-        logger.warning("the mail server refuses the message to %s: %s %r", message.to[0], code, answer)
+        logger.warning("the mail server refused the message to %s: %s %r", message.to[0], code, answer)
         return Outcome.REFUSED if code >= _PERMANENT else Outcome.LATER

@@ -25,7 +25,7 @@ class OpenEndpoints:
             if "/" in entry:
                 networks.append(entry)
             elif (match := _HOST.fullmatch(entry)) is None or int(match[2] or 0) > 65535:
-                raise ValueError(f"{entry[:64]!r} is no host, host:port or network, as minio:9000")
+                raise ValueError(f"{entry[:64]!r} is not a host, host:port or network, such as minio:9000")
             else:
                 hosts.add((match[1].lower(), int(match[2]) if match[2] else None))
         return cls(frozenset(hosts), Networks(networks))

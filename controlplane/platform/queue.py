@@ -1,4 +1,4 @@
-"""Hands work to Celery by the task's name once the transaction has committed."""
+"""Enqueues Celery tasks by name after the transaction has committed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ logger = logging.getLogger(__name__)
 
 
 def enqueue(task: str, *, expires: float | None = None, **arguments: str | int) -> None:
-    """Sends `task` with `arguments` after commit; a worker that gets to it `expires` seconds later drops it.
+    """Send `task` with `arguments` after commit; it is dropped if no worker starts it in `expires` seconds.
 
-    A broker that is away does not fail the request, whose row is committed: every task that is
-    enqueued here is also found again by a periodic one.
+    An unavailable broker does not fail the request, whose row is committed: a periodic task also finds the
+    work of every task that is enqueued here.
     """
 
     def send() -> None:
         try:
             app.send_task(task, kwargs=arguments, expires=expires)
         except OperationalError as error:
-            logger.warning("could not enqueue %s %s, a periodic task will: %s", task, arguments, error)
+            logger.warning("%s %s was not enqueued, a periodic task will do it: %s", task, arguments, error)
 
     transaction.on_commit(send)

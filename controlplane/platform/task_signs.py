@@ -105,7 +105,7 @@ def worker_left(url: str, *, name: str) -> None:
     try:
         connection(url).hdel(WORKERS, name)
     except RedisError as error:
-        logger.debug("%s leaves, and Redis is not told: %s", name, error)
+        logger.debug("the stop of %s is not recorded in Redis: %s", name, error)
 
 
 def beat_sent(url: str, *, task: str) -> None:
@@ -137,7 +137,9 @@ def check_from(url: str, *, check: str, usual: dt.date, oldest: dt.date) -> dt.d
     try:
         sign = checks(connection(url)).get(check)
     except RedisError as error:
-        logger.warning("what the check of %s found last is not known, so it looks at all: %s", check, error)
+        logger.warning(
+            "the last result of the check of %s is unknown, so all days are checked: %s", check, error
+        )
         return oldest
     if sign is None or not sign.differing:
         return max(usual, oldest)
@@ -148,7 +150,7 @@ def _write(url: str, key: str, field: str, value: str) -> None:
     try:
         connection(url).hset(key, field, value)
     except RedisError as error:
-        logger.debug("no sign of %s: %s", field, error)
+        logger.debug("the status of %s is not recorded: %s", field, error)
 
 
 def workers(client: redis.Redis) -> list[WorkerSign]:

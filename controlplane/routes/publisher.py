@@ -55,7 +55,7 @@ _KEYS: Final = [ROUTES_VERSION, ROUTES_DELTAS, ROUTES_SNAPSHOT, _SNAPSHOT_VERSIO
 
 
 class Renumber(Protocol):
-    """Lifts the database's version above `above` (services.route_renumber)."""
+    """Raises the database's version above `above` (services.route_renumber)."""
 
     def __call__(self, *, above: int) -> None: ...
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def route_set(*, path: str, entry: RouteEntry) -> None:
-    """Puts `entry` under `path` and publishes that after commit."""
+    """Put `entry` under `path`, published after commit."""
     value = asdict(entry)
     version = _next_version()
     RouteEntryRow.objects.update_or_create(path=path, defaults={"entry": value})
@@ -35,7 +35,7 @@ def route_set(*, path: str, entry: RouteEntry) -> None:
 
 @transaction.atomic
 def route_remove(*, path: str) -> None:
-    """Removes what is under `path`, if anything, and publishes that after commit."""
+    """Remove the entry under `path`, if any, published after commit."""
     version = _next_version()
     RouteEntryRow.objects.filter(path=path).delete()
     RouteDelta.objects.create(version=version, path=path, entry=None)
@@ -43,17 +43,17 @@ def route_remove(*, path: str) -> None:
 
 
 def route_publish_now() -> None:
-    """Publishes what has committed. With Redis away the change stands; `publish_routes` delivers it."""
+    """Publish committed changes. If Redis is down, `publish_routes` publishes them later."""
     try:
         with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
             publisher.publish(renumber=route_renumber)
     except RedisError as error:
-        logger.warning("route changes wait for publish_routes: %s", error)
+        logger.warning("route changes are left to publish_routes: %s", error)
 
 
 @transaction.atomic
 def route_renumber(*, above: int) -> None:
-    """Lifts the version above `above` and above every version that a lost Redis may have held.
+    """Raise the version above `above` and above every version that a lost Redis may have held.
 
     Recorded as a removal of a path that never exists, two above the version in force at least: every
     reader sees the gap and fetches the snapshot.
@@ -65,7 +65,7 @@ def route_renumber(*, above: int) -> None:
 
 
 def route_lock() -> None:
-    """Keeps every other change of the route table waiting until this transaction ends.
+    """Block all other changes of the route table until this transaction ends.
 
     What is read after it, and leads to a change, is not altered by another change in between.
     """
@@ -73,7 +73,7 @@ def route_lock() -> None:
 
 
 def route_changes_prune(*, older_than: timedelta = timedelta(days=1)) -> int:
-    """Forgets old changes; a publisher that would need them writes a snapshot instead."""
+    """Delete old changes; a publisher that still needs one writes a snapshot."""
     deleted, _ = RouteDelta.objects.filter(created_at__lt=timezone.now() - older_than).delete()
     return deleted
 
@@ -86,7 +86,7 @@ def _next_version() -> int:
 
 
 def _locked_counter() -> RouteCounter:
-    """The counter, locked until commit: of two changes the second waits for the first's commit."""
+    """Return the counter, locked until commit, so that concurrent changes commit in order."""
     RouteCounter.objects.get_or_create(pk=1, defaults={"version": _now_ms()})
     return RouteCounter.objects.select_for_update().get(pk=1)
 

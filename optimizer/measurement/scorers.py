@@ -28,7 +28,7 @@ def scorer(quality: Quality) -> Scorer | None:
         try:
             pattern = re.compile(quality.pattern)
         except re.error as error:
-            raise SpecError(f"quality.scorer.pattern is no regular expression: {error}") from error
+            raise SpecError(f"quality.scorer.pattern is not a regular expression: {error}") from error
         return lambda line, answer: float(pattern.search(answer) is not None)
     return _by_schema(quality.schema) if quality.scoring is Scoring.JSON_SCHEMA else None
 

@@ -24,7 +24,7 @@ def test_a_fault_is_named_wherever_it_stands(place: str, fault: str) -> None:
 
 @pytest.mark.parametrize("text", [r'{"\u0000": 1}', r'{"\ud800": 1}'])
 def test_names_are_judged_too(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no database keeps|no Unicode"):
+    with pytest.raises(ValueError, match=r"cannot be stored|not valid Unicode"):
         loads(text)
 
 
@@ -35,7 +35,7 @@ def test_depth_is_bounded() -> None:
 
 
 def test_the_place_is_told() -> None:
-    with pytest.raises(ValueError, match=r"^it holds NaN at a\.b\.1, which is no JSON number$"):
+    with pytest.raises(ValueError, match=r"^it holds NaN at a\.b\.1, which is not a JSON number$"):
         loads('{"a": {"b": [1, NaN], "c": 2}}')
 
 

@@ -103,7 +103,7 @@ def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
     files = [("files", (name, data)) for name, data in adapter_files().items()]
     unknown = server.post("/adapters", data=form, files=files)
     assert unknown.status_code == 404
-    assert "there are: tiny-base" in unknown.json()["errors"][0]["detail"]
+    assert "existing base models: tiny-base" in unknown.json()["errors"][0]["detail"]
     assert server.post("/adapters", content=b"x", headers={"Content-Type": "text/plain"}).status_code == 415
 
 

@@ -85,10 +85,10 @@ def client() -> Iterator[Any]:
     ("code", "status", "sentence"),
     [
         ("InvalidObjectState", 403, "restore it"),
-        ("KMS.DisabledException", 400, "see that it is enabled"),
-        ("AccessDenied", 403, "let the control plane's role do this"),
-        ("403", 403, "let the control plane's role do this"),
-        ("NoSuchBucket", 404, "make it, or name another"),
+        ("KMS.DisabledException", 400, "enable the key"),
+        ("AccessDenied", 403, "allow the control plane's role this"),
+        ("403", 403, "allow the control plane's role this"),
+        ("NoSuchBucket", 404, "create it, or name another"),
         ("301", 301, "AWS_DEFAULT_REGION"),
         ("ExpiredToken", 400, "renew them"),
         ("SlowDown", 503, "try again in a moment"),
@@ -120,7 +120,7 @@ def test_silence_is_told_apart_from_missing_credentials(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     nobody = boto3.Session(region_name="eu-central-1").client("s3")
-    with pytest.raises(UnavailableError, match="give it an environment, a profile") as caught:
+    with pytest.raises(UnavailableError, match="provide them by environment, profile") as caught:
         S3Store(nobody, bucket="kept", prefix="").size("x")
     assert isinstance(caught.value.__cause__, NoCredentialsError)
     assert issubclass(NoCredentialsError, BotoCoreError)

@@ -220,4 +220,6 @@ def test_a_task_beyond_its_limit_is_interrupted(
         version = import_from(server, tenant, base_model)
         wait_for(lambda: AdapterVersion.objects.filter(status="refused").exists(), log)
     version.refresh_from_db()
-    assert version.reason == "validation took longer than it may: register it again, or upload the files"
+    assert version.reason == (
+        "validation exceeded its time limit: register the adapter again, or upload the files"
+    )

@@ -165,7 +165,7 @@ def _targets(group: Fields) -> tuple[str, ...]:
             try:
                 re.compile(target.removeprefix("re:"))
             except re.error as error:
-                raise group.error("targets", f"{target!r} is no regular expression: {error}") from error
+                raise group.error("targets", f"{target!r} is not a regular expression: {error}") from error
     return targets
 
 

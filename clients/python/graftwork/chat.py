@@ -75,7 +75,9 @@ class ChatStream:
                     continue
                 yield from self._texts(decoded(_Chunk, data.encode()))
         except httpx.TransportError as error:
-            raise ConnectionFailedError(f"the stream broke off ({error}): send it again") from error
+            raise ConnectionFailedError(
+                f"the stream was interrupted ({error}): send the request again"
+            ) from error
 
     def _texts(self, chunk: _Chunk) -> Iterator[str]:
         if chunk.error is not None:

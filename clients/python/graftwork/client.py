@@ -29,7 +29,7 @@ class Client:
     """Graftwork's REST API, and chats through its gateway.
 
     Args:
-        url: of the control plane, as `https://graftwork.example`; GRAFTWORK_API_URL if left out.
+        url: base URL of the control plane, such as `https://graftwork.example`; GRAFTWORK_API_URL by default.
         api_key: `gw_...` with scope `manage` (chats need `inference`); GRAFTWORK_API_KEY if left out.
         gateway_url: ends in `/v1`; fetched from the control plane if left out.
         timeout: seconds to wait for more of an answer.
@@ -38,7 +38,7 @@ class Client:
         transport: an httpx transport, for tests.
 
     Raises:
-        ConfigurationError: no address or no key.
+        ConfigurationError: no URL or no key is configured.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class Client:
         self._key = api_key or os.environ.get(KEY_VARIABLE) or ""
         if not url:
             raise ConfigurationError(
-                f"no address: log in with `graftwork login --url ...`, or set {URL_VARIABLE}"
+                f"no URL is configured: log in with `graftwork login --url ...`, or set {URL_VARIABLE}"
             )
         if not self._key:
-            raise ConfigurationError(f"no API key: log in with `graftwork login`, or set {KEY_VARIABLE}")
+            raise ConfigurationError(
+                f"no API key is configured: log in with `graftwork login`, or set {KEY_VARIABLE}"
+            )
         if not url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"the address must begin with http:// or https://, got {url!r}")
+            raise ConfigurationError(f"the URL must begin with http:// or https://, got {url!r}")
         base = url.rstrip("/").removesuffix("/api/v1") + "/api/v1"
         self._transport = Transport(base, self._key, timeout=timeout, retries=retries, transport=transport)
         self._gateway_url = gateway_url

@@ -39,14 +39,14 @@ def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
             more than tensors; the text says which.
     """
     if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
-        raise ConfigurationError(f"converting needs {missing[0]}: pip install torch safetensors")
+        raise ConfigurationError(f"the conversion requires {missing[0]}: pip install torch safetensors")
     pickle = None if (source / SHARD_INDEX).is_file() else _pickle(source)
     if not (source / CONFIG).is_file():
         raise ConfigurationError(
-            f"{source} has no {CONFIG}: give the folder that PEFT's save_pretrained wrote"
+            f"{source} has no {CONFIG}: give the folder written by PEFT's save_pretrained"
         )
     if target.exists():
-        raise ConfigurationError(f"{target} exists already: name a new folder")
+        raise ConfigurationError(f"{target} already exists: name a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".graftwork-") as folder:
         made = Path(folder) / "adapter"
@@ -78,7 +78,7 @@ def _run(pickle: Path, folder: Path, seconds: float) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
-            f"{pickle} took longer than {seconds:g} seconds: nothing is converted"
+            f"{pickle} exceeded the time limit of {seconds:g} seconds: nothing is converted"
         ) from None
     if done.returncode != 0:
         told = done.stderr.decode(errors="replace").strip().splitlines()

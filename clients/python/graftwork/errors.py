@@ -1,7 +1,7 @@
 """The error tree; `retryable` says whether the same call may succeed later.
 
 GraftworkError
-├── ConfigurationError         no address or key, or a file that cannot be read
+├── ConfigurationError         no URL or key, or a file that cannot be read
 ├── RefusedError               an adapter failed validation; the text names the tensor and what was expected
 ├── ConnectionFailedError      no answer came: the network, a timeout        retryable
 └── ApiError                   the server said no

@@ -34,7 +34,9 @@ class AdapterFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
-            raise ConfigurationError(f"{path} is no folder: give the one that PEFT's save_pretrained wrote")
+            raise ConfigurationError(
+                f"{path} is not a folder: give the folder written by PEFT's save_pretrained"
+            )
         for name in (CONFIG, WEIGHTS):
             if not (path / name).is_file():
                 raise ConfigurationError(self._missing(name))
@@ -71,7 +73,7 @@ class AdapterFolder:
                 )
         if name == CONFIG and (checkpoints := self._checkpoints()):
             return f"{self.path} has no {name}: choose one of its checkpoints, such as {checkpoints[-1]}"
-        return f"{self.path} has no {name}: give the folder that PEFT's save_pretrained wrote"
+        return f"{self.path} has no {name}: give the folder written by PEFT's save_pretrained"
 
     def _checkpoints(self) -> list[Path]:
         """Returns the trainer's checkpoint folders, oldest first."""

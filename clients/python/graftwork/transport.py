@@ -115,7 +115,7 @@ def decoded(kind: type[T], content: bytes) -> T:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ConnectionFailedError(
-            f"this does not look like Graftwork's API ({error}): check the address"
+            f"the response is not from Graftwork's API ({error}): check the URL"
         ) from error
 
 
@@ -144,4 +144,4 @@ def _present(query: Mapping[str, Any]) -> dict[str, Any]:
 
 def _away(base_url: httpx.URL, error: httpx.TransportError) -> str:
     reason = str(error) or type(error).__name__
-    return f"{base_url} does not answer ({reason}): is the address right, and is it up?"
+    return f"{base_url} does not respond ({reason}): check that the URL is right and the server is running"

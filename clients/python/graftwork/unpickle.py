@@ -20,13 +20,13 @@ def main(source: str, target: str, seconds: int) -> None:
     try:
         held: Any = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        sys.exit("it holds more than tensors, which could be code: ask its author for safetensors")
+        sys.exit("it holds objects other than tensors, which can run code: ask its author for safetensors")
     if not isinstance(held, dict) or not held:
         sys.exit(f"it holds a {type(held).__name__}, expected tensors by name")
     tensors: dict[str, torch.Tensor] = {}
     for name, value in held.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            sys.exit(f"{str(name)[:100]!r} is no plain tensor")
+            sys.exit(f"{str(name)[:100]!r} is not a plain tensor")
         # safetensors refuses tensors that share memory.
         tensors[name] = value.detach().clone(memory_format=torch.contiguous_format)
     save_file(tensors, target, metadata={"format": "pt"})
@@ -56,4 +56,6 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     except (MemoryError, RuntimeError) as error:
-        sys.exit(f"it needs more than it may: {str(error).splitlines()[0][:200] if str(error) else 'memory'}")
+        sys.exit(
+            f"it exceeds its resource limits: {str(error).splitlines()[0][:200] if str(error) else 'memory'}"
+        )

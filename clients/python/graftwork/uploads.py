@@ -92,7 +92,8 @@ class Uploads:
                     if now == offset:
                         if waits == len(_PAUSES):
                             raise ConnectionFailedError(
-                                f"another process is sending {file.name} to the same upload: wait for its end"
+                                f"another process is sending {file.name} to the same upload: wait until "
+                                f"it ends"
                             ) from error
                         time.sleep(_PAUSES[waits])
                     offset, waits = now, waits + 1 if now == offset else 0

@@ -1,4 +1,4 @@
-"""Adapters packed as .zip, .tar.gz or .tgz: read within bounds, and nothing but two files comes out."""
+"""Adapters packed as .zip, .tar.gz or .tgz: bounded reads of the two adapter files and the card."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _BROKEN: Final = (
     zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError,
     OverflowError, RuntimeError, UnicodeError, ValueError, LookupError, struct.error,
 )  # fmt: skip
-"""What the standard library raises on a file that is damaged, or made to look so."""
+"""Exceptions of the standard library for a file that is damaged or crafted."""
 
 
 def unpack(name: str, stream: ByteStream, put: Put) -> None:
-    """Hands the ADAPTER_FILES of an archive, and its model card, to `put`; other files in it are skipped.
+    """Hands the ADAPTER_FILES of an archive, and its model card, to `put`; other files are skipped.
 
     What was put before an error is the caller's to remove.
 
@@ -42,4 +42,6 @@ def unpack(name: str, stream: ByteStream, put: Put) -> None:
         # A damaged directory makes zipfile seek before the file's start. Other errors are the disk's.
         if error.errno != errno.EINVAL:
             raise
-        raise RefusedError(f"{name} is damaged: its directory points outside of it; pack it again") from error
+        raise RefusedError(
+            f"{name} is damaged: its directory points outside the file; pack it again"
+        ) from error

@@ -56,7 +56,7 @@ class Entries:
             RefusedError: this entry makes the archive unacceptable.
         """
         if kind != "file":
-            raise RefusedError(f"{name[:200]!r} in the archive is a {kind}: pack plain files alone")
+            raise RefusedError(f"{name[:200]!r} in the archive is a {kind}: pack only plain files")
         if fault := name_fault(name):
             raise RefusedError(f"the name {name[:200]!r} in the archive {fault}: pack the adapter's folder")
         if len(self._entry_names) >= MAX_ENTRIES:
@@ -65,7 +65,7 @@ class Entries:
             )
         if (folded := one_name(name)) in self._entry_names and not is_folder:
             raise RefusedError(
-                f"{name[:200]!r} is in the archive twice, if case and Unicode's forms are folded"
+                f"{name[:200]!r} is in the archive twice when case and Unicode form are ignored"
             )
         self._entry_names.add(folded)
         if is_folder:
@@ -110,7 +110,7 @@ class Entries:
         if file == MODEL_CARD:
             return file if self._may_be_own(folder) else None
         if file in self._found:
-            raise RefusedError(f"the archive holds {file} in two folders: pack one adapter alone")
+            raise RefusedError(f"the archive holds {file} in two folders: pack a single adapter")
         self._found[file] = folder
         return file
 

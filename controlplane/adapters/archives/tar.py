@@ -63,7 +63,7 @@ class _Member(tarfile.TarInfo):
             raise RefusedError(f"the archive has a header of {member.size} bytes: pack the adapter's folder")
         if member.type in _KINDS:
             raise RefusedError(
-                f"{member.name[:200]!r} in the archive is a {_KINDS[member.type]}: pack plain files alone"
+                f"{member.name[:200]!r} in the archive is a {_KINDS[member.type]}: pack only plain files"
             )
         if member.size < 0:
             raise RefusedError(f"{member.name[:200]!r} in the archive has a negative size")
@@ -71,7 +71,7 @@ class _Member(tarfile.TarInfo):
 
     def _proc_gnusparse_10(self, *_: Any) -> None:
         # tarfile would read a map of unbounded size.
-        raise RefusedError("the archive holds a sparse file: pack plain files alone")
+        raise RefusedError("the archive holds a sparse file: pack only plain files")
 
 
 class _Packed:
@@ -85,7 +85,7 @@ class _Packed:
         self.taken += len(data)
         # Packed data that unpacks to nothing (endless names, empty members) would only cost time.
         if self.taken > MAX_READ + 2 * self.given:
-            raise RefusedError("the archive is larger than what it holds: pack it again")
+            raise RefusedError("the archive is larger than its contents: pack it again")
         return data
 
 
@@ -102,5 +102,7 @@ class _Unpacked:
         if packed.given > MAX_ARCHIVE_BYTES:
             raise RefusedError(f"the archive unpacks to more than the {MAX_ARCHIVE_BYTES} bytes accepted")
         if packed.given > max(RATIO_COUNTS_FROM, MAX_RATIO * packed.taken):
-            raise RefusedError(f"the archive grows more than {MAX_RATIO}-fold: upload the files unpacked")
+            raise RefusedError(
+                f"the archive unpacks to more than {MAX_RATIO} times its size: upload the files unpacked"
+            )
         return data

@@ -67,10 +67,13 @@ def _check_size(info: zipfile.ZipInfo) -> None:
     if info.flag_bits & 0x1:
         raise RefusedError(f"{info.filename!r} in the archive is encrypted: pack it without a password")
     if info.compress_type not in _METHODS:
-        raise RefusedError(f"{info.filename!r} in the archive is packed by a rare method: use deflate")
+        raise RefusedError(
+            f"{info.filename!r} in the archive is packed by an unsupported method: use deflate"
+        )
     if info.file_size > max(RATIO_COUNTS_FROM, MAX_RATIO * info.compress_size):
         raise RefusedError(
-            f"{info.filename!r} in the archive grows more than {MAX_RATIO}-fold: upload the files unpacked"
+            f"{info.filename!r} in the archive unpacks to more than {MAX_RATIO} times its size: upload "
+            f"the files unpacked"
         )
 
 
@@ -84,7 +87,7 @@ def _spool(stream: ByteStream, spool: IO[bytes]) -> None:
 
 
 class _BoundedReads:
-    """A file whose reads are short: the lengths that a hostile archive states ask for all memory."""
+    """A file with bounded reads, since a hostile archive can state lengths that exhaust the memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -93,7 +96,7 @@ class _BoundedReads:
         data = self._file.read(size if 0 <= size <= MAX_READ else MAX_READ + 1)
         if len(data) > MAX_READ:
             raise RefusedError(
-                "the archive's directory is longer than any adapter's: pack the adapter's folder"
+                "the archive's directory is too long for an adapter: pack the adapter's folder"
             )
         return data
 

@@ -53,19 +53,19 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Served instead, in order, when the bare name's cannot be.",
+                        help_text="Fallback models, in order, for the bare name.",
                     ),
                 ),
                 (
                     "last_number",
                     models.PositiveIntegerField(
-                        default=0, help_text="Newest version's, purged ones included: none is given twice."
+                        default=0, help_text="Highest version number ever used, including purged versions."
                     ),
                 ),
                 (
                     "labels",
                     models.JSONField(
-                        blank=True, default=dict, help_text="The tenant's own words, key to value."
+                        blank=True, default=dict, help_text="The tenant's labels, key to value."
                     ),
                 ),
                 ("notes", models.TextField(blank=True)),
@@ -74,7 +74,7 @@ class Migration(migrations.Migration):
                     models.DateTimeField(
                         blank=True,
                         db_index=True,
-                        help_text="Deleted; may be restored for the grace time.",
+                        help_text="Time of deletion; restorable within the grace time.",
                         null=True,
                     ),
                 ),
@@ -133,23 +133,23 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
-                ("reason", models.TextField(blank=True, help_text="Why it was refused.")),
+                ("reason", models.TextField(blank=True, help_text="Reason for the refusal.")),
                 (
                     "steps",
                     models.JSONField(
-                        default=list, help_text="What validation did: name, title, status, detail."
+                        default=list, help_text="Validation steps: name, title, status, detail."
                     ),
                 ),
                 (
                     "source",
                     models.CharField(
-                        blank=True, help_text="Imported from this URI; '' for uploads.", max_length=1000
+                        blank=True, help_text="URI of the import; '' for uploads.", max_length=1000
                     ),
                 ),
                 (
                     "staging",
                     models.CharField(
-                        blank=True, help_text="Key in the store until validated.", max_length=200
+                        blank=True, help_text="Store key of the files during validation.", max_length=200
                     ),
                 ),
                 (
@@ -170,7 +170,7 @@ class Migration(migrations.Migration):
                 (
                     "smoke",
                     models.JSONField(
-                        blank=True, help_text="What a generation beside the base showed.", null=True
+                        blank=True, help_text="Result of the smoke test against the base model.", null=True
                     ),
                 ),
                 ("notes", models.TextField(blank=True)),
@@ -180,7 +180,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Its README.md: what its makers say of it.",
+                        help_text="Text of the adapter's README.md.",
                     ),
                 ),
                 (
@@ -189,19 +189,22 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="The card, rendered when the version was validated.",
+                        help_text="Model card as HTML, rendered at validation.",
                     ),
                 ),
                 (
                     "dataset",
-                    models.CharField(blank=True, help_text="What it was trained on.", max_length=500),
+                    models.CharField(blank=True, help_text="Training data.", max_length=500),
                 ),
-                ("run_url", models.CharField(blank=True, help_text="The training run.", max_length=500)),
+                (
+                    "run_url",
+                    models.CharField(blank=True, help_text="URL of the training run.", max_length=500),
+                ),
                 (
                     "base_sha256",
                     models.CharField(
                         blank=True,
-                        help_text="Digest of the checkpoint that it was trained on.",
+                        help_text="Digest of the base checkpoint used in training.",
                         max_length=64,
                     ),
                 ),
@@ -209,7 +212,9 @@ class Migration(migrations.Migration):
                 (
                     "makes_default",
                     models.BooleanField(
-                        db_default=False, default=False, help_text="The bare name means it once it is ready."
+                        db_default=False,
+                        default=False,
+                        help_text="True if the bare name refers to the version once it is ready.",
                     ),
                 ),
                 ("attempts", models.PositiveIntegerField(default=0)),
@@ -218,16 +223,20 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Attempts whose process died: killed, or out of memory.",
+                        help_text="Attempts that lost their process: killed, or out of memory.",
                     ),
                 ),
                 (
                     "heartbeat_at",
-                    models.DateTimeField(blank=True, help_text="Last sign of the validation.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="Last heartbeat of the validation.", null=True
+                    ),
                 ),
                 (
                     "retry_at",
-                    models.DateTimeField(blank=True, help_text="Not enqueued again before that.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="Earliest time of the next attempt.", null=True
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
@@ -258,7 +267,7 @@ class Migration(migrations.Migration):
             name="pinned",
             field=models.ForeignKey(
                 blank=True,
-                help_text="Bare name.",
+                help_text="Version of the bare name.",
                 null=True,
                 on_delete=django.db.models.deletion.SET_NULL,
                 related_name="+",
@@ -280,7 +289,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Models to serve instead, in order, when its own cannot be.",
+                        help_text="Fallback models, in order, for the alias.",
                     ),
                 ),
                 ("moved_at", models.DateTimeField(auto_now=True)),

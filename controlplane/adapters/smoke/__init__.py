@@ -25,16 +25,16 @@ __all__ = ["Smoke", "judge", "smoke_test"]
 _MAX_COPIES: Final = 3
 _ORDER: Final = [Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP, Copy.Kind.SAGEMAKER]
 _SAGEMAKER: Final = {
-    Copy.AdapterNaming.COMPONENTS: "its inference component is made once the version is ready",
-    Copy.AdapterNaming.NAME: "its container must have the adapter registered before",
-    Copy.AdapterNaming.REFERENCE: "InvokeEndpoint tells no log-probabilities of a prompt",
+    Copy.AdapterNaming.COMPONENTS: "its inference component is created once the version is ready",
+    Copy.AdapterNaming.NAME: "its container needs the adapter registered first",
+    Copy.AdapterNaming.REFERENCE: "InvokeEndpoint returns no log-probabilities of a prompt",
 }
 
 
 def smoke_test(
     *, base_model: BaseModel, ref: AdapterRef, progress: Callable[[], None]
 ) -> tuple[Smoke | None, StepStatus, str]:
-    """Compares on the first copy that can; figures, the step's status and its words.
+    """Run the smoke test on the first capable copy; return the figures, the step's status and its detail.
 
     Raises:
         RefusedError: a copy refuses the adapter, or what it generates with it is broken.
@@ -61,7 +61,7 @@ def _prober(copy: Copy, base_model: BaseModel, ref: AdapterRef) -> Prober:
         case Copy.Kind.OPENAI_HTTP:
             return OpenAIHttpProber(copy, base_model, ref)
     raise CopyUnableError(
-        f"on SageMaker it cannot be asked before: {_SAGEMAKER[Copy.AdapterNaming(copy.adapter_naming)]}"
+        f"the test cannot run on SageMaker: {_SAGEMAKER[Copy.AdapterNaming(copy.adapter_naming)]}"
     )
 
 

@@ -86,7 +86,7 @@ def _refusal(status: int, value: object, *, adapted: bool) -> None:
         case _:
             message, code = "", None
     if adapted and code == "adapter_refused":
-        raise RefusedError(f"a worker refuses it: {message}")
+        raise RefusedError(f"a worker refused the adapter: {message}")
     if adapted and code == "generation_failed":
         raise GenerationBrokenError(message)
-    raise CopyUnableError(f"it answers {status} {message}".strip())
+    raise CopyUnableError(f"it returned status {status}: {message}".strip())

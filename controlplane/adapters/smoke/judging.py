@@ -44,23 +44,24 @@ class Smoke:
 def judge(smoke: Smoke, *, vocabulary: int | None) -> tuple[StepStatus, str]:
     """Return the step's status and text for the figures. Raises RefusedError for a broken adapter."""
     base, adapter = -smoke.base_mean_logprob, -smoke.adapter_mean_logprob
-    figures = f"{adapter:.2f} nats a token beside the base's {base:.2f}"
+    figures = f"{adapter:.2f} nats per token with the adapter, {base:.2f} without"
     guessing = math.log(vocabulary) if vocabulary else math.inf
     if adapter > max(guessing - _GUESSING, base + _BROKEN):
         raise RefusedError(
-            f"with the adapter the prompt costs {figures}, and blind guessing {guessing:.2f}: its weights or"
-            " its scaling (lora_alpha, r) are broken; compare with the training run's loss"
+            f"the prompt's loss is {figures}, and {guessing:.2f} for blind guessing: the adapter's"
+            " weights or scaling (lora_alpha, r) are broken; compare with the training run's loss"
         )
     if smoke.max_difference <= _ABOVE_NOISE * smoke.noise:
         return "warned", (
-            "it changes nothing here: no token's log-probability differs by more than"
-            f" {smoke.max_difference:.1g} from the base's, which differ by {smoke.noise:.1g} among"
-            " themselves."
-            " Was it saved before training, or does it change tokens alone that this English prompt lacks?"
+            "the adapter changes nothing: no token's log-probability differs by more than"
+            f" {smoke.max_difference:.1g} from the base model's, which differs by {smoke.noise:.1g}"
+            " between runs."
+            " Was it saved before training, or does it change only tokens that this English prompt lacks?"
         )
     changes = f"log-probabilities differ by {smoke.mean_difference:.2g} on average"
     if adapter > base + _WORSE:
-        return "warned", f"plain English costs {figures}: look at its answers before using it; {changes}"
+        text = f"the loss on plain English is {figures}: check the adapter's answers before use; {changes}"
+        return "warned", text
     return "done", f"{figures}; {changes}, at most {smoke.max_difference:.2g}"
 
 
@@ -77,7 +78,10 @@ def compare(prober: Prober, *, copy: str, progress: Callable[[], None]) -> Smoke
     adapted = _ask_adapter(prober)
     again = _ask_base(prober)
     if not len(base.logprobs) == len(again.logprobs) == len(adapted.logprobs):
-        raise CopyUnableError("it cuts one prompt into different tokens: are all copies of one base?")
+        raise CopyUnableError(
+            "it split the same prompt into different tokens: check that its replicas "
+            "serve the same base model"
+        )
     differences = [
         min(abs(own - first), abs(own - second))
         for own, first, second in zip(adapted.logprobs, base.logprobs, again.logprobs, strict=True)
@@ -99,7 +103,7 @@ def _ask_base(prober: Prober) -> Told:
     try:
         return prober.ask(adapted=False)
     except GenerationBrokenError as error:
-        raise CopyUnableError(f"it cannot generate with the base alone: {error}") from error
+        raise CopyUnableError(f"it cannot generate with the base model: {error}") from error
 
 
 def _ask_adapter(prober: Prober) -> Told:
@@ -112,8 +116,9 @@ def _ask_adapter(prober: Prober) -> Told:
         return prober.ask(adapted=True)
     except GenerationBrokenError as error:
         raise RefusedError(
-            f"a worker cannot generate with it: {error}. With the base alone it can, so the adapter's weights"
-            " explode: look at lora_alpha, r and the largest values of its lora_B"
+            f"a worker cannot generate with the adapter: {error}. It can with the base model, so the "
+            f"adapter's"
+            " weights explode: check lora_alpha, r and the largest values of lora_B"
         ) from error
 
 

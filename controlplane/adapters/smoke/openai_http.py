@@ -23,7 +23,7 @@ class OpenAIHttpProber(Prober):
     def __init__(self, copy: Copy, base_model: BaseModel, ref: AdapterRef) -> None:
         """Raises CopyUnableError if the copy loads no adapters at runtime."""
         if not copy.loads_adapters:
-            raise CopyUnableError("it loads no adapters while it runs (loads_adapters is off)")
+            raise CopyUnableError("it does not load adapters at runtime (loads_adapters is off)")
         key = settings.GRAFTWORK.openai_http_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(
@@ -42,7 +42,7 @@ class OpenAIHttpProber(Prober):
             if self._loaded:
                 self._unload()
         except httpx.HTTPError as error:
-            logger.warning("copy %s keeps %s loaded, which nobody calls: %s", self._copy, self._name, error)
+            logger.warning("copy %s did not unload %s: %s", self._copy, self._name, error)
         finally:
             self._client.close()
 
@@ -58,7 +58,7 @@ class OpenAIHttpProber(Prober):
         except httpx.HTTPError as error:
             raise CopyUnableError(f"it does not answer ({error})") from error
         if not answer.is_success:
-            raise CopyUnableError(f"it does not load the adapter ({answer.status_code}: {answer.text[:200]})")
+            raise CopyUnableError(f"it did not load the adapter ({answer.status_code}: {answer.text[:200]})")
         self._loaded = True
 
     def _unload(self) -> None:

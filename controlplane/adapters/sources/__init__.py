@@ -1,4 +1,4 @@
-"""Adapters by URI: what a tenant writes is checked, then read with the least rights that suffice."""
+"""Adapters by URI: checked first, then read with the least rights that suffice."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = ["Source", "source_discard", "source_fetch", "source_of", "source_save
 
 
 def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
-    """The source that a URI names for this tenant, checked but not opened.
+    """Return the source of a URI for this tenant, checked but not opened.
 
     Args:
         credential: name of the tenant's credential; also taken from `?credential=` in the URI.
 
     Raises:
-        InvalidInputError: it is not one that may be imported from; the text says what is.
+        InvalidInputError: the source is not accepted; the text lists the accepted ones.
     """
     try:
         parts = urlsplit(uri.strip())
         query = parse_qs(parts.query, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise bad_uri(uri, "it is no URI") from error
+        raise bad_uri(uri, "it is not a URI") from error
     if set(query) <= {"credential"}:
         credential = "".join(query.get("credential", ())) or credential
         parts = parts._replace(query="")
@@ -55,16 +55,18 @@ def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
         case "hf", None | SourceCredential.Kind.HUGGINGFACE:
             return HubSource(parts, access)
     if access is not None and parts.scheme in ("file", "s3", "hf"):
-        raise InvalidInputError(f"{access.name} is no credential for {parts.scheme}://", field="credential")
+        raise InvalidInputError(
+            f"{access.name} is not a credential for {parts.scheme}://", field="credential"
+        )
     raise bad_uri(
         uri,
-        "accepted are hf://owner/name, s3://bucket/prefix and file:///folder (download anything else and"
-        " upload its files)",
+        "accepted URIs are hf://owner/name, s3://bucket/prefix and file:///folder (for other sources, "
+        "download the files and upload them)",
     )
 
 
 def source_saved(uri: str, *, tenant: Tenant) -> Source:
-    """The source that a version has kept: beside what `source_of` knows, its uploads.
+    """Return the stored source of a version: one of `source_of`, or its uploads.
 
     Raises:
         InvalidInputError, RefusedError: it can no longer be imported from.
@@ -74,7 +76,7 @@ def source_saved(uri: str, *, tenant: Tenant) -> Source:
 
 
 def source_discard(uri: str, *, tenant: Tenant) -> None:
-    """Removes what was kept for a version that has settled: its uploads, if it was made from such."""
+    """Remove the uploads of a settled version, if it was made from uploads."""
     scheme, _, path = uri.partition(":")
     if scheme == SCHEME:
         for upload in Upload.objects.filter(tenant=tenant, pk__in=path.split("+")):
@@ -82,7 +84,7 @@ def source_discard(uri: str, *, tenant: Tenant) -> None:
 
 
 def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> None:
-    """Hands the ADAPTER_FILES of a source, and its model card if there is one, to `put`.
+    """Pass the ADAPTER_FILES of a source, and its model card if any, to `put`.
 
     Args:
         progress: called now and then while something arrives.
@@ -96,7 +98,7 @@ def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> N
             with source.open(source.archive) as stream:
                 unpack(source.archive, _telling(stream, progress), put)
         except MissingFileError as error:
-            raise RefusedError(f"there is no {source.uri}") from error
+            raise RefusedError(f"{source.uri} does not exist") from error
         return
     for name in ADAPTER_FILES:
         try:
@@ -121,7 +123,7 @@ class _Telling:
 
 
 def _telling(stream: ByteStream, progress: Callable[[], None]) -> ByteStream:
-    # A file is here already, and unpacking one goes to and fro in it.
+    # An uploaded file is local, and unpacking seeks in it.
     return stream if isinstance(stream, io.IOBase) and stream.seekable() else _Telling(stream, progress)
 
 

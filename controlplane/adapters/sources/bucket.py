@@ -1,4 +1,4 @@
-"""s3://: buckets that the operator opened for import, and a tenant's own by its credential."""
+"""s3://: buckets that the operator opened for import, and a tenant's own buckets by credential."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class BucketSource:
         opened = settings.GRAFTWORK.import_buckets
         if not any(whole.startswith(f"{item}/") for item in opened):
             raise InvalidInputError(
-                f"s3://{whole} lies in no bucket that adapters may be imported from: name a credential of"
-                " yours for it, or upload the files",
+                f"s3://{whole} is not in a bucket open for imports of adapters: name one of your"
+                " credentials for it, or upload the files",
                 field="uri",
             )
         self.uri = f"s3://{whole}{self.archive}"
@@ -52,7 +52,7 @@ class BucketSource:
                 body = s3_client().get_object(Bucket=self.bucket, Key=key)["Body"]
             except ClientError as error:
                 if error.response["Error"]["Code"] == "NoSuchBucket":
-                    raise RefusedError(f"there is no bucket {self.bucket}: register from another") from error
+                    raise RefusedError(f"bucket {self.bucket} does not exist: check its name") from error
                 if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                     raise MissingFileError(name) from error
                 raise
@@ -87,13 +87,14 @@ class TenantBucketSource:
             if b"<Code>NoSuchBucket</Code>" in error.answer:
                 at = self._credential.endpoint or "AWS"
                 raise RefusedError(
-                    f"there is no bucket {self.bucket} at {at}: check its name, and the credential's endpoint"
+                    f"bucket {self.bucket} does not exist at {at}: check its name and the credential's "
+                    f"endpoint"
                 ) from error
             raise
         except SourceRefusedError as error:
             if b"<Code>InvalidObjectState</Code>" in error.answer:
                 raise RefusedError(
-                    f"{what} is archived (S3 Glacier): restore it, and register again"
+                    f"{what} is archived (S3 Glacier): restore the object, and register the adapter again"
                 ) from error
             raise
 
@@ -112,19 +113,19 @@ class TenantBucketSource:
             parameters = {"Bucket": self.bucket, "Key": key}
             return cast(str, client.generate_presigned_url("get_object", parameters, ExpiresIn=_LINK_SECONDS))
         except (BotoCoreError, ValueError) as error:
-            raise RefusedError(f"s3://{self.bucket}/{key} cannot be asked for: {error}") from error
+            raise RefusedError(f"s3://{self.bucket}/{key} cannot be requested: {error}") from error
 
 
 def _split(parts: SplitResult) -> tuple[str, str, str]:
     """Bucket, prefix with its trailing slash or '', archive or ''."""
     path = unquote(parts.path).strip("/")
     if not is_plain(parts) or _BUCKET.fullmatch(parts.netloc) is None:
-        raise bad_uri(parts.geturl(), "a place in a bucket reads s3://bucket/prefix")
+        raise bad_uri(parts.geturl(), "write a bucket's prefix as s3://bucket/prefix")
     folder, _, last = path.rpartition("/")
     archive = last if is_archive(last) else ""
     prefix = folder if archive else path
     if {"..", "."} & set(path.split("/")) or not path.isprintable():
         raise InvalidInputError(
-            f"{parts.geturl()[:200]!r} lies in no bucket's folder: write it without dots", field="uri"
+            f"{parts.geturl()[:200]!r} is not a bucket's prefix: remove the segments . and ..", field="uri"
         )
     return parts.netloc, f"{prefix}/" if prefix else "", archive

@@ -1,4 +1,4 @@
-"""Files that come by HTTP: read piece by piece, within a time and at a pace, by the guarded client."""
+"""HTTP downloads through the guarded client, with a time limit and a minimum rate."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from controlplane.platform.http.outgoing import HEAD_S, outgoing_client
 LONGEST_S: Final = 1200.0
 """Seconds for one file: 2 GiB at 1.8 MB/s."""
 SLOWEST: Final = 16 << 10
-"""Bytes a second, on average, that a source must send once it has had GRACE_S: whoever sends less holds a
-worker up that others wait for."""
+"""Bytes per second that a source must send on average after GRACE_S; a slower source would block a worker."""
 GRACE_S: Final = 60.0
 _ANSWER: Final = 4 << 10
-"""Bytes of a refusal that are kept: why it is one stands in its first lines."""
-_OTHERWISE: Final = "register it again, or upload the files"
+"""Bytes of an error response that are kept; the first lines give the reason."""
+_OTHERWISE: Final = "register the adapter again, or upload the files"
 
 
 class BodyStream:
     """A response's body as a stream that is read."""
 
     def __init__(self, response: httpx2.Response) -> None:
-        # Without a size: pieces come as they arrive, where a size would wait for whole ones.
+        # Without a size, iter_raw yields bytes as they arrive; with one it would wait for full chunks.
         self._pieces, self._rest = response.iter_raw(), b""
         self._opened, self._waited, self._received = time.monotonic(), 0.0, 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes, b"" at the end. Raises RefusedError: they come too slowly."""
+        """Return at most `size` bytes, b"" at the end. Raises RefusedError if the source is too slow."""
         while not self._rest:
             if (piece := self._next()) is None:
                 return b""
@@ -56,13 +55,13 @@ class BodyStream:
         self._waited += time.monotonic() - began
         self._received += len(piece or b"")
         if piece and self._waited > GRACE_S and self._received < SLOWEST * self._waited:
-            raise RefusedError(f"the source sends less than {SLOWEST} bytes a second: {_OTHERWISE}")
+            raise RefusedError(f"the source sends less than {SLOWEST} bytes per second: {_OTHERWISE}")
         return piece
 
 
 @contextmanager
 def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -> Iterator[BodyStream]:
-    """Opens what a GET of `url` answers; redirects are not followed.
+    """Open the response to a GET of `url`; redirects are not followed.
 
     Raises, here and while it is read:
         MissingFileError: 404, with the beginning of its body.
@@ -81,14 +80,14 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
             _check_status(response, what)
             yield BodyStream(response)
     except httpx2.HTTPError as error:
-        # Not its text: a signed URL may be in it.
+        # The error's text is left out, since it may hold a signed URL.
         raise UnavailableError(f"{what} does not answer, try again: {type(error).__name__}") from error
 
 
 def _check_status(response: httpx2.Response, what: str) -> None:
     status = response.status_code
     if status == 429 or status >= 500:
-        raise UnavailableError(f"{what} answers with status {status}; try again")
+        raise UnavailableError(f"{what} returned status {status}; try again")
     if status != 200:
-        text = f"{what} refuses to be read, with status {status}: check place and credential"
+        text = f"{what} returned status {status}: check the location and the credential"
         raise SourceRefusedError(text, answer=BodyStream(response).read(_ANSWER))

@@ -1,4 +1,4 @@
-"""file:///: folders and archives below those that the operator opened for import."""
+"""file:///: folders and archives below the operator's import roots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FolderSource:
     def __init__(self, parts: SplitResult) -> None:
         """Raises InvalidInputError: it does not lie below an import root."""
         if parts.netloc or not is_plain(parts):
-            raise bad_uri(parts.geturl(), "a folder reads file:///folder")
+            raise bad_uri(parts.geturl(), "write a folder as file:///folder")
         path = Path(unquote(parts.path))
         self.archive = path.name if is_archive(path.name) else ""
         self._folder = _import_folder(path.parent if self.archive else path)
@@ -49,7 +49,7 @@ def _import_folder(path: Path) -> Path:
     folder, roots = path.resolve(), settings.GRAFTWORK.import_roots
     if not any(folder.is_relative_to(root) for root in roots):
         raise InvalidInputError(
-            f"{path} lies in no folder that adapters may be imported from; upload the files instead",
+            f"{path} is not in a folder open for imports of adapters; upload the files instead",
             field="uri",
         )
     return folder

@@ -33,7 +33,7 @@ from controlplane.errors import RefusedError, UnavailableError
 from controlplane.platform.http.outgoing import outgoing_client
 
 _EXPECTED: Final = (
-    "a repository reads hf://owner/name, hf://owner/name@revision or hf://owner/name@revision/folder"
+    "write a repository as hf://owner/name, hf://owner/name@revision or hf://owner/name@revision/folder"
 )
 _REVISION: Final = re.compile(r"[A-Za-z0-9._/-]{1,200}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -85,9 +85,9 @@ class HubSource:
             try:
                 commit = api.model_info(self._repository, revision=self._revision, timeout=30).sha or ""
             except (ValueError, KeyError, TypeError) as error:
-                raise UnavailableError("the hub answers with what is no model's description") from error
+                raise UnavailableError("the hub's answer does not describe a model") from error
         if _COMMIT.fullmatch(commit) is None:
-            raise RefusedError(f"the hub names no commit for {self._repository}@{self._revision}")
+            raise RefusedError(f"the hub returned no commit for {self._repository}@{self._revision}")
         self._revision = commit
         return self
 
@@ -130,7 +130,7 @@ class HubSource:
         except HfHubHTTPError as error:
             status = error.response.status_code
             if status == 429 or status >= 500:
-                raise UnavailableError(f"the hub answers with status {status}; try again") from error
-            raise RefusedError(f"the hub refuses {where} with status {status}") from error
+                raise UnavailableError(f"the hub returned status {status}; try again") from error
+            raise RefusedError(f"the hub refused access to {where} with status {status}") from error
         except httpx2.HTTPError as error:
             raise UnavailableError(f"the hub does not answer, try again: {type(error).__name__}") from error

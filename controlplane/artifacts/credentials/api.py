@@ -1,4 +1,4 @@
-"""REST of source credentials: what imports log in with. A secret goes in and never comes out."""
+"""REST API of source credentials, which imports authenticate with. Secrets are write-only."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ class SourceCredentialInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     kind = serializers.ChoiceField(choices=SourceCredential.Kind.choices)
     secret = serializers.CharField(
-        max_length=500, write_only=True, help_text="A hub's token, or an S3 secret key. Never shown again."
+        max_length=500, write_only=True, help_text="Hub token, or S3 secret access key; never returned."
     )
     endpoint = serializers.CharField(
-        max_length=500, required=False, help_text="S3 API, as https://minio.example; AWS's when left out."
+        max_length=500,
+        required=False,
+        help_text="S3 endpoint, such as https://minio.example; AWS if omitted.",
     )
     region = serializers.CharField(max_length=40, required=False)
     access_key_id = serializers.CharField(max_length=128, required=False)
@@ -40,7 +42,7 @@ class SourceCredentialInput(StrictSerializer):
 class SourceCredentialsApi(generics.ListAPIView[SourceCredential]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = SourceCredentialSerializer
-    queryset = SourceCredential.objects.none()  # tells the schema the model
+    queryset = SourceCredential.objects.none()  # names the model for the schema
 
     def get_queryset(self) -> QuerySet[SourceCredential]:
         return credential_list(tenant=request_tenant(self.request))
@@ -48,7 +50,7 @@ class SourceCredentialsApi(generics.ListAPIView[SourceCredential]):
     @idempotent()
     @extend_schema(request=SourceCredentialInput, responses={201: SourceCredentialSerializer})
     def post(self, request: Request) -> Response:
-        """Keeps a hub's token or an S3 access key, to be named when an adapter is registered."""
+        """Stores a hub token or an S3 access key, for use in registrations of adapters."""
         data = SourceCredentialInput(data=request.data)
         data.is_valid(raise_exception=True)
         credential = credential_create(
@@ -72,6 +74,6 @@ class SourceCredentialApi(ObjectApi[SourceCredential]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
-        """Forgets the credential; imports that name it are refused from now on."""
+        """Deletes the credential; imports that name it are refused afterwards."""
         credential_delete(credential=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -33,7 +33,7 @@ def credential_create(
     access_key_id: str = "",
     created_by: User | None = None,
 ) -> SourceCredential:
-    """Keeps a hub's token, or an S3 access key with the endpoint that it is for.
+    """Store a hub token, or an S3 access key with its endpoint.
 
     Raises:
         InvalidInputError: a part is malformed, missing, or not of this kind.
@@ -48,7 +48,7 @@ def credential_create(
     if kind == SourceCredential.Kind.S3:
         endpoint = _check_s3(endpoint, region, access_key_id)
     elif endpoint or region or access_key_id:
-        raise InvalidInputError("a hub's token has no endpoint, region or access key", field="kind")
+        raise InvalidInputError("a hub token takes no endpoint, region or access key", field="kind")
     credential = SourceCredential(
         tenant=tenant, name=name, kind=kind, endpoint=endpoint, region=region,
         access_key_id=access_key_id, created_by=created_by,
@@ -61,7 +61,7 @@ def credential_create(
             audit_record(tenant=tenant.pk, action="source_credential.create", target=credential, after=told)
     except IntegrityError as error:
         raise ConflictError(
-            f"there is a credential {name!r} already: delete it, or choose another name"
+            f"a credential named {name!r} already exists: delete it, or choose another name"
         ) from error
     return credential
 
@@ -88,12 +88,12 @@ def credential_secret(*, credential: SourceCredential) -> str:
 
 def _check_s3(endpoint: str, region: str, access_key_id: str) -> str:
     if _ACCESS_KEY.fullmatch(access_key_id) is None:
-        raise InvalidInputError("an S3 credential needs its access key's id", field="access_key_id")
+        raise InvalidInputError("an S3 credential needs an access key ID", field="access_key_id")
     if _REGION.fullmatch(region) is None:
-        raise InvalidInputError("a region reads like eu-central-1", field="region")
+        raise InvalidInputError("write a region like eu-central-1", field="region")
     if not endpoint:
         return ""
     checked = check_outgoing_url(endpoint, field="endpoint").rstrip("/")
     if checked.count("/") > 2 or "?" in checked:
-        raise InvalidInputError("an endpoint is https://host or https://host:port", field="endpoint")
+        raise InvalidInputError("write an endpoint as https://host or https://host:port", field="endpoint")
     return checked

@@ -1,4 +1,4 @@
-"""Where adapters' files are kept; GRAFTWORK_ARTIFACT_STORE says which implementation."""
+"""Stores of adapters' files; GRAFTWORK_ARTIFACT_STORE selects the implementation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ArtifactStore", "ByteStream", "artifact_store", "s3_advice", "s3_ans
 
 
 def artifact_store() -> ArtifactStore:
-    """The store that this installation is set to."""
+    """Return this installation's configured store."""
     parts = urlsplit(settings.GRAFTWORK.artifact_store)
     if parts.scheme == "file":
         return LocalStore(Path(unquote(parts.path)))
@@ -35,7 +35,7 @@ def s3_client() -> Any:
 
 @lru_cache(maxsize=2)
 def _s3_client(endpoint_url: str | None) -> Any:
-    # One for the process: a client keeps its connections, and may be used by any thread. The waits are
+    # One for the process: a client keeps its connections, and may be used by any thread. Timeouts are
     # short because a person may stand behind them; boto3's own would add up to five minutes. Checksums
     # of boto3's own are for S3 alone, and some that speak its API get them wrong; content is held to its
     # SHA-256 here and by every worker.

@@ -10,14 +10,14 @@ CHUNK = 1 << 20
 
 
 class BoundedStream:
-    """Counts what passes and refuses more than `limit` bytes."""
+    """Counts the bytes read and refuses more than `limit`."""
 
     def __init__(self, stream: ByteStream, *, name: str, limit: int) -> None:
         self._stream, self._name, self._limit = stream, name, limit
         self.count = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """Exactly `size` bytes until the end, as a file gives: S3's uploader takes less for the end."""
+        """Return exactly `size` bytes until the end, since S3's uploader takes fewer for the end."""
         data = bytearray()
         while size < 0 or len(data) < size:
             wanted = CHUNK if size < 0 else min(size - len(data), CHUNK)
@@ -27,6 +27,6 @@ class BoundedStream:
             self.count += len(part)
             if self.count > self._limit:
                 raise InvalidInputError(
-                    f"{self._name} is larger than the {self._limit} bytes that are accepted", field="files"
+                    f"{self._name} is larger than the accepted {self._limit} bytes", field="files"
                 )
         return bytes(data)

@@ -23,13 +23,13 @@ _COPY: Final = TransferConfig(use_threads=False, multipart_chunksize=256 << 20, 
 
 @contextmanager
 def s3_answers(doing: str) -> Iterator[None]:
-    """Turns S3's silence or refusal into UnavailableError with what to do; `doing` reads like `store x`."""
+    """Turn S3's errors and timeouts into UnavailableError with advice; `doing` reads like `store x`."""
     try:
         yield
     except ClientError as error:
         raise UnavailableError(f"S3 refused to {doing}: {s3_advice(error)} ({error})") from error
     except (BotoCoreError, Boto3Error) as error:
-        raise UnavailableError(f"S3 does not let us {doing} now: {s3_advice(error)} ({error})") from error
+        raise UnavailableError(f"S3 cannot {doing} now: {s3_advice(error)} ({error})") from error
 
 
 class S3Store:

@@ -56,7 +56,7 @@ class UploadInput(StrictSerializer):
 class UploadsApi(generics.ListAPIView[Upload]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = UploadSerializer
-    queryset = Upload.objects.none()  # tells the schema the model
+    queryset = Upload.objects.none()  # names the model for the schema
 
     def get_queryset(self) -> QuerySet[Upload]:
         return upload_list(tenant=request_tenant(self.request))
@@ -98,7 +98,9 @@ class UploadApi(ObjectApi[Upload]):
         request={PATCH_TYPE: OpenApiTypes.BINARY},
         parameters=[
             OpenApiParameter("Upload-Offset", int, "header", required=True),
-            OpenApiParameter("Upload-Checksum", str, "header", description="As `sha256 <base64>`."),
+            OpenApiParameter(
+                "Upload-Checksum", str, "header", description="Checksum of the body, as `sha256 <base64>`."
+            ),
         ],
         responses={204: None},
     )

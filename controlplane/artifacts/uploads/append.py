@@ -91,8 +91,10 @@ class _Writer:
         if not rows.update(writer=self._token, writer_seen_at=now):
             upload.refresh_from_db()
             if upload.offset != offset:
-                raise ConflictError(f"the upload is at byte {upload.offset}, not {offset}: go on from there")
-            raise ConflictError("another request is writing to this upload: wait for its end")
+                raise ConflictError(
+                    f"the upload is at byte {upload.offset}, not {offset}: continue from that offset"
+                )
+            raise ConflictError("another request is writing to this upload: wait until it ends")
 
     def take(self, body: Body) -> None:
         data, quiet = bytearray(), 0
@@ -109,7 +111,7 @@ class _Writer:
             self._store(data)
         if self._checksum is not None and self._digest is not None:
             if body.cut or not body.ended or self._digest.digest() != self._checksum.digest:
-                raise ChecksumError("the bytes do not have the checksum sent with them: send them again")
+                raise ChecksumError("the bytes do not match their checksum: send them again")
             self._commit(self._pending)
             self._pending = []
 
@@ -124,9 +126,9 @@ class _Writer:
         self._count += 1
         if end > self._upload.size or self._count > MAX_PARTS:
             raise InvalidInputError(
-                f"this makes more than the {self._upload.size} bytes that were announced"
+                f"the upload exceeds its announced size of {self._upload.size} bytes"
                 if end > self._upload.size
-                else f"this makes more than {MAX_PARTS} pieces: send larger ones",
+                else f"the upload has more than {MAX_PARTS} parts: send larger ones",
                 field="Upload-Offset",
             )
         # The key holds the token, so that a writer that lost its lease never shares a file with the next.
@@ -150,10 +152,10 @@ class _Writer:
         rows = Upload.objects.filter(pk=self._upload.pk, writer=self._token, offset=parts[0].begin)
         end = parts[-1].begin + parts[-1].size
         if not rows.update(offset=end, writer_seen_at=now, expires_at=now + LIFETIME):
-            raise ConflictError("another request took the upload over, or it was deleted: ask for its offset")
+            raise ConflictError("another request took over the upload, or it was deleted: request its offset")
         UploadPart.objects.bulk_create(parts)
 
     def _heartbeat(self) -> None:
         rows = Upload.objects.filter(pk=self._upload.pk, writer=self._token)
         if not rows.update(writer_seen_at=timezone.now()):
-            raise ConflictError("another request took the upload over, or it was deleted: ask for its offset")
+            raise ConflictError("another request took over the upload, or it was deleted: request its offset")

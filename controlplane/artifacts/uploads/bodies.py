@@ -1,5 +1,8 @@
-"""Bodies of uploads as they arrive. Django alone would write each to a temporary file before its view began,
-and lose what had come of one that was interrupted."""
+"""Streams the bodies of uploads as they arrive.
+
+Django alone would write each body to a temporary file before the view starts, and lose the received bytes of
+an interrupted one.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _PIECE: Final = 1 << 20
 
 
 class UploadBodies:
-    """Hands Django an empty body in place of an upload's, and its view the real one, piece by piece."""
+    """Replaces an upload's body by an empty one for Django, and streams the real one to its view."""
 
     def __init__(self, application: Application, others: Application) -> None:
         """`others` serves every other request."""
@@ -42,7 +45,7 @@ class UploadBodies:
 
 
 class StreamedBody:
-    """Read in the view's thread, received in the server's loop, and only when it is asked for."""
+    """A body that is read in the view's thread and received in the server's loop, on demand only."""
 
     def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
         self._receive, self._loop = receive, loop
@@ -56,7 +59,7 @@ class StreamedBody:
         return self._last and not self._rest
 
     def read(self, size: int, *, seconds: float) -> bytes:
-        # The wait may be long, and a connection to the database is too dear to hold meanwhile.
+        # The wait may be long, so the database connection is released.
         close_old_connections()
         if not self._rest and not self._last:
             coroutine = self._gather(min(size, _PIECE), seconds)
@@ -74,7 +77,7 @@ class StreamedBody:
         while len(data) < size and not self._last and (left := until - time.monotonic()) > 0:
             if self._waiting is None:
                 self._waiting = asyncio.ensure_future(self._receive())
-            # Not cancelled when the time is over: a message that was taken out would be lost.
+            # Not cancelled at the time limit: a message already taken would be lost.
             done, _ = await asyncio.wait({self._waiting}, timeout=left)
             if not done:
                 break
@@ -86,7 +89,7 @@ class StreamedBody:
 
 
 class WholeBody:
-    """A body that is in memory, where no server streams it."""
+    """A body in memory, for servers that do not stream."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.cut = data, False
@@ -101,7 +104,7 @@ class WholeBody:
 
 
 def request_body(request: Request) -> Body:
-    """The body of a request that `UploadBodies` may have let through."""
+    """Return the body of a request, streamed if `UploadBodies` is in front."""
     streamed: Body | None = getattr(request, "scope", {}).get(_KEY)
     return WholeBody(request._request.body) if streamed is None else streamed
 

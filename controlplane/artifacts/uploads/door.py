@@ -27,13 +27,13 @@ from controlplane.tenants.selectors import api_key_verify
 
 PER_CALLER: Final = 8
 IN_ALL: Final = 64
-"""Bodies of files that are received at once: each may take 2 GB of the disk for as long as it comes."""
+"""Most file bodies received at once; each can take 2 GB of disk until it is complete."""
 SMALL_BYTES: Final = 1 << 20
-"""A body that says it is no longer stays in memory, and is bounded like any other."""
+"""Bodies up to this declared size stay in memory, and have the usual bounds."""
 
 
 class UploadDoor:
-    """Lets bodies of files in from known callers, a bounded number at a time."""
+    """Admit file bodies of authenticated callers, a bounded number at a time."""
 
     def __init__(
         self, application: Application, *, per_caller: int = PER_CALLER, in_all: int = IN_ALL
@@ -68,7 +68,7 @@ def _is_small(scope: Scope) -> bool:
 
 
 def _caller(scope: Scope) -> str:
-    """The tenant or user that a live API key or session belongs to; "" without one."""
+    """Return the owner, a tenant or user, of a live API key or session; "" without one."""
     request = ASGIRequest({**scope, "method": "GET"}, BytesIO())
     try:
         with scoped(RowScope()):
@@ -87,7 +87,7 @@ def _caller(scope: Scope) -> str:
 
 
 async def _refuse(send: Send) -> None:
-    detail = "too many files are being received at this moment: send this one again in a few seconds"
+    detail = "too many files are being received: send the file again in a few seconds"
     error = {"code": "too_many_uploads", "detail": detail, "attr": None}
     body = json.dumps({"type": "client_error", "errors": [error]}).encode()
     headers = [(b"content-type", b"application/json"), (b"retry-after", b"5"), (b"connection", b"close")]

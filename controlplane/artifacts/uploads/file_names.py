@@ -42,12 +42,12 @@ def is_pickle(name: str) -> bool:
 
 
 def upload_refusal(name: str) -> str:
-    """Return why a file of this name is not taken by itself, and what to send."""
+    """Return why a file of this name is not accepted alone, and what to send."""
     if refusal := refusal_of_others([name]):
         return refusal
     if is_pickle(name):
         return (
-            f"{name[:200]} is a trainer's state and no part of an adapter: leave it out, and send"
+            f"{name[:200]} is a trainer's state and not part of an adapter: leave it out, and send"
             f" {' and '.join(ADAPTER_FILES)}"
         )
     return f"send {', '.join(ADAPTER_FILES)}, or a .zip or .tar.gz of them"

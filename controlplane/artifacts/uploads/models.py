@@ -1,4 +1,4 @@
-"""Uploads in progress, each with the parts that have arrived so far."""
+"""Uploads in progress and their received parts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Upload(models.Model):
     id = models.CharField(primary_key=True, max_length=32)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="uploads")
     name = models.CharField(max_length=200)
-    size = models.BigIntegerField(help_text="Bytes that it will have.")
-    offset = models.BigIntegerField(default=0, help_text="Bytes that are there.")
+    size = models.BigIntegerField(help_text="Total size in bytes.")
+    offset = models.BigIntegerField(default=0, help_text="Number of bytes received.")
     writer = models.CharField(max_length=32, blank=True)
     writer_seen_at = models.DateTimeField(null=True, blank=True)
-    registered_at = models.DateTimeField(null=True, blank=True, help_text="A version is made from it.")
+    registered_at = models.DateTimeField(null=True, blank=True, help_text="Time of the registration.")
     expires_at = models.DateTimeField(db_index=True)
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -35,7 +35,7 @@ class Upload(models.Model):
 
     @property
     def folder(self) -> str:
-        """Folder of its parts in the artifact store."""
+        """Folder of the upload's parts in the artifact store."""
         return f"uploads/{self.pk}"
 
 

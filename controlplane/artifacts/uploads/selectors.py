@@ -24,7 +24,7 @@ def upload_get(*, tenant: Tenant, upload_id: str) -> Upload:
     """Return the upload. Raises NotFoundError, also for another tenant's or an expired one."""
     if (upload := upload_list(tenant=tenant).filter(pk=upload_id).first()) is None:
         raise NotFoundError(
-            f"tenant {tenant.pk} has no upload {upload_id[:32]!r}; they expire: begin another"
+            f"tenant {tenant.pk} has no upload {upload_id[:32]!r}: uploads expire, start a new one"
         )
     return upload
 
@@ -33,7 +33,7 @@ def uploads_taken(*, tenant: Tenant, upload_ids: list[str]) -> list[Upload]:
     """Return the uploads of a registered version. Raises NotFoundError if one was removed."""
     found = {row.pk: row for row in Upload.objects.filter(tenant=tenant, pk__in=upload_ids)}
     if missing := [upload_id for upload_id in upload_ids if upload_id not in found]:
-        raise NotFoundError(f"the upload {missing[0][:32]} is gone: upload the file again")
+        raise NotFoundError(f"the upload {missing[0][:32]} no longer exists: upload the file again")
     return [found[upload_id] for upload_id in upload_ids]
 
 

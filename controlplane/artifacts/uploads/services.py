@@ -20,7 +20,7 @@ from controlplane.tenants.models import Tenant, User
 LIFETIME: Final = timedelta(hours=24)
 """Lifetime of an upload, from its last byte on."""
 REGISTERED_LIFETIME: Final = timedelta(days=3)
-"""Longer than a version waits for its validation."""
+"""Longer than a version's wait for validation."""
 MAX_OPEN: Final = 16
 MAX_OPEN_BYTES: Final = 16 << 30
 
@@ -41,7 +41,7 @@ def upload_create(*, tenant: Tenant, name: str, size: int, created_by: User | No
     claimed = opened.aggregate(bytes=Sum("size"))["bytes"] or 0
     if opened.count() >= MAX_OPEN or claimed + size > MAX_OPEN_BYTES:
         raise ConflictError(
-            f"at most {MAX_OPEN} uploads of {MAX_OPEN_BYTES} bytes together may be on their way: register,"
+            f"at most {MAX_OPEN} uploads of {MAX_OPEN_BYTES} bytes in total can be in progress: register,"
             " finish or delete others"
         )
     return Upload.objects.create(
@@ -62,13 +62,14 @@ def uploads_take(*, tenant: Tenant, upload_ids: Sequence[str]) -> None:
     for upload_id in upload_ids:
         row = Upload.objects.filter(tenant=tenant, pk=upload_id, expires_at__gt=now).first()
         if row is None or not row.is_whole:
-            state = "not there" if row is None else f"at byte {row.offset} of {row.size}"
+            state = "missing" if row is None else f"at byte {row.offset} of {row.size}"
             raise InvalidInputError(
-                f"the upload {upload_id[:32]!r} is {state}: finish it before registering", field="uploads"
+                f"the upload {upload_id[:32]!r} is {state}: upload the whole file first",
+                field="uploads",
             )
         taken = Upload.objects.filter(pk=row.pk, registered_at=None)
         if not taken.update(registered_at=now, expires_at=now + REGISTERED_LIFETIME):
-            raise ConflictError(f"the upload {upload_id[:32]!r} is registered already: upload the file again")
+            raise ConflictError(f"the upload {upload_id[:32]!r} is already registered: upload the file again")
 
 
 def upload_discard(*, upload: Upload) -> None:

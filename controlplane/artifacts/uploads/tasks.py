@@ -9,5 +9,5 @@ from controlplane.artifacts.uploads.services import uploads_expire
 
 @shared_task(name="uploads.expire")
 def expire() -> None:
-    """Removes what was begun and never registered."""
+    """Remove expired uploads that were never registered."""
     uploads_expire()

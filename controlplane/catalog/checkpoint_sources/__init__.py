@@ -14,7 +14,7 @@ __all__ = ["CheckpointSource", "checkpoint_source"]
 
 
 def checkpoint_source(text: str | Path) -> CheckpointSource:
-    """The source that a text names; it need not be there. Raises InvalidInputError."""
+    """Return the source of a text, which need not exist. Raises InvalidInputError."""
     if isinstance(text, Path) or text.startswith("/"):
         return FolderCheckpoint(Path(text))
     parts = urlsplit(text.strip())

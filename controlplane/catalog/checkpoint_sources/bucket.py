@@ -19,7 +19,7 @@ class BucketCheckpoint:
     def __init__(self, parts: SplitResult) -> None:
         """Raises InvalidInputError."""
         if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
-            raise refusal("an S3 source reads s3://bucket/prefix")
+            raise refusal("write an S3 source as s3://bucket/prefix")
         self._bucket, prefix = parts.netloc, parts.path.strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -51,7 +51,7 @@ class BucketCheckpoint:
                 body.close()
 
     def _refused(self, error: ClientError) -> Exception:
-        """The source's fault where the status says so, else the store's."""
+        """Return the error: the source's fault for a status of its own, else the store's outage."""
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         told = refusal(f"cannot read {self.uri}: {s3_advice(error)} ({error})")
         return told if status in (403, 404) else error

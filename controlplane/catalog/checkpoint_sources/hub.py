@@ -20,11 +20,11 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _REVISION: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SLOWEST: Final = 1 << 20
-"""Bytes a second, on average, below which a file is given up."""
+"""Lowest average rate of a file, in bytes per second."""
 
 
 class HubCheckpoint:
-    """Files of a repository; `uri` names the commit that the revision meant when it was first asked."""
+    """Files of a repository; `uri` holds the commit of the revision at the first request."""
 
     def __init__(self, parts: SplitResult) -> None:
         """Raises InvalidInputError."""
@@ -32,7 +32,7 @@ class HubCheckpoint:
         self._repository, self._revision = f"{parts.netloc}/{name}", revision or "main"
         texts = (_REPOSITORY.fullmatch(parts.netloc), _REPOSITORY.fullmatch(name))
         if not all(texts) or _REVISION.fullmatch(self._revision) is None or parts.query or parts.fragment:
-            raise refusal("a hub's source reads hf://owner/name or hf://owner/name@revision")
+            raise refusal("write a hub source as hf://owner/name or hf://owner/name@revision")
         self._sizes: dict[str, int] | None = None
 
     @property
@@ -44,7 +44,7 @@ class HubCheckpoint:
             value = self._description()
             commit = value.get("sha")
             if not isinstance(commit, str) or _COMMIT.fullmatch(commit) is None:
-                raise UnavailableError(f"the hub names no commit of {self.uri}; try again")
+                raise UnavailableError(f"the hub returned no commit of {self.uri}; try again")
             self._revision = commit
             self._sizes = {
                 str(item["rfilename"]): int(item.get("size") or 0)
@@ -74,12 +74,12 @@ class HubCheckpoint:
             try:
                 value = response.json()
             except ValueError as error:
-                raise UnavailableError("the hub answers with what is no description; try again") from error
+                raise UnavailableError("the hub's answer is not a model description; try again") from error
         return value if isinstance(value, dict) else {}
 
 
 class _Body:
-    """A streamed response as a file is read."""
+    """A streamed response with the interface of a file."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._chunks, self._rest = response.iter_raw(), b""
@@ -99,11 +99,11 @@ class _Body:
 
 def _check(response: httpx2.Response, what: str) -> None:
     if response.status_code == 429 or response.status_code >= 500:
-        raise UnavailableError(f"the hub answers {response.status_code} for {what}; try again")
+        raise UnavailableError(f"the hub returned status {response.status_code} for {what}; try again")
     if response.status_code != 200:
         raise refusal(
-            f"the hub answers {response.status_code} for {what}: only repositories that anybody may read are"
-            " registered from it; download others and give the folder"
+            f"the hub returned status {response.status_code} for {what}: base models need a public"
+            " repository; download a private one and register the folder"
         )
 
 

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("name", models.CharField(max_length=63, unique=True)),
-                ("served_name", models.CharField(help_text="What the copies call it.", max_length=200)),
+                ("served_name", models.CharField(help_text="Model name on the copies.", max_length=200)),
                 (
                     "source",
                     models.CharField(
@@ -28,10 +28,12 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "licence",
-                    models.CharField(blank=True, help_text="SPDX identifier, or a name.", max_length=100),
+                    models.CharField(
+                        blank=True, help_text="License: an SPDX identifier or a name.", max_length=100
+                    ),
                 ),
                 ("architecture", models.CharField(max_length=100)),
-                ("max_model_len", models.PositiveIntegerField(help_text="Tokens of context.")),
+                ("max_model_len", models.PositiveIntegerField(help_text="Context length in tokens.")),
                 ("dtype", models.CharField(max_length=20)),
                 ("modules", models.JSONField(help_text="Linear module path -> [out features, in features].")),
                 ("max_lora_rank", models.PositiveIntegerField(default=64)),
@@ -41,7 +43,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default=[],
                         default=list,
-                        help_text="Parameters that gateways remove from requests before they check them.",
+                        help_text="Parameters that gateways remove from requests before validation.",
                     ),
                 ),
                 (

@@ -9,13 +9,13 @@ from typing import Final
 from controlplane.platform.audit.models import AuditRecord
 
 ORIGIN: Final = "0" * 64
-"""What a tenant's first record follows."""
+"""Predecessor digest of a tenant's first record."""
 
 FIELDS: Final = (
     "tenant", "number", "actor_kind", "actor_id", "actor_name", "action", "target_type", "target_id",
     "target_name", "before", "after", "address", "user_agent", "request_id", "previous_sha256",
 )  # fmt: skip
-"""What the digest covers, beside the time."""
+"""Fields that the digest covers, in addition to the time."""
 
 
 def record_digest(record: AuditRecord) -> str:

@@ -18,7 +18,7 @@ def audit_triggers_stand(*, databases: Sequence[str] | None = None, **kwargs: An
     for alias in databases or ():
         connection = connections[alias]
         if TABLE in connection.introspection.table_names() and not installed(connection):
-            hint = "run manage.py audit_protect, and find out who removed them"
+            hint = "run manage.py audit_protect, and find out who removed the triggers"
             text = f"the audit log of database {alias!r} is not append-only: its triggers are missing"
             found.append(Error(text, hint=hint, id="audit.E001"))
     return found

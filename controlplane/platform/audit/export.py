@@ -1,4 +1,4 @@
-"""The log as CSV and as JSON lines."""
+"""Exports of the audit log as CSV and JSON lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def export_lines(chunks: Iterable[list[AuditRecord]], form: Form) -> Iterator[by
 
 
 def record_line(record: AuditRecord) -> str:
-    """One record as a line of JSON."""
+    """Return a record as a line of JSON."""
     values = {name: getattr(record, name) for name in _COLUMNS} | {"at": record.at.isoformat()}
     return json.dumps(values) + "\n"
 
@@ -47,7 +47,7 @@ def _csv(rows: Iterable[Iterable[str]]) -> bytes:
 
 
 def _cell(record: AuditRecord, name: str) -> str:
-    """A value that a spreadsheet does not take for a formula."""
+    """Return a value that a spreadsheet does not read as a formula."""
     value = getattr(record, name)
     if name in ("before", "after"):
         return "" if value is None else json.dumps(value)

@@ -24,7 +24,7 @@ class UtcField(IsoDateTimeField):  # type: ignore[misc]
         try:
             return None if found is None else found.astimezone(dt.UTC)
         except OverflowError:
-            raise ValidationError("a time between the years 1 and 9999 is wanted", code="invalid") from None
+            raise ValidationError("the time must be between the years 1 and 9999", code="invalid") from None
 
 
 class UtcFilter(filters.IsoDateTimeFilter):  # type: ignore[misc]
@@ -33,12 +33,13 @@ class UtcFilter(filters.IsoDateTimeFilter):  # type: ignore[misc]
 
 class AuditFilter(filters.FilterSet):  # type: ignore[misc]
     action = filters.CharFilter(
-        method="by_action", help_text="`api_key.rotate`, or `api_key.` for all of a thing's."
+        method="by_action",
+        help_text="Action, such as `api_key.rotate`, or `api_key.` for all actions on API keys.",
     )
-    actor = filters.CharFilter(method="by_actor", help_text="A user's e-mail address, or a key's public id.")
-    target = filters.CharFilter(method="by_target", help_text="Id or name of what was changed.")
+    actor = filters.CharFilter(method="by_actor", help_text="A user's e-mail address, or a key's public ID.")
+    target = filters.CharFilter(method="by_target", help_text="ID or name of the changed object.")
     since = UtcFilter("at", "gte")
-    until = UtcFilter("at", "lt", help_text="Not included.")
+    until = UtcFilter("at", "lt", help_text="End of the period, excluded.")
 
     def by_action(self, records: Records, name: str, value: str) -> Records:
         return records.filter(**{"action__startswith" if value.endswith(".") else "action": value})
@@ -51,7 +52,7 @@ class AuditFilter(filters.FilterSet):  # type: ignore[misc]
 
 
 class FleetAuditFilter(AuditFilter):
-    tenant = filters.CharFilter(method="by_tenant", help_text="`-` is the platform's own log.")
+    tenant = filters.CharFilter(method="by_tenant", help_text="Tenant; `-` for the platform's own log.")
 
     def by_tenant(self, records: Records, name: str, value: str) -> Records:
         return records.filter(tenant="" if value == "-" else value)
@@ -59,7 +60,9 @@ class FleetAuditFilter(AuditFilter):
 
 class _File(filters.FilterSet):  # type: ignore[misc]
     form = filters.ChoiceFilter(
-        choices=[(form, form) for form in CONTENT_TYPES], method="as_it_is", help_text="jsonl unless told."
+        choices=[(form, form) for form in CONTENT_TYPES],
+        method="as_it_is",
+        help_text="File format; jsonl by default.",
     )
 
     def as_it_is(self, records: Records, name: str, value: str) -> Records:

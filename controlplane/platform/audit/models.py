@@ -22,7 +22,9 @@ class AuditRecord(models.Model):
         SYSTEM = "system", _("System")
         ANONYMOUS = "anonymous", _("Anonymous")
 
-    tenant = models.CharField(max_length=63, blank=True, help_text="Whose log; '' for the platform's own.")
+    tenant = models.CharField(
+        max_length=63, blank=True, help_text="Tenant of the log; '' for the platform's own."
+    )
     number = models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")
     at = models.DateTimeField(db_index=True)
     actor_kind = models.CharField(max_length=10, choices=Kind.choices)
@@ -32,12 +34,16 @@ class AuditRecord(models.Model):
     target_type = models.CharField(max_length=60)
     target_id = models.CharField(max_length=100)
     target_name = models.CharField(max_length=200)
-    before = models.JSONField(null=True, blank=True, help_text="What changed, as it was; null if it is new.")
-    after = models.JSONField(null=True, blank=True, help_text="As it is now; null if it is gone.")
-    address = models.CharField(max_length=45, blank=True, help_text="The client's, past trusted proxies.")
+    before = models.JSONField(
+        null=True, blank=True, help_text="Changed values before the change; null for a new object."
+    )
+    after = models.JSONField(
+        null=True, blank=True, help_text="Changed values after the change; null for a deleted object."
+    )
+    address = models.CharField(max_length=45, blank=True, help_text="Client address, past trusted proxies.")
     user_agent = models.CharField(max_length=300, blank=True)
     request_id = models.CharField(max_length=64, blank=True)
-    previous_sha256 = models.CharField(max_length=64, help_text="Digest of the tenant's record before.")
+    previous_sha256 = models.CharField(max_length=64, help_text="Digest of the tenant's previous record.")
     sha256 = models.CharField(max_length=64)
 
     class Meta:
@@ -52,10 +58,10 @@ class AuditChain(models.Model):
     """The end of a tenant's chain, and its start after pruning. Its lock orders the tenant's records."""
 
     tenant = models.CharField(max_length=63, primary_key=True)
-    number = models.BigIntegerField(default=0, help_text="Of the newest record.")
-    sha256 = models.CharField(max_length=64, help_text="Of the newest record.")
-    pruned_through = models.BigIntegerField(default=0, help_text="Records up to this number are removed.")
-    pruned_sha256 = models.CharField(max_length=64, help_text="Digest that the first kept one follows.")
+    number = models.BigIntegerField(default=0, help_text="Value of the newest record.")
+    sha256 = models.CharField(max_length=64, help_text="Value of the newest record.")
+    pruned_through = models.BigIntegerField(default=0, help_text="Number of the last removed record.")
+    pruned_sha256 = models.CharField(max_length=64, help_text="Predecessor digest of the first kept record.")
 
     def __str__(self) -> str:
         return f"{self.tenant or 'platform'}: {self.number}"

@@ -62,7 +62,7 @@ def chain_verify(*, tenant: str) -> ChainReport:
         if record.number != number:
             return ChainReport(tenant, count, f"record {number} is missing")
         if record.previous_sha256 != previous or record_digest(record) != record.sha256:
-            return ChainReport(tenant, count, f"record {number} is not as it was written")
+            return ChainReport(tenant, count, f"record {number} was altered")
         previous = record.sha256
         count += 1
     if (number, previous) != (chain.number, chain.sha256):

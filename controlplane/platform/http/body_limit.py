@@ -21,7 +21,7 @@ _UPLOADS: Final = re.compile(
 """Where files are sent to, by REST and by the web UI."""
 HEAD_START_SECONDS: Final = 30.0
 BYTES_A_SECOND: Final = 4096
-"""A body comes at least so fast, once it has had its head start: else it would be waited for for ever."""
+"""Minimum rate of a body after its head start, in bytes per second; it bounds the wait."""
 
 
 def takes_files(scope: Scope) -> bool:
@@ -30,7 +30,7 @@ def takes_files(scope: Scope) -> bool:
 
 
 class BodyLimit:
-    """Answers 413 beyond `limit` bytes, or `upload_limit` where files are taken, and 408 to who drips."""
+    """Answers 413 beyond `limit` bytes, or `upload_limit` for file uploads, and 408 to slow senders."""
 
     def __init__(self, application: Application, *, limit: int, upload_limit: int) -> None:
         self._application = application
@@ -68,11 +68,16 @@ class BodyLimit:
         if taken > limit:
             await _refuse(send, 413, "too_large", _too_large(limit))
         elif late:
-            await _refuse(send, 408, "too_slow", "the body did not come in time: send it again, faster")
+            await _refuse(
+                send,
+                408,
+                "too_slow",
+                "the body did not arrive in time: send it again over a faster connection",
+            )
 
 
 def _too_large(limit: int) -> str:
-    return f"the body is larger than the {limit} bytes that are accepted here"
+    return f"the body exceeds the limit of {limit} bytes"
 
 
 async def _refuse(send: Send, status: int, code: str, detail: str) -> None:

@@ -1,7 +1,7 @@
-"""Python's garbage collector in the web process: it looks between answers, not within them.
+"""Runs Python's garbage collector between responses instead of within them.
 
-Django leaves each request in cycles, with its user, its messages and what its page was made of. By itself the
-collector comes when so many objects are there, in the midst of whichever page made the last of them.
+Django leaves each request in reference cycles, with its user, its messages and its page's objects. By default
+the collector runs when its threshold of objects is reached, in the middle of a response.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 from controlplane.platform.http.body_limit import Application, Receive, Scope, Send
 
 _YOUNG: Final = 500
-"""Objects since the last look below which nobody looks: a file's answer leaves none."""
+"""Minimum of new objects for a collection: the response of a static file leaves none."""
 _WHOLE: Final = 1000
-"""Answers until everything is looked through that came since the start, some 15 ms for a console's caches."""
+"""Responses between full collections, which take some 15 ms with the console's caches."""
 
 
 class CollectBetweenAnswers:
-    """Looks through what is new once an answer is sent: 0.2 ms after a page, which the next one may wait.
+    """Collects new objects after each response: 0.2 ms after a page, which may delay the next one.
 
-    Outermost of an ASGI application: when it returns, nobody needs the request any more.
+    Outermost ASGI middleware: when the application returns, the request is no longer needed.
     """
 
     def __init__(self, application: Application) -> None:
@@ -39,10 +39,10 @@ class CollectBetweenAnswers:
 
 
 def heap_freeze() -> None:
-    """Once all is imported: what is loaded stays for ever, so the collector need not look at it.
+    """Exempt all loaded objects from collection, and raise the thresholds; call it after all imports.
 
-    Within an answer it comes only where one makes very many objects: with what is loaded in sight, and by
-    Python's own thresholds, it looked at the whole heap at every tenth page, for 0.2 s.
+    With Python's default thresholds the collector scanned the whole heap at every tenth page, for 0.2 s.
+    Now it runs within a response only if that response makes very many objects.
     """
     gc.collect()
     gc.freeze()

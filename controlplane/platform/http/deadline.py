@@ -56,7 +56,7 @@ def left(timeout: float | None, error: type[Exception]) -> float | None:
     if not isinstance(timeout, _Step):
         return timeout
     if (remaining := timeout.deadline.until - time.monotonic()) <= 0:
-        raise error("it takes longer than the whole may take")
+        raise error("the request exceeded its total time limit")
     return min(float(timeout), remaining)
 
 

@@ -1,4 +1,4 @@
-"""How errors stand in the OpenAPI schema: one shape for all of them."""
+"""The OpenAPI schema of errors: one shape for all of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from rest_framework import serializers
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
-    code = serializers.CharField(help_text="A word for programs, as `invalid`, `not_found` or `in_progress`.")
-    detail = serializers.CharField(help_text="What is wrong and what to do about it.")
-    attr = serializers.CharField(allow_null=True, help_text="The field, header or parameter meant.")
+    code = serializers.CharField(
+        help_text="Machine-readable code, such as `invalid`, `not_found` or `in_progress`."
+    )
+    detail = serializers.CharField(help_text="Description of the problem and its solution.")
+    attr = serializers.CharField(allow_null=True, help_text="Field, header or parameter at fault.")
 
 
 class ErrorResponseSerializer(serializers.Serializer[Any]):

@@ -19,10 +19,10 @@ from controlplane.errors import (
 
 
 class Conflict(exceptions.APIException):
-    """409: the change contradicts the present state."""
+    """409: the change conflicts with the current state."""
 
     status_code = status.HTTP_409_CONFLICT
-    default_detail = "The change contradicts the present state."
+    default_detail = "The change conflicts with the current state."
     default_code = "conflict"
 
 
@@ -37,35 +37,35 @@ class Unavailable(exceptions.APIException):
     """503: a dependency does not answer; retry."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-    default_detail = "A service that this needs does not answer; try again."
+    default_detail = "A required service does not respond; try again."
     default_code = "unavailable"
 
 
 class PreconditionFailed(exceptions.APIException):
-    """412: the object is no longer the one that `If-Match` names."""
+    """412: the object does not match `If-Match`."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_detail = (
-        "The object was changed meanwhile: read it again and repeat the change on what it is now."
+        "The object was changed meanwhile: read it again and repeat the change on its current state."
     )
     default_code = "precondition_failed"
 
 
 class PreconditionRequired(exceptions.APIException):
-    """428: this change replaces the whole object, so it must say which state it replaces."""
+    """428: a change that replaces the whole object requires a condition."""
 
     status_code = status.HTTP_428_PRECONDITION_REQUIRED
     default_detail = (
-        "Send If-Match with the ETag of what you read, or If-Match: * to replace whatever there is."
+        "Send If-Match with the ETag of the state that you read, or If-Match: * to replace any state."
     )
     default_code = "precondition_required"
 
 
 class ChecksumMismatch(exceptions.APIException):
-    """460, tus's own: the bytes are not those whose checksum was sent."""
+    """460 (tus): the bytes do not match their checksum."""
 
     status_code = 460
-    default_detail = "The bytes do not have the checksum that was sent with them: send them again."
+    default_detail = "The bytes do not match their checksum: send them again."
     default_code = "checksum_mismatch"
 
 
@@ -73,7 +73,7 @@ class ErrorHandler(ExceptionHandler):
     """drf-standardized-errors' handler, which also knows `controlplane.errors`."""
 
     def report_exception(self, exc: exceptions.APIException, response: Response) -> None:
-        """A dependency that is away is no fault of this program: a line in the log, and no traceback."""
+        """An unavailable dependency is not a defect of this program: log one line without a traceback."""
         request = self.context["request"]
         if request is None or not isinstance(exc, Unavailable):
             super().report_exception(exc, response)
@@ -99,7 +99,7 @@ class ErrorHandler(ExceptionHandler):
             case UnavailableError():
                 return Unavailable(str(exc))
             case OverflowError():  # a number of more than 64 bits in a path, which SQLite cannot look up
-                return exceptions.NotFound("nothing has a number as large as that")
+                return exceptions.NotFound("no object has such a large number")
             case _:
                 known: Exception = super().convert_known_exceptions(exc)
                 return known

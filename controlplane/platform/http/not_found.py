@@ -1,4 +1,4 @@
-"""404 as JSON where no REST route stands, and wherever a URL holds a NUL."""
+"""404 as JSON for unknown REST routes, and for URLs with a NUL character."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.http.response import HttpResponseBase
 
 
 def api_not_found(request: HttpRequest) -> HttpResponse:
-    """Any path below /api/ that is none of ours."""
-    return _answer("there is no such route: /api/v1/openapi.json lists them")
+    """Any other path below /api/."""
+    return _answer("this route does not exist: see /api/v1/openapi.json for the list")
 
 
 class NulMiddleware:
@@ -23,7 +23,7 @@ class NulMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if "\0" in request.path_info:
-            return _answer("no path holds a NUL character")
+            return _answer("the path must not contain a NUL character")
         return self._get_response(request)
 
 

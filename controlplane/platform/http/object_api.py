@@ -35,7 +35,7 @@ class ObjectApi(generics.GenericAPIView[M]):
 
     def get_object(self) -> M:
         """Return the object. Raises NotFoundError."""
-        raise NotImplementedError(f"{type(self).__name__} must say which object it is about")
+        raise NotImplementedError(f"{type(self).__name__} must implement get_object")
 
     def row_to_lock(self, found: M) -> models.Model:
         """Return the row to lock for changes of `found`; a parent's where `found` may be unsaved."""
@@ -81,9 +81,7 @@ class Conditions:
         if self.match is not None and not _named(self.match, current):
             raise PreconditionFailed()
         if self.none_match is not None and _named(self.none_match, current):
-            raise PreconditionFailed(
-                "There is such an object already, in the state that If-None-Match rules out."
-            )
+            raise PreconditionFailed("The object already exists in a state excluded by If-None-Match.")
 
 
 def conditional(*, demanded: bool = False) -> Callable[[Handler], Handler]:
@@ -144,7 +142,5 @@ def _tags(request: Request, header: str) -> set[str] | None:
     # Compression marks a response's tag as weak; it names the same state.
     tags = {tag.removeprefix("W/") for tag in parse_etags(text)}
     if not tags:
-        raise InvalidInputError(
-            f'{header} must be "<etag>" in its quotes, a list of them, or *', field=header
-        )
+        raise InvalidInputError(f'{header} must be a quoted "<etag>", a list of them, or *', field=header)
     return tags

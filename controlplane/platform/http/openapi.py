@@ -1,4 +1,4 @@
-"""The OpenAPI document, at the same URL for ever."""
+"""The OpenAPI document, at a permanent URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drf_spectacular.renderers import OpenApiJsonRenderer2
 
 
 class OpenApiDocument(View):
-    """OpenAPI 3.1 of the whole REST API, for anyone. Made once: nothing changes it while the process runs."""
+    """OpenAPI 3.1 of the whole REST API, public. Generated once per process, since it cannot change."""
 
     http_method_names = ("get", "head", "options")
 

@@ -1,4 +1,4 @@
-"""Requests to addresses that a tenant wrote: every one of them leaves through `outgoing_client`.
+"""Requests to URLs given by tenants, all sent through `outgoing_client`.
 
 The guard sits where connections are made, so it covers redirects, retries and kept-alive connections of any
 library that takes the client. A name is resolved once, all its addresses are checked, and the connection goes
@@ -53,10 +53,10 @@ def check_outgoing_url(url: str, *, field: str) -> str:
     """
     try:
         if not url.isascii() or not url.isprintable() or set(url) & set(' \\"<>^`{|}'):
-            raise ValueError("it holds characters that a URL does not")
+            raise ValueError("it contains characters that are not valid in a URL")
         parsed = httpx2.URL(url)
         if parsed.fragment:
-            raise ValueError("it has a fragment")
+            raise ValueError("it contains a fragment")
         _check_target(parsed)
     except (ValueError, httpx2.InvalidURL, OutgoingRefusedError) as error:
         raise InvalidInputError(f"{url[:200]!r} cannot be called: {error}", field=field) from error
@@ -146,8 +146,9 @@ def _resolve(host: str, port: int) -> list[str]:
     for address in map(ip_address, addresses):
         if not (opened.has_host(host, port) or _is_allowed(address, opened)):
             raise OutgoingRefusedError(
-                f"{host} leads to {address}, which is no address of the public internet; an operator may open"
-                " it by GRAFTWORK_OUTGOING_ALLOW"
+                f"{host} resolves to {address}, which is not a public internet address; an operator can "
+                f"allow"
+                " it in GRAFTWORK_OUTGOING_ALLOW"
             )
     return addresses
 
@@ -159,13 +160,13 @@ def _check_target(url: httpx2.URL) -> None:
     if url.scheme not in ("https", "http") or not url.host:
         raise OutgoingRefusedError("expected https://host/...")
     if not 0 < port < 65536:
-        raise OutgoingRefusedError("a port lies between 1 and 65535")
+        raise OutgoingRefusedError("a port must be from 1 to 65535")
     if url.userinfo:
-        raise OutgoingRefusedError("a URL must carry no user name or password")
+        raise OutgoingRefusedError("a URL must not contain a user name or password")
     if opened.has_host(url.host, port):
         return
     if literal is not None and not _is_allowed(literal, opened):
-        raise OutgoingRefusedError(f"{literal} is no address of the public internet")
+        raise OutgoingRefusedError(f"{literal} is not a public internet address")
     if url.scheme == "http" and (literal is None or is_public(literal)):
         raise OutgoingRefusedError("only https:// is allowed")
 

@@ -1,4 +1,4 @@
-"""How lists are cut into pages."""
+"""Pagination of lists."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LARGEST_PAGE: Final = 500
 
 
 class CursorPages(CursorPagination):
-    """`?page_size=100&cursor=...`: 50 a page unless told, LARGEST_PAGE at most; `next` is the following one.
+    """`?page_size=100&cursor=...`: 50 rows a page by default, at most LARGEST_PAGE.
 
-    A page begins behind the last row of the one before, so it costs the same however deep it lies, and
-    rows that come or go meanwhile are neither repeated nor left out. The order is the selector's, whose
-    first column should tell rows apart.
+    `next` is the URL of the following page. A page begins behind the last row of the one before, so it costs
+    the same however deep it lies, and rows that come or go meanwhile are neither repeated nor left out. The
+    order is the selector's, whose first column should tell rows apart.
     """
 
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = LARGEST_PAGE
-    page_size_query_description = f"Rows a page, 1 to {LARGEST_PAGE}."
-    cursor_query_description = "Where the page begins: take it from `next` or `previous`."
+    page_size_query_description = f"Rows per page, 1 to {LARGEST_PAGE}."
+    cursor_query_description = "Start of the page, from `next` or `previous`."
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         # The position in a cursor comes back from the client, and only the database knows its type.
@@ -38,7 +38,7 @@ class CursorPages(CursorPagination):
                 return super().paginate_queryset(queryset, request, view) or []
         except (NotFound, ValueError, ValidationError, OverflowError, DataError):
             raise InvalidInputError(
-                "this cursor is none that a list gave: begin without one", field="cursor"
+                "the cursor is invalid: start again without one", field="cursor"
             ) from None
 
     def get_page_size(self, request: Request) -> int:

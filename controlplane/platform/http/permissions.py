@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # views import the default permissions
 class Nobody(BasePermission):
     """Refuses everyone: each view must state who may call it."""
 
-    message = "this route states no permission, so nobody may call it"
+    message = "this route has no permission, so access is refused"
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return False

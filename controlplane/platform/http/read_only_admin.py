@@ -9,7 +9,7 @@ from unfold.admin import ModelAdmin
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
-    """Lists and shows, changes nothing."""
+    """Read-only admin: lists and shows rows."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

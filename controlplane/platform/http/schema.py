@@ -1,4 +1,4 @@
-"""How conditions, idempotency keys and throttling stand in the OpenAPI schema."""
+"""Adds conditional headers, idempotency keys and throttling to the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from drf_standardized_errors.openapi import AutoSchema
 from controlplane.platform.http.strict import StrictSerializer
 
 _HEADER: Final = OpenApiParameter.HEADER
-_IF_MATCH: Final = "The ETag of the state that this change is meant for, or *; 412 when another is in force."
+_IF_MATCH: Final = "ETag of the state to change, or *; 412 if the current state differs."
 
 
 class ApiSchema(AutoSchema):
-    """Reads from a handler what `conditional` and `idempotent` made of it."""
+    """Reads a handler's attributes set by `conditional` and `idempotent`."""
 
     def get_override_parameters(self) -> list[Any]:
         parameters = [*super().get_override_parameters()]
         if self._is("conditional"):
             parameters += self._conditions()
         if self._is("idempotent"):
-            text = (
-                "1 to 255 visible ASCII characters: sent again within 24 h it gets the answer of the first."
-            )
+            text = "1 to 255 visible ASCII characters; a repeated key within 24 h returns the first response."
             parameters.append(OpenApiParameter("Idempotency-Key", str, _HEADER, description=text))
         return parameters
 
     def _conditions(self) -> list[OpenApiParameter]:
-        told = OpenApiParameter("ETag", str, _HEADER, response=[200, 201], description="Of the state shown.")
+        told = OpenApiParameter(
+            "ETag", str, _HEADER, response=[200, 201], description="ETag of the returned state."
+        )
         if self.method == "GET":
-            text = "ETags that the caller has already: 304 when the state is one of them."
+            text = "ETags that the client holds; 304 if the current state matches one."
             return [told, OpenApiParameter("If-None-Match", str, _HEADER, description=text)]
         demanded = self._is("condition_demanded")
         given = OpenApiParameter("If-Match", str, _HEADER, required=demanded, description=_IF_MATCH)
@@ -49,7 +49,7 @@ class ApiSchema(AutoSchema):
     def _get_response_bodies(self, direction: Direction = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
         if direction == "response" and self.method == "GET" and self._is("conditional"):
-            bodies["304"] = {"description": "The caller has this state already."}
+            bodies["304"] = {"description": "The client holds the current state."}
         for status, answer in bodies.items():
             if status == "429":
                 answer["headers"] = {
@@ -58,7 +58,7 @@ class ApiSchema(AutoSchema):
         return bodies
 
     def _get_error_response_examples(self) -> list[Any]:
-        return []  # each of them at each operation would be nine tenths of the document
+        return []  # repeated at each operation, they would make nine tenths of the document
 
     def _map_basic_serializer(self, serializer: Any, direction: Direction) -> dict[str, Any]:
         schema: dict[str, Any] = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Answers that are written while they are read, in bounded memory."""
+"""Streamed responses in bounded memory."""
 
 from __future__ import annotations
 

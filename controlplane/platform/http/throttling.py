@@ -51,7 +51,7 @@ def _take(scope: str, count: int, span_us: int) -> float:
         wait = _redis(settings.GRAFTWORK.redis_url).eval(_TAKE, 1, f"graftwork:api-rate:{scope}", *arguments)
         return cast(int, wait) / 1e6
     except redis.RedisError as error:
-        logger.warning("calls are not counted: %s", error)
+        logger.warning("calls are not rate-limited: %s", error)
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""The authorities by which calls to servers of the operator's know a certificate."""
+"""Certificate authorities for calls to the operator's servers."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _keep(claim: Claim, response: Response, *, must: bool) -> None:
     headers = {name: response[name] for name in _STORED_HEADERS if name in response}
     body = None if response.data is None else json.loads(json.dumps(response.data, cls=JSONEncoder))
     if not answer_keep(claim=claim, answer=Answer(response.status_code, body, headers)) and must:
-        raise ConflictError("this took so long that another request under its Idempotency-Key took over")
+        raise ConflictError("the request took so long that another one with its Idempotency-Key took over")
 
 
 def _parts(request: Request) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Answers kept under Idempotency-Keys."""
+"""Responses stored by Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ class KeptAnswer(models.Model):
     """
 
     digest = models.CharField(primary_key=True, max_length=64, help_text="HMAC of caller and key.")
-    fingerprint = models.CharField(max_length=64, help_text="HMAC of what was asked.")
-    claim = models.UUIDField(help_text="Who works on it; a later claim takes the work away.")
+    fingerprint = models.CharField(max_length=64, help_text="HMAC of the request.")
+    claim = models.UUIDField(help_text="Token of the claim; a later claim replaces it.")
     claimed_until = models.DateTimeField()
-    sealed = models.BinaryField(null=True, help_text="The answer, encrypted; null while it is worked on.")
+    sealed = models.BinaryField(
+        null=True, help_text="Encrypted response; null while the request is in progress."
+    )
     expires_at = models.DateTimeField(db_index=True)
 
     def __str__(self) -> str:

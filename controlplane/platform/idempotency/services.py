@@ -89,11 +89,13 @@ def claim_take(*, scope: str, key: str, fingerprint: str, lease: timedelta) -> C
         return claim
     row = rows.first()
     if row is None:
-        raise InProgressError("the request under this Idempotency-Key has just failed: send it again")
+        raise InProgressError("the request with this Idempotency-Key has just failed: send it again")
     if row.fingerprint != fingerprint:
-        raise ConflictError("this Idempotency-Key stood for another request: send each request under its own")
+        raise ConflictError(
+            "this Idempotency-Key was used for another request: use a new key for each request"
+        )
     if row.sealed is None:
-        raise InProgressError("the request under this Idempotency-Key is under way: ask again in a moment")
+        raise InProgressError("the request with this Idempotency-Key is in progress: retry in a moment")
     return _opened(claim, bytes(row.sealed))
 
 
@@ -124,7 +126,7 @@ def _opened(claim: Claim, sealed: bytes) -> Answer:
         status, body, headers = json.loads(unseal(sealed, digest=claim.digest, key=claim.key))
     except InvalidTag:
         raise ConflictError(
-            "the answer under this Idempotency-Key can no longer be read: look whether what it made is"
-            " there, then use another key"
+            "the response for this Idempotency-Key can no longer be read: check if the object was "
+            "created, then use another key"
         ) from None
     return Answer(status, body, headers)

@@ -9,5 +9,5 @@ from controlplane.platform.idempotency.services import answers_expire
 
 @shared_task(name="idempotency.expire", acks_late=True)
 def expire() -> None:
-    """Forgets answers whose time is over."""
+    """Delete expired responses."""
     answers_expire()

@@ -16,13 +16,13 @@ from controlplane.platform.row_security.name_search import indexes_missing
 def check_role(
     app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """The web process should not own the tables: policies hold for everyone but their owner."""
+    """Warn if the web process owns the tables, since row policies do not apply to their owner."""
     if not databases or connection.vendor != "postgresql" or policies_hold():
         return []
     return [
         Warning(
-            "this database role owns the tables, so row policies do not hold for it",
-            hint="In the web process, log in as a role that `manage.py web_role` made; others may own them.",
+            "this database role owns the tables, so row policies do not apply to it",
+            hint="In the web process, log in as a role created by `manage.py web_role`.",
             id="row_security.W001",
         )
     ]
@@ -32,10 +32,9 @@ def check_role(
 def check_trigrams(
     app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Without the indexes a search by name works, and reads every name of the tenant."""
+    """Warn about missing indexes: without them a search by name reads every name of the tenant."""
     if not databases or not (missing := indexes_missing(connection)):
         return []
-    hint = "As a role that may: CREATE EXTENSION pg_trgm. Then, as the owner: manage.py search_indexes."
-    return [
-        Warning(f"no index for searches by name: {', '.join(missing)}", hint=hint, id="row_security.W002")
-    ]
+    text = f"missing indexes for searches by name: {', '.join(missing)}"
+    hint = "Run CREATE EXTENSION pg_trgm as a privileged role, then manage.py search_indexes as the owner."
+    return [Warning(text, hint=hint, id="row_security.W002")]

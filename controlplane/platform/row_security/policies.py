@@ -1,4 +1,4 @@
-"""PostgreSQL's row policies in words of our models: whose a table's rows are."""
+"""PostgreSQL's row policies, stated by the owner of each table's rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY: Final = "NULLIF(current_setting('graftwork.key', true), '')"
 
 
 def owned_by(column: str) -> str:
-    """Rows whose `column` names the scope's tenant; all of them for who may meet everything.
+    """Condition for rows with the scope's tenant in `column`; every row for a scope of all tenants.
 
     The setting is read in a query of its own: once a statement instead of twice a row.
     """
@@ -23,7 +23,7 @@ def owned_by(column: str) -> str:
 
 
 def owned_through(table: str, column: str, parent: str) -> str:
-    """Rows whose `column` points at a row of `parent` that may be met."""
+    """Condition for rows with an accessible row of `parent` in `column`."""
     return f"EXISTS (SELECT 1 FROM {parent} AS owner WHERE owner.id = {table}.{column})"  # noqa: S608  # names of ours
 
 
@@ -72,7 +72,7 @@ class RowPolicy(migrations.operations.base.Operation):
 
 
 def _state(editor: BaseDatabaseSchemaEditor, table: str, using: str, *, find: str | None = None) -> None:
-    """Makes the table's policies anew: `graftwork_scope` for all uses, `graftwork_find` for reading."""
+    """Recreate the table's policies: `graftwork_scope` for all uses, `graftwork_find` for reading."""
     for name in ("graftwork_scope", "graftwork_find"):
         editor.execute(f"DROP POLICY IF EXISTS {name} ON {table}")
     editor.execute(f"CREATE POLICY graftwork_scope ON {table} USING ({using})")

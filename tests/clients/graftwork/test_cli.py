@@ -53,7 +53,7 @@ def test_a_session_that_cannot_be_kept_is_told_and_leaves_no_key(product: Produc
         for command in (login, ("whoami",), ("logout",)):
             done = cli.run(*command, stdin=product.key + "\n", GRAFTWORK_CLI_CONFIG=str(named))
             assert (done.status, "Traceback" in done.err) == (2, False), done
-            assert f"cannot be kept in {named}" in done.err
+            assert f"cannot be stored in {named}" in done.err
     assert sorted(tmp_path.iterdir()) == [folder, file]
     assert list(folder.iterdir()) == []
 
@@ -117,7 +117,7 @@ def _aliases(cli: Product) -> None:
     assert (row["name"], row["version"]) == ("prod", 2)
     assert cli.run("alias", "set", "bot", "prod", "9").status == 4
     assert cli.run("alias", "set", "bot", "v3", "1").status == 1
-    assert "no version" in cli.run("alias", "set", "bot", "prod", "new").err
+    assert "is not a version" in cli.run("alias", "set", "bot", "prod", "new").err
 
 
 def _chats(cli: Product) -> None:
@@ -181,9 +181,9 @@ def test_what_is_refused_ends_with_a_reason(cli: Product, adapter_folder: Path) 
         (adapter_folder / other).write_bytes(b"x")
         assert reason in cli.run(*push).err
         (adapter_folder / other).rename(adapter_folder / "adapter_model.bin")
-    assert "is no folder" in cli.run("adapters", "push", "/nowhere", "--name", "x").err
+    assert "is not a folder" in cli.run("adapters", "push", "/nowhere", "--name", "x").err
     away = cli.run("whoami", GRAFTWORK_API_URL="http://127.0.0.1:1")
-    assert (away.status, "is the address right" in away.err) == (6, True)
+    assert (away.status, "check that the URL is right" in away.err) == (6, True)
 
 
 def test_the_version_is_told(cli: Product) -> None:

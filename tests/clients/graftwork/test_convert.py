@@ -101,7 +101,7 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, protocol: str) ->
     source = folder(tmp_path / "old", {NAME.format("A"): Command(f"touch {marker}")})
     if protocol == "plain":
         (source / "adapter_model.bin").write_bytes(pickle.dumps(Command(f"touch {marker}")))
-    with pytest.raises(ConfigurationError, match="holds more than tensors"):
+    with pytest.raises(ConfigurationError, match="holds objects other than tensors"):
         convert(source, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
 
@@ -111,10 +111,10 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, protocol: str) ->
     [
         ([torch.zeros(1)], "it holds a list"),
         ({}, "it holds a dict"),
-        ({"a": {"b": torch.zeros(1)}}, "'a' is no plain tensor"),
-        ({1: torch.zeros(1)}, "'1' is no plain tensor"),
-        ({"a": torch.zeros(4, 4).to_sparse()}, "'a' is no plain tensor"),
-        ({"a": torch.zeros(1).expand(1 << 35)}, "needs more than it may"),
+        ({"a": {"b": torch.zeros(1)}}, "'a' is not a plain tensor"),
+        ({1: torch.zeros(1)}, "'1' is not a plain tensor"),
+        ({"a": torch.zeros(4, 4).to_sparse()}, "'a' is not a plain tensor"),
+        ({"a": torch.zeros(1).expand(1 << 35)}, "exceeds its resource limits"),
     ],
 )
 @pytest.mark.costly("loads PyTorch in a process")
@@ -126,9 +126,9 @@ def test_what_is_no_adapter_is_said_and_nothing_is_made(tmp_path: Path, held: An
 
 def test_time_and_folders_are_held_to(tmp_path: Path) -> None:
     source = folder(tmp_path / "old", {"a": torch.zeros(1)})
-    with pytest.raises(ConfigurationError, match=r"longer than 0\.01 seconds"):
+    with pytest.raises(ConfigurationError, match=r"time limit of 0\.01 seconds"):
         convert(source, tmp_path / "new", seconds=0.01)
-    with pytest.raises(ConfigurationError, match="exists already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         convert(source, source)
     (source / "adapter_config.json").unlink()
     with pytest.raises(ConfigurationError, match=r"has no adapter_config\.json"):

@@ -84,6 +84,6 @@ def test_a_table_holds_a_bounded_number_of_expressions_and_any_number_of_paths()
 
 @pytest.mark.parametrize("text", ["(", "(" * 4000, r"\1", "[z-a]"])
 def test_what_is_no_expression_is_refused(text: str) -> None:
-    with pytest.raises(PatternError, match="is no regular expression") as caught:
+    with pytest.raises(PatternError, match="is not a regular expression") as caught:
         Pattern(text)
     assert not isinstance(caught.value, NonlinearPatternError)

@@ -143,12 +143,12 @@ def test_a_store_that_does_not_answer_costs_no_attempts_until_a_day_has_passed(
         version_validate(version_id=version.pk)
     version.refresh_from_db()
     assert version.status == "pending"
-    assert "the store is away; it is tried again" in [step["detail"] for step in version.steps]
+    assert "the store is away; validation will be retried" in [step["detail"] for step in version.steps]
     AdapterVersion.objects.filter(pk=version.pk).update(created_at=timezone.now() - dt.timedelta(days=2))
     version_validate(version_id=version.pk)
     version.refresh_from_db()
     assert version.status == "refused"
-    assert "the store is away; it stayed so for a day" in version.reason
+    assert "the store is away; this lasted for a day" in version.reason
 
 
 def test_an_internal_error_is_tried_five_times(
@@ -160,7 +160,7 @@ def test_an_internal_error_is_tried_five_times(
             version_validate(version_id=version.pk)
     version.refresh_from_db()
     assert (version.status, version.attempts) == ("refused", 5)
-    assert "failed 5 times by an error of this installation" in version.reason
+    assert "failed 5 times with an internal error" in version.reason
     assert "killed here" not in version.reason
 
 

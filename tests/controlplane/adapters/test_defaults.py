@@ -86,7 +86,7 @@ def test_the_way_back_is_one_step_and_refuses_what_came_between(
     tenant: Tenant, base_model: BaseModel
 ) -> None:
     adapter = register(tenant, base_model).adapter
-    with pytest.raises(ConflictError, match="no other version before"):
+    with pytest.raises(ConflictError, match="no earlier version to return to"):
         default_rollback(adapter=adapter)
     register(tenant, base_model)
     default_rollback(adapter=adapter)

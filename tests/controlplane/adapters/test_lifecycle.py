@@ -159,7 +159,7 @@ def test_files_being_removed_are_not_named_again_and_a_dead_remover_is_made_good
     again = register_pending(tenant, base_model)
     version_validate(version_id=again.pk)
     again.refresh_from_db()
-    assert (again.status, "just being removed" in str(again.steps)) == ("pending", True)
+    assert (again.status, "are being removed" in str(again.steps)) == ("pending", True)
     assert purge_expired() == 0
     assert (stored(tmp_path), ArtifactRemoval.objects.count()) == (set(), 0)
     version_validate(version_id=again.pk)

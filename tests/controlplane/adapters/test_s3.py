@@ -144,7 +144,7 @@ def test_an_import_is_copied_from_an_open_bucket(s3: Any, tenant: Tenant, base_m
 def test_other_buckets_and_folders_are_closed(
     s3: Any, tenant: Tenant, base_model: BaseModel, uri: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match="lies in no bucket"):
+    with pytest.raises(InvalidInputError, match="is not in a bucket open"):
         from_uri(tenant, base_model, uri)
     assert not Adapter.objects.exists()
 
@@ -160,7 +160,7 @@ def test_missing_objects_pickles_and_buckets_are_named(
     assert "is a pickle" in validated(from_uri(tenant, base_model, uri)).reason
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, import_buckets=("absent",))
     refused = validated(from_uri(tenant, base_model, "s3://absent/adapters/x"))
-    assert (refused.status, refused.reason) == ("refused", "there is no bucket absent: register from another")
+    assert (refused.status, refused.reason) == ("refused", "bucket absent does not exist: check its name")
     assert keys(s3) == []
 
 

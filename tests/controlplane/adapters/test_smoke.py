@@ -114,7 +114,9 @@ def test_an_adapter_of_zeros_is_ready_with_two_warnings(
     found = steps(version)
     assert found["values"] == ("warned", "every lora_B is zero, so the adapter changes nothing")
     assert found["smoke"][0] == "warned"
-    assert "it changes nothing here: no token's log-probability differs by more than 0" in found["smoke"][1]
+    assert (
+        "the adapter changes nothing: no token's log-probability differs by more than 0" in found["smoke"][1]
+    )
 
 
 def test_an_adapter_of_one_module_is_not_called_unchanged(
@@ -137,7 +139,7 @@ def test_an_adapter_of_one_module_is_not_called_unchanged(
 def test_an_adapter_that_makes_infinities_is_refused(tenant: Tenant, base: BaseModel, adapter: Path) -> None:
     version = validated(tenant, base, adapter, every("down_proj.lora_B.weight", 3e38))
     assert version.status == "refused"
-    assert "a worker cannot generate with it" in version.reason
+    assert "a worker cannot generate with the adapter" in version.reason
     assert "weights explode" in version.reason
     assert steps(version)["smoke"][0] == "failed"
 
@@ -152,7 +154,7 @@ def test_an_adapter_that_is_worse_than_guessing_is_refused(
 
     version = validated(tenant, base, adapter, explode)
     assert version.status == "refused"
-    assert "and blind guessing 5.55: its weights or its scaling" in version.reason
+    assert "and 5.55 for blind guessing: the adapter's weights or scaling" in version.reason
 
 
 def test_where_no_worker_answers_it_is_not_checked(
@@ -228,18 +230,18 @@ def test_an_adapter_that_explodes_there_is_refused_and_unloaded(
 def test_what_cannot_be_asked_says_why(tenant: Tenant, loading: BaseModel, adapter: Path) -> None:
     copy = loading.copies.get()
     copy_register(base_model=loading, kind="openai_http", url=copy.url, loads_adapters=False)
-    told = {"components": "its inference component is made once", "name": "must have the adapter registered"}
+    told = {"components": "its inference component is created once", "name": "needs the adapter registered"}
     for naming in told:
         target = SageMakerTarget(region="eu-central-1", endpoint="llama", component=naming, adapters=naming)
         copy_register(base_model=loading, kind="sagemaker", url="", sagemaker=target)
     version = validated(tenant, loading, adapter, lambda tensors: None)
     status, detail = steps(version)["smoke"]
     assert (version.status, status) == ("ready", "skipped")
-    assert detail.startswith(f"not run, because {copy.pk}: it loads no adapters while it runs")
+    assert detail.startswith(f"not run, because {copy.pk}: it does not load adapters at runtime")
     assert all(said in detail for said in told.values())
     page = Client()
     page.force_login(user_create(email="dev@acme.test", password="correct-horse-battery", tenant=tenant))
-    assert "it loads no adapters while it runs" in page.get("/t/acme/adapters/bot/v1/").content.decode()
+    assert "it does not load adapters at runtime" in page.get("/t/acme/adapters/bot/v1/").content.decode()
 
 
 def figures(base: float, adapter: float, difference: float = 0.5, noise: float = 0.0) -> Smoke:
@@ -249,12 +251,12 @@ def figures(base: float, adapter: float, difference: float = 0.5, noise: float =
 @pytest.mark.parametrize(
     ("smoke", "status", "said"),
     [
-        (figures(3.0, 3.2), "done", "3.20 nats a token beside the base's 3.00"),
-        (figures(3.0, 6.5), "warned", "plain English costs 6.50"),
-        (figures(3.0, 10.2), "warned", "plain English costs"),
-        (figures(3.0, 3.0, difference=0.0), "warned", "changes nothing here"),
+        (figures(3.0, 3.2), "done", "3.20 nats per token with the adapter, 3.00 without"),
+        (figures(3.0, 6.5), "warned", "plain English is 6.50"),
+        (figures(3.0, 10.2), "warned", "plain English is"),
+        (figures(3.0, 3.0, difference=0.0), "warned", "changes nothing"),
         (figures(3.0, 3.0, difference=2e-5), "done", "differ by 2e-05"),
-        (figures(3.0, 3.0, difference=2e-5, noise=1e-5), "warned", "which differ by 1e-05 among themselves"),
+        (figures(3.0, 3.0, difference=2e-5, noise=1e-5), "warned", "which differs by 1e-05 between runs"),
         (figures(3.0, 3.0, difference=0.03, noise=0.01), "warned", "changes nothing"),
         (figures(3.0, 3.0, difference=0.05, noise=0.01), "done", "differ by 0.05 on"),
     ],
@@ -265,7 +267,7 @@ def test_what_figures_mean(smoke: Smoke, status: str, said: str) -> None:
 
 
 def test_beyond_blind_guessing_is_broken() -> None:
-    with pytest.raises(RefusedError, match=r"costs 10\.80 nats a token beside the base's 3\.00"):
+    with pytest.raises(RefusedError, match=r"loss is 10\.80 nats per token with the adapter, 3\.00 without"):
         judge(figures(3.0, 10.8), vocabulary=49_152)
     assert judge(figures(11.5, 12.9), vocabulary=49_152)[0] == "done"
     assert judge(figures(3.0, 10.8), vocabulary=None)[0] == "warned"

@@ -101,11 +101,11 @@ def test_a_prefix_and_an_archive_are_read(
     ("uri", "reason"),
     [
         ("s3://theirs/nowhere", "holds no adapter_config.json"),
-        ("s3://theirs/nowhere/a.zip", "there is no s3://theirs/nowhere/a.zip"),
-        ("s3://absent/x", "there is no bucket absent at http://127.0.0.1:"),
-        ("s3://absent/x.zip", "there is no bucket absent at http://127.0.0.1:"),
+        ("s3://theirs/nowhere/a.zip", "s3://theirs/nowhere/a.zip?credential=own does not exist"),
+        ("s3://absent/x", "bucket absent does not exist at http://127.0.0.1:"),
+        ("s3://absent/x.zip", "bucket absent does not exist at http://127.0.0.1:"),
         ("s3://theirs/pickled", "graftwork convert"),
-        ("s3://theirs/cold", "cold/adapter_config.json is archived (S3 Glacier): restore it"),
+        ("s3://theirs/cold", "cold/adapter_config.json is archived (S3 Glacier): restore the object"),
     ],
 )
 @pytest.mark.costly("a real S3 server")
@@ -201,7 +201,7 @@ def test_a_credential_whose_key_is_gone_refuses_the_import(
 @pytest.mark.parametrize(
     ("limits", "prompt", "status", "said"),
     [
-        ({"GRACE_S": 1.5}, OK, "refused", "the source sends less than 16384 bytes a second: register"),
+        ({"GRACE_S": 1.5}, OK, "refused", "the source sends less than 16384 bytes per second: register"),
         (
             {"LONGEST_S": 3, "HEAD_S": 1},
             OK,

@@ -97,7 +97,7 @@ REFUSALS = [
     (change("modules_to_save", ["embed_tokens"]), "modules_to_save names 'embed_tokens', but no tensor"),
     (change("trainable_token_indices", [1]), "trainable_token_indices names 'embed_tokens', but no tensor"),
     (change("target_modules", r".*\.q_proj"), "v_proj.lora_A.weight: target_modules does not name"),
-    (change("target_modules", r"(.*"), "target_modules is no regular expression"),
+    (change("target_modules", r"(.*"), "target_modules is not a regular expression"),
     (change("layers_to_transform", [1]), "layers.0.self_attn.q_proj, so PEFT ignores it"),
     (change("target_modules", ["q_proj", "v_proj", "embed_tokens"]), "targets 'embed_tokens', but no tensor"),
     (change("rank_pattern", {r"(a)\1": 4}), "cannot be matched in linear time"),

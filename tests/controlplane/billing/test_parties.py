@@ -168,7 +168,7 @@ def test_a_draft_follows_and_what_is_planned_comes_on_its_day(priced: Tenant) ->
     [
         ("", {"legal_name": "X"}, "documents need address"),
         ("", {"legal_name": " ", "address": "Y"}, "documents need legal_name"),
-        ("", {"legal_name": "X" * 201, "address": "Y"}, "201 characters; 200 is the most"),
+        ("", {"legal_name": "X" * 201, "address": "Y"}, "201 characters; the maximum is 200"),
         ("", {"legal_name": "X", "address": "Y", "reference": "1"}, "there is no 'reference'"),
         ("acme", {"legal_name": "X", "address": "Y", "tax_number": "1"}, "there is no 'tax_number'"),
     ],

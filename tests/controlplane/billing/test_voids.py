@@ -106,7 +106,7 @@ def test_what_a_note_gave_and_is_used_is_not_taken_back(priced: Tenant) -> None:
         credit_note_void(credit_note=note, memo="x")
     with pytest.raises(InvalidInputError, match="say why"):
         credit_note_void(credit_note=other, memo=" ")
-    with pytest.raises(InvalidInputError, match="501 characters; 500 is the most"):
+    with pytest.raises(InvalidInputError, match="501 characters; the maximum is 500"):
         credit_note_void(credit_note=other, memo="x" * 501)
     credit_note_void(credit_note=other, memo="x")
     assert balance(tenant="acme").credit == 0
@@ -200,7 +200,7 @@ def _by_the_pages(staff: Client, member: Client, note: CreditNote) -> None:
     assert member.get(path).status_code == 404
     once = staff.get(path).content.decode().split('name="once" value="')[1].split('"')[0]
     for form, text in (
-        ({"memo": "x" * 501, "once": once}, "500 is the most"), ({"memo": "x"}, "reload the page"),
+        ({"memo": "x" * 501, "once": once}, "the maximum is 500"), ({"memo": "x"}, "reload the page"),
         ({"memo": "twice", "once": once}, "note voided"), ({"memo": "twice", "once": once}, "note voided"),
     ):  # fmt: skip
         page = staff.post(f"{path}void", form, follow=True).content.decode()

@@ -50,12 +50,15 @@ def test_infinity_in_a_field_that_is_not_read_stops_nothing(tmp_path: Path) -> N
     ("damage", "reason"),
     [
         (lambda folder: (folder / "config.json").unlink(), r"cannot read .*config\.json"),
-        (lambda folder: (folder / SHARD).unlink(), rf"cannot read .*{SHARD}.*give a folder with safetensors"),
+        (
+            lambda folder: (folder / SHARD).unlink(),
+            rf"cannot read .*{SHARD}.*choose a folder with safetensors",
+        ),
         (cut(SHARD, 5), rf"{SHARD} is not a safetensors file: it has 5 bytes"),
         (cut(SHARD, 40), rf"{SHARD} is not a safetensors file: its header claims"),
         (cut(SHARD, -1), rf"{SHARD} is not a safetensors file: .*but the file holds"),
         (write("config.json", "{"), r"config\.json is not JSON"),
-        (write("config.json", "{}"), "names no architecture"),
+        (write("config.json", "{}"), "has no architecture"),
         (write("config.json", "[" * 100_000), r"config\.json is not JSON"),
         (change(architectures=["a\0"]), "holds a NUL character"),
         (change(dtype=float("nan")), "holds NaN"),
@@ -63,7 +66,7 @@ def test_infinity_in_a_field_that_is_not_read_stops_nothing(tmp_path: Path) -> N
         (change(architectures=["A" * 101]), "too long"),
         (change(max_position_embeddings=float("inf")), "must give max_position_embeddings"),
         (change(max_position_embeddings=1 << 40), "must give max_position_embeddings"),
-        (write("model.safetensors.index.json", '{"weight_map": {"a": "../b"}}'), "not a file beside it"),
+        (write("model.safetensors.index.json", '{"weight_map": {"a": "../b"}}'), "not in the same folder"),
     ],
 )
 def test_a_broken_checkpoint_is_refused_by_name(

@@ -144,7 +144,7 @@ def test_staff_have_calls_stop_at_zero_and_top_up(tenant: Tenant) -> None:
         assert "Recorded for" in page
         assert JournalEntry.objects.count() == 1, "a form that is sent twice is booked once"
     page = staff.post("/staff/tenants/acme/top-up", {**form, "amount": "3"}, follow=True).content.decode()
-    assert "stood for another request" in page
+    assert "was used for another request" in page
     staff.post("/staff/tenants/acme/top-up", {"amount": "0.000000001", "what": "credit", "once": "b" * 32})
     assert "$2.500000001" in staff.get("/staff/tenants/acme/").content.decode()
     page = member.get("/t/acme/billing/").content.decode()

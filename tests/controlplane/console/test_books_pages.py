@@ -118,7 +118,7 @@ def test_a_credit_has_its_last_day(staff: Client, tenant: Tenant) -> None:
     assert grant.expires_on == today + dt.timedelta(days=9)
     assert balance(tenant="acme").credit == 5 * 10**9
     changed = staff.post("/staff/tenants/acme/top-up", form | {"expires_on": ""}, follow=True)
-    assert "stood for another request" in changed.text
+    assert "was used for another request" in changed.text
     assert CreditGrant.objects.count() == 1
 
 

@@ -70,8 +70,8 @@ def test_the_whole_lineage_is_told_with_the_registration(client_of: Client, tmp_
         ({"name": "Not A Slug"}, "lower-case letters"),
         ({"name": "tiny"}, "is a base model"),
         ({"base_model": ""}, "base model"),
-        ({"base_model": "gone"}, "there is no base model"),
-        ({"source": "uri", "uri": "file:///etc/"}, "no folder that adapters may be imported from"),
+        ({"base_model": "gone"}, "does not exist; existing base models"),
+        ({"source": "uri", "uri": "file:///etc/"}, "not in a folder open for imports of adapters"),
     ],
 )
 def test_a_refused_registration_says_why_and_leaves_nothing(
@@ -98,7 +98,7 @@ def test_aliases_move_and_go(client_of: Client, acme: Team) -> None:
     assert not adapter_get(tenant=acme.tenant, name="support-bot").aliases.all()
     wrong = client_of.post(f"{page}aliases", {"alias": "v2", "number": "1"})
     assert wrong.status_code == 422
-    assert "reads like a version number" in wrong.content.decode()
+    assert "looks like a version number" in wrong.content.decode()
 
 
 def test_a_key_is_shown_once_and_works(client_of: Client, acme: Team) -> None:

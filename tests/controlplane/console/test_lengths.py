@@ -47,7 +47,7 @@ def test_the_operators_forms(staff: Client) -> None:
         ("/staff/base-models/", {"name": "llama", "source": "/x"}, "licence", 100),
     ):  # fmt: skip
         shown = text_of(staff, path, form | {field: (form.get(field, "") + "1" * (most + 1))[: most + 1]})
-        assert f"{field} has {most + 1} characters; {most} is the most" in shown, (path, field)
+        assert f"{field} has {most + 1} characters; the maximum is {most}" in shown, (path, field)
     left = (JournalEntry, TaxTreatment, Price, BaseModel)
     assert [model.objects.count() for model in left] == [0] * len(left)
     assert PriceBook.objects.count() == 1
@@ -70,6 +70,6 @@ def test_an_aliass_reason(tenant: Tenant) -> None:
     AdapterVersion.objects.create(
         adapter=adapter, number=1, status="ready", sha256="ab" * 32, uri="file:///a/", rank=2
     )
-    with pytest.raises(InvalidInputError, match="1001 characters; 1000 is the most"):
+    with pytest.raises(InvalidInputError, match="1001 characters; the maximum is 1000"):
         alias_move(adapter=adapter, name="prod", number=1, reason="x" * 1001)
     assert alias_move(adapter=adapter, name="prod", number=1, reason="x" * 1000).name == "prod"

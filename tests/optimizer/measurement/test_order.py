@@ -86,7 +86,7 @@ def test_scorers() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"kind": "regex", "pattern": "("}, "pattern is no regular expression"),
+        ({"kind": "regex", "pattern": "("}, "pattern is not a regular expression"),
         ({"kind": "json_schema", "schema": {"type": "animal"}}, "schema is no JSON schema"),
     ],
 )

@@ -17,20 +17,20 @@ from graftwork.errors import ConfigurationError, NotFoundError
 from graftwork.folder import AdapterFolder
 from graftwork.models import Adapter, AdapterCheck, Version
 
-app = typer.Typer(help="Register adapters and look at them.", no_args_is_help=True)
+app = typer.Typer(help="Register and list adapters.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The adapter's name.", autocompletion=adapter_names)]
-Limit = Annotated[int, typer.Option(help="At most so many rows.", min=1)]
+Limit = Annotated[int, typer.Option(help="Maximum number of rows.", min=1)]
 
 
 @app.command("list")
 def list_(
     search: Annotated[str | None, typer.Option(help="Part of the name.")] = None,
-    base_model: Annotated[str | None, typer.Option(help="Of this base model.")] = None,
-    status: Annotated[str | None, typer.Option(help="With a version in this status.")] = None,
+    base_model: Annotated[str | None, typer.Option(help="Only adapters of this base model.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only adapters with a version in this status.")] = None,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
-    """Adapters by name."""
+    """List adapters by name."""
     with client() as found:
         rows = found.adapters.list(
             search=search, base_model=base_model, status=status, page_size=min(limit, 500)
@@ -48,16 +48,16 @@ def list_(
             )
             for adapter in adapters
         ),
-        none="there are no adapters: graftwork adapters push ./folder --name <name>",
+        none="no adapters exist: graftwork adapters push ./folder --name <name>",
     )
 
 
 @app.command("show")
 def show_one(name: Name, json: Json = False) -> None:
-    """One adapter with its versions and aliases."""
+    """Show an adapter with its versions and aliases."""
     with client() as found:
         adapter = found.adapters.get(name)
-    default = adapter.default_version or "nothing yet"
+    default = adapter.default_version or "none yet"
     aliases = ", ".join(f"{alias.name} = v{alias.version}" for alias in adapter.aliases) or "none"
     lines = [f"{adapter.name} on {adapter.base_model}", f"bare name: {default}", f"aliases: {aliases}"]
     show(adapter, *lines, *(_line(version) for version in adapter.versions))
@@ -65,7 +65,7 @@ def show_one(name: Name, json: Json = False) -> None:
 
 @app.command()
 def versions(name: Name, limit: Limit = 100, json: Json = False) -> None:
-    """An adapter's versions, newest first."""
+    """List an adapter's versions, newest first."""
     with client() as found:
         rows = list(islice(found.adapters.versions(name), limit))
     heads = ("version", "status", "rank", "bytes", "sha256", "registered")
@@ -76,22 +76,25 @@ def versions(name: Name, limit: Limit = 100, json: Json = False) -> None:
 @app.command()
 def push(
     folder: Annotated[str, typer.Argument(help="PEFT folder, or a URI that the server may read.")],
-    name: Annotated[str, typer.Option(help="The adapter's name; an existing one gets its next version.")],
-    base_model: Annotated[str | None, typer.Option(help="Needed for a new adapter.")] = None,
-    dataset: Annotated[str, typer.Option(help="What it was trained on.")] = "",
-    run_url: Annotated[str, typer.Option(help="The training run's page: https://...")] = "",
+    name: Annotated[str, typer.Option(help="The adapter's name; an existing adapter gets its next version.")],
+    base_model: Annotated[str | None, typer.Option(help="Base model; required for a new adapter.")] = None,
+    dataset: Annotated[str, typer.Option(help="Training data.")] = "",
+    run_url: Annotated[str, typer.Option(help="URL of the training run: https://...")] = "",
     make_default: Annotated[
         bool | None,
         typer.Option(
             "--make-default/--keep-default",
-            help="Which version the bare name means then; without either its own if it is called.",
+            help="Make the version the default once ready, or keep the default; by default a name in "
+            "use keeps its version.",
         ),
     ] = None,
-    alias: Annotated[str | None, typer.Option(help="Point this alias at it once it is ready.")] = None,
-    wait: Annotated[bool, typer.Option(help="Until it is ready or refused.")] = True,
+    alias: Annotated[
+        str | None, typer.Option(help="Point this alias at the version once it is ready.")
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Wait until the version is ready or refused.")] = True,
     json: Json = False,
 ) -> None:
-    """Registers an adapter and shows its validation; ends with 1 if it is refused."""
+    """Register an adapter and show its validation; exits with 1 if the version is refused."""
     if alias and not wait:
         raise ConfigurationError("--alias needs the version to be ready: leave out --no-wait")
     with client() as found:
@@ -118,12 +121,14 @@ def push(
 @app.command()
 def default(
     name: Name,
-    version: Annotated[str, typer.Argument(help="Its number, or `newest` to follow the newest ready one.")],
+    version: Annotated[
+        str, typer.Argument(help="Version number, or `newest` to follow the newest ready version.")
+    ],
     json: Json = False,
 ) -> None:
-    """Sets which version callers of the bare name get."""
+    """Set the default version, which serves the bare name."""
     if version != "newest" and not version.isdecimal():
-        raise ConfigurationError(f"{version!r} is no version: give its number, or newest")
+        raise ConfigurationError(f"{version!r} is not a version: give its number, or newest")
     with client() as found:
         adapter = found.adapters.pin(name, None if version == "newest" else int(version))
     show(adapter, f"callers of {name} get v{adapter.default_version}")
@@ -131,7 +136,7 @@ def default(
 
 @app.command()
 def rollback(name: Name, json: Json = False) -> None:
-    """Gives callers of the bare name the version again that they got before."""
+    """Restore the previous default version of the bare name."""
     with client() as found:
         adapter = found.adapters.rollback(name)
     show(adapter, f"callers of {name} get v{adapter.default_version}")
@@ -140,10 +145,10 @@ def rollback(name: Name, json: Json = False) -> None:
 @app.command()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     json: Json = False,
 ) -> None:
-    """Deletes an adapter with all its versions and aliases."""
+    """Delete an adapter with all its versions and aliases."""
     if not yes:
         typer.confirm(f"delete {name} with all its versions and aliases?", abort=True, err=True)
     with client() as found:
@@ -162,7 +167,7 @@ def _base_of(found: Client, name: str, folder: str) -> str:
         if fits:
             return fits[0]
         raise ConfigurationError(
-            f"say which base model {name} is for: --base-model {' or '.join(known) or '(none is registered)'}"
+            f"no base model is given for {name}: --base-model {' or '.join(known) or '(none is registered)'}"
         ) from None
 
 

@@ -12,14 +12,14 @@ from graftwork.cli.session import client
 from graftwork.errors import ChangedError, ConfigurationError, Problem
 from graftwork.models import Alias, AliasState
 
-app = typer.Typer(help="Move the names that applications call.", no_args_is_help=True)
+app = typer.Typer(help="Manage aliases, the names that applications call.", no_args_is_help=True)
 Adapter = Annotated[str, typer.Argument(help="The adapter's name.", autocompletion=adapter_names)]
-Name = Annotated[str, typer.Argument(help="The alias, as prod.")]
+Name = Annotated[str, typer.Argument(help="The alias, such as prod.")]
 
 
 @app.command("list")
 def list_(adapter: Adapter, json: Json = False) -> None:
-    """An adapter's aliases."""
+    """List an adapter's aliases."""
     with client() as found:
         rows = list(found.aliases.list(adapter))
     show_rows(
@@ -34,11 +34,13 @@ def list_(adapter: Adapter, json: Json = False) -> None:
 def set_(
     adapter: Adapter,
     name: Name,
-    version: Annotated[str, typer.Argument(help="7, or a split as 6=90,7=10.")],
-    if_version: Annotated[int | None, typer.Option(help="Only if it is at this version now.")] = None,
+    version: Annotated[str, typer.Argument(help="Version, such as 7, or a split, such as 6=90,7=10.")],
+    if_version: Annotated[
+        int | None, typer.Option(help="Change the alias only if its current version is this one.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Points an alias at a version, or splits it among several; in force within a second."""
+    """Point an alias at a version, or split it among several; effective within a second."""
     with client() as found:
         etag = None
         if if_version is not None:
@@ -57,7 +59,7 @@ def set_(
 
 @app.command()
 def delete(adapter: Adapter, name: Name, json: Json = False) -> None:
-    """Removes an alias: requests for it get 404."""
+    """Delete an alias; requests for it then get 404."""
     with client() as found:
         found.aliases.delete(adapter, name)
     show({"deleted": f"{adapter}@{name}"}, f"deleted {adapter}@{name}")
@@ -65,7 +67,7 @@ def delete(adapter: Adapter, name: Name, json: Json = False) -> None:
 
 @app.command()
 def rollback(adapter: Adapter, name: Name, json: Json = False) -> None:
-    """Takes an alias's last change back."""
+    """Revert an alias's newest change."""
     with client() as found:
         alias = found.aliases.rollback(adapter, name)
     show(alias, f"{adapter}@{name}: {_split(alias) or f'v{alias.version}'}")
@@ -96,7 +98,7 @@ def _split(alias: Alias) -> str:
 
 def _number(text: str) -> int:
     if not text.removeprefix("v").isdigit():
-        raise ConfigurationError(f"{text!r} is no version: give a number, or a split as 6=90,7=10")
+        raise ConfigurationError(f"{text!r} is not a version: give a number, or a split such as 6=90,7=10")
     return int(text.removeprefix("v"))
 
 
@@ -105,4 +107,4 @@ def _arms(text: str) -> dict[int, int]:
         pairs = [part.split("=") for part in text.split(",")]
         return {_number(version): int(percent) for version, percent in pairs}
     except ValueError as error:
-        raise ConfigurationError(f"{text!r} is no split: write it as 6=90,7=10") from error
+        raise ConfigurationError(f"{text!r} is not a split: write it as 6=90,7=10") from error

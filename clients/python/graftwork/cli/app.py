@@ -37,7 +37,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Register adapters, move aliases, hold keys, chat, read usage."""
+    """Register adapters, manage aliases and keys, chat, and read usage."""
 
 
 def run() -> None:

@@ -15,13 +15,13 @@ from graftwork.client import Client
 
 def chat(
     model: Annotated[str, typer.Argument(help="<base>, <adapter>, <adapter>@<alias> or <adapter>@v<n>.")],
-    message: Annotated[str | None, typer.Argument(help="- reads it from standard input.")] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told first.")] = None,
+    message: Annotated[str | None, typer.Argument(help="Message; - reads it from standard input.")] = None,
+    system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     json: Json = False,
 ) -> None:
-    """Chats with a model through the gateway; without a message, line by line until Ctrl-D."""
+    """Chat with a model through the gateway; without a message, line by line until Ctrl-D."""
     options = {"temperature": temperature, "max_tokens": max_tokens}
     given = {name: value for name, value in options.items() if value is not None}
     messages = [{"role": "system", "content": system}] if system else []

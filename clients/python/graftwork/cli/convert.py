@@ -16,6 +16,6 @@ def convert(
     target: Annotated[Path, typer.Argument(help="New folder to write.")],
     json: Json = False,
 ) -> None:
-    """Turns a pickled adapter, or shards, into safetensors on this machine; needs torch."""
+    """Convert a pickled or sharded adapter to safetensors on this machine; requires torch."""
     convert_folder(source, target)
     show({"folder": str(target)}, f"wrote {target}: graftwork adapters push {target} --name <name>")

@@ -17,34 +17,37 @@ from graftwork.models import Identity
 
 def login(
     url: Annotated[
-        str | None, typer.Option(help="Of the control plane, as https://graftwork.example.")
+        str | None, typer.Option(help="URL of the control plane, such as https://graftwork.example.")
     ] = None,
     gateway_url: Annotated[
-        str, typer.Option(help="Of the gateway, ends in /v1; asked for if left out.")
+        str,
+        typer.Option(
+            help="URL of the gateway, which ends in /v1; requested from the control plane by default."
+        ),
     ] = "",
     key_stdin: Annotated[bool, typer.Option(help="Read the API key from standard input.")] = False,
     json: Json = False,
 ) -> None:
-    """Stores the address and an API key, after trying them, in a file that only you can read."""
+    """Verify the address and API key, and store them in a file that only you can read."""
     address = url or session().url
     if not address:
-        raise ConfigurationError("say where: graftwork login --url https://...")
+        raise ConfigurationError("no URL is given: graftwork login --url https://...")
     key = sys.stdin.readline().strip() if key_stdin else typer.prompt("API key", hide_input=True).strip()
     with Client(address, key) as found:
         try:
             identity = found.whoami()
         except PermissionDeniedError:
-            note("this key has no scope manage: it can chat and nothing else")
+            note("this key lacks the scope manage: it can only chat")
             identity = Identity()
     path = Session(address, key, gateway_url or identity.gateway_url).save()
-    show(identity, f"logged in at {address} for tenant {identity.tenant or 'unknown'}; kept in {path}")
+    show(identity, f"logged in at {address} for tenant {identity.tenant or 'unknown'}; stored in {path}")
 
 
 def logout(json: Json = False) -> None:
-    """Forgets the stored key. The key itself goes on working: `graftwork keys revoke` ends it."""
+    """Delete the stored key. The key stays valid until `graftwork keys revoke`."""
     path = config_path()
     there = forget()
-    show({"path": str(path), "removed": there}, f"removed {path}" if there else "nobody was logged in")
+    show({"path": str(path), "removed": there}, f"removed {path}" if there else "no login is stored")
     if KEY_VARIABLE in os.environ:
         note(f"{KEY_VARIABLE} is still set in this shell")
 
@@ -57,6 +60,6 @@ def whoami(json: Json = False) -> None:
     show(
         identity,
         f"{who}, {identity.role} of {identity.tenant} ({identity.tenant_name})",
-        f"may: {', '.join(identity.permissions)}",
-        f"models are called at {identity.gateway_url}",
+        f"permissions: {', '.join(identity.permissions)}",
+        f"gateway: {identity.gateway_url}",
     )

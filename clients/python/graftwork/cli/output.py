@@ -32,7 +32,7 @@ def _choose(value: bool) -> bool:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON, errors too.", callback=_choose, is_eager=True)
+    bool, typer.Option("--json", help="Print output and errors as JSON.", callback=_choose, is_eager=True)
 ]
 """The `--json` option, which every command takes."""
 

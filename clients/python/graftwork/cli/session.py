@@ -59,7 +59,7 @@ def session() -> Session:
     """Returns the current session; the environment takes precedence over the file.
 
     Raises:
-        ConfigurationError: the file is no session, or others may read it.
+        ConfigurationError: the file is not a session file, or other users can read it.
     """
     stored = _stored()
     return Session(
@@ -92,7 +92,7 @@ def _stored() -> Session:
     path = config_path()
     try:
         if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
-            raise ConfigurationError(f"others may read {path}, which holds a key: chmod 600 {path}")
+            raise ConfigurationError(f"other users can read {path}, which holds a key: chmod 600 {path}")
         return Session(**json.loads(path.read_text()))
     except FileNotFoundError:
         return Session()
@@ -100,11 +100,11 @@ def _stored() -> Session:
         raise _unusable(path, error) from error
     except (ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{path} is no session ({error}): log in again with `graftwork login`"
+            f"{path} is not a session file ({error}): log in again with `graftwork login`"
         ) from error
 
 
 def _unusable(path: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"the session cannot be kept in {path} ({error.strerror}): {CONFIG_VARIABLE} names a file of yours"
+        f"the session cannot be stored in {path} ({error.strerror}): set {CONFIG_VARIABLE} to a writable file"
     )

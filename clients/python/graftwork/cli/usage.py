@@ -13,14 +13,19 @@ from graftwork.errors import ConfigurationError
 
 
 def usage(
-    start: Annotated[str | None, typer.Option(help="First UTC day; 30 days ago if left out.")] = None,
-    end: Annotated[str | None, typer.Option(help="Last UTC day, included; today if left out.")] = None,
+    start: Annotated[
+        str | None, typer.Option(help="First UTC day of the report; 30 days ago by default.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(help="Last UTC day of the report, included; today by default.")
+    ] = None,
     by: Annotated[
-        str, typer.Option(help="day, adapter, version, alias, key, base, status; commas between.")
+        str,
+        typer.Option(help="Groups, separated by commas: day, adapter, version, alias, key, base, status."),
     ] = "adapter",
     json: Json = False,
 ) -> None:
-    """Tokens and their price."""
+    """Show token usage and its price."""
     today = dt.datetime.now(dt.UTC).date()
     first, last = _day(start, today - dt.timedelta(days=30)), _day(end, today)
     groups = [name.strip() for name in by.split(",") if name.strip()]
@@ -47,4 +52,4 @@ def _day(text: str | None, default: dt.date) -> dt.date:
     try:
         return default if text is None else dt.date.fromisoformat(text)
     except ValueError as error:
-        raise ConfigurationError(f"{text!r} is no day: write it as 2026-01-31") from error
+        raise ConfigurationError(f"{text!r} is not a date: write it as 2026-01-31") from error

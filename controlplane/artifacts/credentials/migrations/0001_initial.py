@@ -26,12 +26,15 @@ class Migration(migrations.Migration):
                     "kind",
                     models.CharField(choices=[("huggingface", "Hugging Face"), ("s3", "S3")], max_length=12),
                 ),
-                ("endpoint", models.CharField(blank=True, help_text="S3 API; '' for AWS's.", max_length=500)),
+                (
+                    "endpoint",
+                    models.CharField(blank=True, help_text="S3 endpoint; '' for AWS.", max_length=500),
+                ),
                 ("region", models.CharField(blank=True, max_length=40)),
                 ("access_key_id", models.CharField(blank=True, max_length=128)),
                 (
                     "sealed_secret",
-                    models.TextField(help_text="Token or secret key: controlplane.platform.sealing."),
+                    models.TextField(help_text="Token or secret key, sealed."),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("used_at", models.DateTimeField(blank=True, null=True)),

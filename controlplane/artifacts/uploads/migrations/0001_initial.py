@@ -17,13 +17,13 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.CharField(max_length=32, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=200)),
-                ("size", models.BigIntegerField(help_text="Bytes that it will have.")),
-                ("offset", models.BigIntegerField(default=0, help_text="Bytes that are there.")),
+                ("size", models.BigIntegerField(help_text="Total size in bytes.")),
+                ("offset", models.BigIntegerField(default=0, help_text="Number of bytes received.")),
                 ("writer", models.CharField(blank=True, max_length=32)),
                 ("writer_seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "registered_at",
-                    models.DateTimeField(blank=True, help_text="A version is made from it.", null=True),
+                    models.DateTimeField(blank=True, help_text="Time of the registration.", null=True),
                 ),
                 ("expires_at", models.DateTimeField(db_index=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

@@ -21,15 +21,15 @@ class Migration(migrations.Migration):
             name="AuditChain",
             fields=[
                 ("tenant", models.CharField(max_length=63, primary_key=True, serialize=False)),
-                ("number", models.BigIntegerField(default=0, help_text="Of the newest record.")),
-                ("sha256", models.CharField(help_text="Of the newest record.", max_length=64)),
+                ("number", models.BigIntegerField(default=0, help_text="Value of the newest record.")),
+                ("sha256", models.CharField(help_text="Value of the newest record.", max_length=64)),
                 (
                     "pruned_through",
-                    models.BigIntegerField(default=0, help_text="Records up to this number are removed."),
+                    models.BigIntegerField(default=0, help_text="Number of the last removed record."),
                 ),
                 (
                     "pruned_sha256",
-                    models.CharField(help_text="Digest that the first kept one follows.", max_length=64),
+                    models.CharField(help_text="Predecessor digest of the first kept record.", max_length=64),
                 ),
             ],
         ),
@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
                 (
                     "tenant",
                     models.CharField(
-                        blank=True, help_text="Whose log; '' for the platform's own.", max_length=63
+                        blank=True, help_text="Tenant of the log; '' for the platform's own.", max_length=63
                     ),
                 ),
                 ("number", models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")),
@@ -72,24 +72,30 @@ class Migration(migrations.Migration):
                 (
                     "before",
                     models.JSONField(
-                        blank=True, help_text="What changed, as it was; null if it is new.", null=True
+                        blank=True,
+                        help_text="Changed values before the change; null for a new object.",
+                        null=True,
                     ),
                 ),
                 (
                     "after",
-                    models.JSONField(blank=True, help_text="As it is now; null if it is gone.", null=True),
+                    models.JSONField(
+                        blank=True,
+                        help_text="Changed values after the change; null for a deleted object.",
+                        null=True,
+                    ),
                 ),
                 (
                     "address",
                     models.CharField(
-                        blank=True, help_text="The client's, past trusted proxies.", max_length=45
+                        blank=True, help_text="Client address, past trusted proxies.", max_length=45
                     ),
                 ),
                 ("user_agent", models.CharField(blank=True, max_length=300)),
                 ("request_id", models.CharField(blank=True, max_length=64)),
                 (
                     "previous_sha256",
-                    models.CharField(help_text="Digest of the tenant's record before.", max_length=64),
+                    models.CharField(help_text="Digest of the tenant's previous record.", max_length=64),
                 ),
                 ("sha256", models.CharField(max_length=64)),
             ],

@@ -15,15 +15,15 @@ _STATE: Final = (
     "SELECT set_config('graftwork.tenant', %s, true), set_config('graftwork.user', %s, true),"
     " set_config('graftwork.key', %s, true), set_config('jit', 'off', true)"
 )
-"""SET LOCAL, which takes no parameters: it ends with the transaction, whoever has the connection next.
+"""Equivalent of SET LOCAL, which takes no parameters: the values end with the transaction.
 
-The policies' subqueries look so dear to the planner that it compiles what they filter: of 170 ms that
-counting 20,000 versions took, 64 were the compiler's.
+JIT is off because the planner overestimates the cost of the policies' subqueries and compiles their filters:
+a count of 20,000 versions took 170 ms, 64 of them in the compiler.
 """
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """The policies of `migrations` read what is stated here."""
+    """Connection that sets the row scope, which the policies of the migrations read."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -36,17 +36,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.state_scope()
 
     def state_scope(self) -> None:
-        """States it in the transaction that is open; it begins one if need be."""
+        """Set the scope in the open transaction; begin one if needed."""
         scope = current_scope() or Scope()
         if self.connection is not None and not self.needs_rollback:
             self.connection.execute(_STATE, (scope.tenant, scope.user, scope.key))
 
     @contextmanager
     def one_transaction(self) -> Iterator[None]:
-        """Statements inside share the transaction that the first of them begins, for requests that only read.
+        """Run the statements inside in one transaction, which the first begins; for read-only requests.
 
-        A transaction for each statement is four ways to the server instead of one: a page's 27 statements
-        made 81, and 27 beginnings and ends beside them.
+        A transaction per statement takes four round trips instead of one: a page's 27 statements became 81,
+        besides 27 BEGINs and COMMITs.
         """
         with ExitStack() as stack:
             self._reading = stack
@@ -58,7 +58,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _in_transaction(
         self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
-        """A statement outside of any transaction gets one of its own, where its scope can be stated."""
+        """Run a statement outside a transaction in its own one, so that its scope can be set."""
         if current_scope() is None or self.in_atomic_block or not self.get_autocommit():
             return execute(sql, params, many, context)
         if self._reading is not None:

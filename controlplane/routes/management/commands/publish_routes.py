@@ -1,4 +1,4 @@
-"""`manage.py publish_routes`: delivers route changes that the on-commit path could not."""
+"""`manage.py publish_routes`: publishes route changes that failed to publish on commit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PRUNE_EVERY_S = 3600.0
 
 
 class Command(BaseCommand):
-    """Loops until SIGTERM or SIGINT; either dependency may go away and come back."""
+    """Runs until SIGTERM or SIGINT, and survives outages of the database and Redis."""
 
     help = "Publish route changes to Redis until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--interval", type=float, default=0.5, help="seconds between looks")
+        parser.add_argument("--interval", type=float, default=0.5, help="seconds between checks")
 
     def handle(self, *args: Any, **options: Any) -> None:
         stopped = threading.Event()
@@ -47,18 +47,18 @@ class Command(BaseCommand):
                         route_changes_prune()
                         pruned = time.monotonic()
                 except (RedisError, DatabaseError) as error:
-                    logger.warning("publishing waits: %s", error)
+                    logger.warning("publishing is delayed: %s", error)
                     wait = max(wait, 1.0)
                 close_old_connections()
                 stopped.wait(wait)
 
 
 def _write_snapshot() -> None:
-    """Beside the loop: a change is not to wait for the seconds that this takes."""
+    """Write the snapshot in a thread, since it takes seconds and changes must not wait."""
     try:
         with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
             publisher.publish_snapshot(paced=True)
     except (RedisError, DatabaseError) as error:
-        logger.warning("the snapshot of routes is written later: %s", error)
+        logger.warning("the snapshot of routes is delayed: %s", error)
     finally:
         connection.close()

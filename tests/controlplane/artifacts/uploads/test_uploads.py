@@ -141,7 +141,7 @@ def test_a_registration_that_fails_leaves_the_uploads_free(client: Client, base_
         ({"Upload-Offset": "0"}, b"abc", 409, "at byte 5, not 0"),
         ({"Upload-Offset": "x"}, b"abc", 400, "must be a number of bytes"),
         ({"Upload-Offset": "-5"}, b"abc", 400, "must be a number of bytes"),
-        ({"Upload-Offset": "5"}, b"abcdef", 400, "more than the 10 bytes"),
+        ({"Upload-Offset": "5"}, b"abcdef", 400, "announced size of 10 bytes"),
         ({"Upload-Offset": "5", "Tus-Resumable": "0.2.2"}, b"abc", 412, "speaks tus 1.0.0"),
         ({"Upload-Offset": "5", "Content-Type": "text/plain"}, b"abc", 415, "send the bytes as"),
         ({"Upload-Offset": "5", "Upload-Checksum": "sha256 AAAA"}, b"abc", 460, "send them again"),
@@ -177,7 +177,7 @@ def test_a_right_checksum_is_taken(client: Client, algorithm: str) -> None:
     ("name", "size", "field", "text"),
     [
         ("adapter_model.bin", 10, "name", "graftwork convert"),
-        ("optimizer.pt", 10, "name", "is a trainer's state and no part of an adapter: leave it out"),
+        ("optimizer.pt", 10, "name", "is a trainer's state and not part of an adapter: leave it out"),
         ("adapters.safetensors", 10, "name", "saved by mlx-lm"),
         ("model.safetensors", 10, "name", "adapter_model.safetensors, or a .zip"),
         ("../a.zip", 10, "name", "or a .zip"),
@@ -242,7 +242,7 @@ def test_a_writer_that_lost_its_lease_adds_nothing(tenant: Tenant, tmp_path: Pat
         Upload.objects.update(writer_seen_at=timezone.now() - 2 * append.LEASE)
         upload_append(upload=Upload.objects.get(), offset=0, body=WholeBody(b"other"))
 
-    with pytest.raises(ConflictError, match="took the upload over"):
+    with pytest.raises(ConflictError, match="took over the upload"):
         upload_append(upload=row, offset=0, body=Meeting(b"bytes", sleep_while_another_writes))
     assert Upload.objects.get().offset == 5
     assert [path.read_bytes() for path in files_in(tmp_path, "uploads")] == [b"other"]
@@ -299,7 +299,7 @@ def test_what_nobody_finishes_expires_with_its_bytes(
     Upload.objects.update(writer="")
     Upload.objects.filter(pk=taken).update(expires_at=past)
     assert uploads_expire() == 2
-    assert "is gone: upload the file again" in validated().reason
+    assert "no longer exists: upload the file again" in validated().reason
 
 
 def test_another_tenants_upload_does_not_exist(
@@ -312,5 +312,5 @@ def test_another_tenants_upload_does_not_exist(
     assert client.delete(place).status_code == 404
     assert register(client, theirs.pk).status_code == 400
     uri = f"upload:{theirs.pk}"
-    with pytest.raises(InvalidInputError, match="accepted are"):
+    with pytest.raises(InvalidInputError, match="accepted URIs are"):
         adapter_register(tenant=other_tenant, name="pirate", base_model=base_model, uri=uri)

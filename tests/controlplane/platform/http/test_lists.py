@@ -74,7 +74,7 @@ def test_a_cursor_of_another_type_is_refused(client: Client) -> None:
     cursor = base64.b64encode(b"p=no-time").decode()
     answer = client.get(f"/api/v1/keys?cursor={cursor}")
     assert answer.status_code == 400
-    assert "begin without one" in answer.json()["errors"][0]["detail"]
+    assert "start again without one" in answer.json()["errors"][0]["detail"]
 
 
 def test_filters_narrow(client: Client, adapters: list[str]) -> None:

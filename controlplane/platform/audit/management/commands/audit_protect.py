@@ -1,4 +1,4 @@
-"""`manage.py audit_protect`: makes the triggers of the audit log anew."""
+"""`manage.py audit_protect`: recreates the triggers of the audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.platform.audit.append_only import install
 class Command(BaseCommand):
     """Changes nothing where they stand."""
 
-    help = "Make the triggers that keep the audit log append-only."
+    help = "Create the triggers that keep the audit log append-only."
 
     def handle(self, *args: Any, **options: Any) -> None:
         install(connection)

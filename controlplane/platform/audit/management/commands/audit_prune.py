@@ -1,4 +1,4 @@
-"""`manage.py audit_prune`: the retention of the audit log, by an operator's hand."""
+"""`manage.py audit_prune`: removes old records of the audit log, by command of an operator."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from controlplane.platform.audit.services import audit_prune
 
 
 class Command(BaseCommand):
-    """Archives and removes in one transaction; that it did is a record of each log."""
+    """Archives and removes records in one transaction, and records the removal in each log."""
 
     help = "Remove audit records older than a number of days, after writing them to a file."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--older-than", type=int, required=True, metavar="DAYS")
-        parser.add_argument("--by", required=True, help="who does this; stands in the record of it")
+        parser.add_argument("--by", required=True, help="name of the operator, for the audit record")
         where = parser.add_mutually_exclusive_group(required=True)
-        where.add_argument("--archive", type=Path, help="new file that takes what is removed, as JSON lines")
-        where.add_argument("--no-archive", action="store_true", help="removed for good")
+        where.add_argument("--archive", type=Path, help="new file for the removed records, as JSON lines")
+        where.add_argument("--no-archive", action="store_true", help="removed permanently")
 
     def handle(self, *args: Any, **options: Any) -> None:
         before = timezone.now() - dt.timedelta(days=options["older_than"])

@@ -1,4 +1,4 @@
-"""`manage.py audit_verify`: whether every log is as it was written."""
+"""`manage.py audit_verify`: verifies the digests of every audit log."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from controlplane.platform.audit.selectors import chain_get, chain_tenants, chai
 
 
 class Command(BaseCommand):
-    """Ends with status 1 at the first log that is not."""
+    """Exits with status 1 if a log fails verification."""
 
-    help = "Compute the audit logs' digests anew; prints each log's newest number and digest."
+    help = "Verify the digests of the audit logs, and print each log's newest number and digest."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tenant", nargs="*", help="ids; all logs unless told ('' is the platform's own)")
+        parser.add_argument(
+            "tenant", nargs="*", help="tenant IDs; all logs by default ('' is the platform's own)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         faults = 0
@@ -28,4 +30,4 @@ class Command(BaseCommand):
             else:
                 self.stdout.write(f"{name}: {report.records} records, newest {chain.number} {chain.sha256}")
         if faults:
-            raise CommandError(f"{faults} audit logs are not as they were written")
+            raise CommandError(f"{faults} audit logs failed verification")

@@ -1,4 +1,4 @@
-"""`manage.py search_indexes`: makes what a migration had to leave out where pg_trgm was not to be had."""
+"""`manage.py search_indexes`: creates the indexes that migrations skip without pg_trgm."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from controlplane.platform.row_security.name_search import NAME_VIEWS, index_sql
 
 
 class Command(BaseCommand):
-    help = (
-        "Makes the indexes of trigrams that searches by name use on PostgreSQL. Run it as the tables' owner."
-    )
+    help = "Create the trigram indexes for searches by name on PostgreSQL. Run it as the tables' owner."
 
     def handle(self, *args: Any, **options: Any) -> None:
         if connection.vendor != "postgresql":
-            raise CommandError("only PostgreSQL has pg_trgm: nothing to do for this database")
+            raise CommandError("pg_trgm needs PostgreSQL: nothing to do for this database")
         with connection.cursor() as cursor:
             for view in NAME_VIEWS:
                 for statement in index_sql(view):
                     cursor.execute(statement)
         if missing := indexes_missing(connection):
             raise CommandError(
-                f"{', '.join(missing)} cannot be made: install PostgreSQL's contrib modules, and"
-                " CREATE EXTENSION pg_trgm as a role that may"
+                f"{', '.join(missing)} cannot be created: install PostgreSQL's contrib modules, and"
+                " run CREATE EXTENSION pg_trgm as a role with that right"
             )
-        self.stdout.write("searches by name have their indexes")
+        self.stdout.write("the indexes for searches by name exist")
