@@ -135,7 +135,7 @@ class FleetResidencyApi(APIView):
 
     @extend_schema(parameters=_PARAMETERS, responses=ResidencySerializer)
     def get(self, request: Request) -> Response:
-        """Lists the adapters of a base model with their residency on each copy, busiest first, 50 per page."""
+        """Lists the adapters of a base model with their residency by copy, busiest first, 50 per page."""
         query = request.query_params
         if not (name := query.get("base_model", "")):
             raise InvalidInputError("base_model is required", field="base_model")

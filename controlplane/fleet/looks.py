@@ -118,11 +118,9 @@ def _ask(copy: Copy) -> Figures | str:
     if figures is None and not is_worker:
         # Another OpenAI-compatible server: it answers, but reports no known figures.
         return Figures()
-    return (
-        f"{copy.url}/metrics returned no worker metrics: check that the URL is that of a worker"
-        if figures is None
-        else figures
-    )
+    if figures is None:
+        return f"{copy.url}/metrics returned no worker metrics: check that the URL is that of a worker"
+    return figures
 
 
 def _known(ids: Sequence[str]) -> dict[str, Look]:

@@ -47,7 +47,7 @@ NOBODYS: Final = {
     "routes.RouteEntryRow": "the published table, derived from other tables",
     "sign_up.SignUp": "applicants without a tenant; deleted within a day",
 }
-"""Models whose rows belong to no tenant -> reason. A new model needs a key to its tenant, or an entry here."""
+"""Models whose rows belong to no tenant -> reason. Each model needs a key to a tenant, or an entry here."""
 
 KEPT: Final = {
     "audit.AuditChain": "the audit log",

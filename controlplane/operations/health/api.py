@@ -147,5 +147,5 @@ class QueuesApi(APIView):
 
     @extend_schema(responses=WorkSerializer)
     def get(self, request: Request) -> Response:
-        """Returns the task queues and their workers, scheduled tasks and their last runs, and pending usage."""
+        """Returns task queues with their workers, scheduled tasks with their last run, and pending usage."""
         return Response(WorkSerializer(work_look()).data)

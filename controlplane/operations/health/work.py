@@ -136,7 +136,8 @@ def nightly_checks(oldest: dt.date | None, now: dt.datetime) -> Finding:
     if oldest is None or now.date() - oldest <= dt.timedelta(seconds=_CHECKED_S):
         return Finding(Level.UNKNOWN, _("No usage is old enough for a nightly check."), details=details)
     todo = _(
-        "Start beat and a worker; the queues page shows the last runs of metering.nightly and billing.nightly."
+        "Start beat and a worker; the queues page shows the last runs of metering.nightly and"
+        " billing.nightly."
     )
     since = moment(min((sign.at for sign in late if sign is not None), default=None))
     return Finding(Level.WARN, _("A check has not run for 48 hours."), todo, since, details)

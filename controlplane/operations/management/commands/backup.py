@@ -23,7 +23,8 @@ class Command(BaseCommand):
         target: Path = options["file"]
         if connection.vendor != "sqlite":
             raise CommandError(
-                f"This command backs up SQLite only. Run: pg_dump --format=custom --file={target} <database URL>"
+                f"This command backs up SQLite only. Run: pg_dump --format=custom --file={target}"
+                " <database URL>"
             )
         if target.exists():
             raise CommandError(f"{target} exists already: choose a new file.")
