@@ -51,7 +51,7 @@ def test_a_full_quota_is_told_and_given_back_by_those_that_go(
     register("rslora", "one", 2)
     drive(deployment, lambda row: "quota" in row.reason, pause=pause)
     assert deployment.status == Deployment.Status.SERVING
-    assert deployment.reason.startswith("A quota of the account is used up: ask for more")
+    assert deployment.reason.startswith("A quota of the account is exhausted: request an")
     assert ready(deployment) == {"a_one.v1", "a_two.v1"}, "those that are there are known to be"
     unregister(first)
     deployment = drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)

@@ -35,7 +35,7 @@ def deployment(tiny: BaseModel) -> Deployment:
 def test_by_rest(staff: Client, deployment: Deployment, tiny: BaseModel) -> None:  # noqa: F811
     variant_create(base_model=tiny, name="int8", dtype="int8", quantization="awq", source=tiny.source)
     wrong = post(staff, PATH, {"change": {"variant": "none"}})
-    assert (wrong.status_code, "has the variants: int8" in wrong.content.decode()) == (400, True)
+    assert (wrong.status_code, "existing variants: int8" in wrong.content.decode()) == (400, True)
     answer = post(staff, PATH, {"change": {"variant": "int8"}, "policy": {"batch_copies": 2}})
     assert answer.status_code == 201, answer.content
     told = answer.json()

@@ -283,7 +283,7 @@ def test_throttled_it_waits_and_then_goes_on(stand: Stand, tiny: BaseModel) -> N
             deployment_reconcile(deployment_id=deployment.pk)
             deployment.refresh_from_db()
             assert deployment.failures == failures
-        assert "AWS asks for fewer calls" in deployment.reason
+        assert "AWS throttled the call;" in deployment.reason
         assert deployment.status == Deployment.Status.WORKING
         assert resources(stand) == NOTHING
     finally:

@@ -119,7 +119,7 @@ def test_what_takes_an_update_back(stand: Stand, deployment: Deployment) -> None
     stand.client("cloudwatch").set_alarm_state(**ring, StateValue="ALARM")
     drive(deployment, ended(rollout, Status.ROLLED_BACK), pause=pause)
     assert "Alarms went off during the deployment, which was rolled back: mine" in rollout.reason
-    assert "see in CloudWatch what it measured" in rollout.reason
+    assert "check its metric in CloudWatch" in rollout.reason
     assert model_of(stand) == old
 
     # One that has gone off before is waited for: SageMaker would go back at once.
