@@ -238,7 +238,8 @@ UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], Row], ...]] = (
     (
         (AwsConnectionError, HTTPClientError, IncompleteReadError, ChecksumError, FlexibleChecksumError),
         Row("NoAnswer", "",
-            "AWS does not respond: check the network, or the target's endpoint_url; the call is retried.", True),
+            "AWS does not respond: check the network, or the target's endpoint_url; the call is retried.",
+            True),
     ),
     (
         (BotoCoreError,),
