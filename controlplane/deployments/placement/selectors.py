@@ -47,7 +47,7 @@ def rule_get(*, deployment: Deployment, engine_name: str) -> AdapterRule:
     """
     rule = rule_list(deployment=deployment).filter(engine_name=engine_name).first()
     if rule is None or rule.is_over:
-        raise NotFoundError(f"adapter {engine_name!r} is placed nowhere by hand on {deployment.name}")
+        raise NotFoundError(f"adapter {engine_name!r} has no placement rule on {deployment.name}")
     return rule
 
 
@@ -73,6 +73,6 @@ def demand_placeable(deployment: Deployment) -> None:
         )
     if deployment.hosting != Deployment.Hosting.ON_DEMAND:
         raise InvalidInputError(
-            f"with hosting {deployment.hosting} every server has all adapters that routes lead to",
+            f"with hosting {deployment.hosting} every server has all routed adapters",
             field="hosting",
         )

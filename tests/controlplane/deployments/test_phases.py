@@ -171,7 +171,8 @@ def local(tiny: BaseModel) -> Deployment:
 def put(deployment: Deployment, seconds: float, **phases: float) -> ScaleUp:
     at = timezone.now() - dt.timedelta(seconds=seconds)
     return ScaleUp.objects.create(
-        deployment=deployment, event=str(seconds), copies_before=0, copies_after=1, cause="1 requests wait",
+        deployment=deployment, event=str(seconds), copies_before=0, copies_after=1, cause="1 requests"
+            " are waiting",
         began_at=at, decided_at=at, ended_at=at, phases=phases, outcome="done",
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ def test_by_rest(staff: Client, deployment: Deployment, tiny: BaseModel) -> None
     assert post(staff, f"{one}/resume", {}).status_code == 409
     for verb, status in (("pause", "paused"), ("resume", "running"), ("abort", "rolling_back")):
         assert post(staff, f"{one}/{verb}", {}).json()["status"] == status
-    assert staff.get(f"/api/v1/{one}").json()["reason"] == "aborted by hand"
+    assert staff.get(f"/api/v1/{one}").json()["reason"] == "aborted manually"
     assert staff.get("/api/v1/deployments/tiny").json()["variant"] == ""
     assert [item["id"] for item in staff.get(f"/api/v1/{PATH}").json()["results"]] == [told["id"]]
     steps = staff.get("/api/v1/deployments/tiny/steps").json()["results"]
@@ -77,8 +77,8 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
         ("environment", "[" * 100_000, "give a JSON object"),
         ("wait_seconds", "soon", "give a number"),
         ("batch_copies", "0", "from 1 to 1000"),
-        ("options", "{}", "nothing would be another"),
-        ("shares", "5 25", "for the strategy canary"),
+        ("options", "{}", "the change equals the current state"),
+        ("shares", "5 25", "only for strategy canary"),
         ("shares", "5 %", "give whole numbers"),
     ):
         answer = staff.post(f"{PAGE}/rollouts", form | {field: text})

@@ -83,7 +83,7 @@ def test_a_rolling_update_with_alarms_as_the_policy_says(stand: Stand, deploymen
     assert made.keys() == {"mine", "verdict", "errors", "latency"}
     assert made["errors"]["MetricName"] == "InvocationModelErrors"
     assert (made["latency"]["MetricName"], made["latency"]["Threshold"]) == ("ModelLatency", 9_000_000)
-    with pytest.raises(ConflictError, match="knows no pause"):
+    with pytest.raises(ConflictError, match="cannot pause"):
         deployment_rollout_pause(rollout=rollout)
     drive(deployment, ended(rollout, Status.COMPLETED), pause=pause)
     found = stand.settled("gw-tiny")
