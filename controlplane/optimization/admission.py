@@ -103,7 +103,7 @@ def seat_take(needs: Needs) -> Seat:
         try:
             return Seat((host_lock("cpu"),), {"CUDA_VISIBLE_DEVICES": ""})
         except HeldError:
-            raise NoRoomYetError("another work is on this host's CPU: it is next when that ends") from None
+            raise NoRoomYetError("another job uses this host's CPU: this job starts when it ends") from None
     return _gpus_take(needs, gpus())
 
 

@@ -34,7 +34,7 @@ def adapters_chosen(*, base_model: BaseModel, adapters: Sequence[Mapping[str, st
         raise _wrong(f"a comparison has at most {MOST} adapters")
     names = [item["engine_name"] for item in adapters]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise _wrong(f"{twice[0]} stands there twice")
+        raise _wrong(f"adapter {twice[0]} is listed twice")
     try:
         refs = route_refs(base_model=base_model.name, names=names)
     except ContractError as error:

@@ -78,7 +78,7 @@ def test_throttled_creations_and_removals_go_on_in_the_same_run(
         drive(deployment, placed, pause=pause)
         deployment_remove(deployment=deployment)
         drive(deployment, removed, pause=pause)
-        assert not deployment.steps.filter(cause__contains="fewer calls").exists()
+        assert not deployment.steps.filter(cause__contains="throttled").exists()
     finally:
         stand.put("rates", {})
     assert resources(stand) == NOTHING
@@ -94,7 +94,7 @@ class Account:
     def call(self) -> int:
         self.calls += 1
         if self.now < self._next:
-            raise ThrottledError("fewer calls")
+            raise ThrottledError("throttled")
         self._next = self.now + self._seconds
         self.passed += 1
         return self.passed

@@ -110,7 +110,7 @@ def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
     Placement.objects.update(status=Placement.Status.READY)
     assert comparison(row, "adapters") == Comparison("adapters", "1", "1", Verdict.SAME)
     Placement.objects.update(leaves_at=timezone.now())
-    assert comparison(row, "adapters") == Comparison("adapters", "0", "0, 1 leave", Verdict.DIFFERS)
+    assert comparison(row, "adapters") == Comparison("adapters", "0", "0, 1 leaving", Verdict.DIFFERS)
 
 
 def test_servers_are_wanted_as_many_as_the_target_names(tiny: BaseModel) -> None:

@@ -42,7 +42,7 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
     ("code", "message", "advice", "transient"),
     [
         ("ThrottlingException", "Rate exceeded", "throttled the call", True),
-        ("TooManyRequestsException", "", "asks for fewer calls", True),
+        ("TooManyRequestsException", "", "throttled the call", True),
         (
             "AccessDeniedException",
             "not authorized to perform: sagemaker:CreateModel",
@@ -76,14 +76,14 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
             False,
         ),
         ("ValidationException", "Cannot update in-progress endpoint", "in progress", True),
-        ("ResourceInUse", "Resource is in use", "still happening", True),
+        ("ResourceInUse", "Resource is in use", "in progress", True),
         ("NoSuchBucket", "The specified bucket does not exist", "create it in the target's region", False),
         ("PermanentRedirect", "must be addressed using", "another region", False),
         ("OptInRequired", "", "enable it", False),
         ("InternalFailure", "", "an internal error", True),
-        ("ServiceUnavailable", "", "trouble of its own", True),
-        ("ValidationException", 'Could not find inference component "arn:x/y".', "looked for", True),
-        ("ValidationException", 'Could not find variant v on endpoint "arn:x/y".', "looked for", True),
+        ("ServiceUnavailable", "", "an internal error", True),
+        ("ValidationException", 'Could not find inference component "arn:x/y".', "looked up", True),
+        ("ValidationException", 'Could not find variant v on endpoint "arn:x/y".', "looked up", True),
         ("ValidationException", "Cannot create endpoint: subnet s-1 does not exist", "name another", False),
         ("ValidationException", "KMS key arn:aws:kms:x:1:key/y does not exist.", "name another", False),
         ("ValidationException", "1 validation error detected", "does not accept a value", False),
@@ -95,7 +95,7 @@ def test_refusals(account: Account, code: str, message: str, advice: str, transi
     assert advice in str(error)
     assert f"describe_endpoint gw-x: {code}: {message}" in str(error), "nothing is hidden"
     assert error.transient is transient
-    assert isinstance(error, ThrottledError) == ("fewer calls" in advice)
+    assert isinstance(error, ThrottledError) == ("throttled" in advice)
 
 
 @pytest.mark.parametrize(

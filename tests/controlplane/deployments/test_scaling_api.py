@@ -118,7 +118,7 @@ def test_what_aws_decides_cannot_be_set_there(staff: Client, tiny: BaseModel) ->
     assert create(staff, tiny, max_copies=4).status_code == 201
     path = "/api/v1/deployments/llama/scaling"
     answer = put(staff, path, target=4, in_after=60)
-    assert "in_after is 900 s in targets of kind sagemaker" in answer.json()["errors"][0]["detail"]
+    assert "in_after must be 900 s in targets of kind sagemaker" in answer.json()["errors"][0]["detail"]
     assert put(staff, path, target=4, routing="RANDOM").status_code == 200
     assert staff.get(path).json()["copies"] is None
 

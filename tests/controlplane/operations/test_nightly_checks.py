@@ -166,5 +166,5 @@ def test_staff_read_it_by_rest_and_on_the_page(redis_url: str) -> None:
     assert (told["name"], told["start"], told["end"]) == ("usage", "2026-11-01", "2026-11-03")
     assert (told["differing"], told["examples"]) == (2, ["<b>UsageRollup</b>"])
     page = client.get("/staff/health/").content.decode()
-    assert "2 sums differ" in page
+    assert "2 totals do not match" in page
     assert "&lt;b&gt;UsageRollup" in page

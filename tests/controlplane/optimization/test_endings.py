@@ -203,7 +203,7 @@ def test_what_does_not_fit_now_waits(
     monkeypatch.undo()
     lock = host_lock("cpu")
     run(job)
-    assert "another work is on this host's CPU" in job.reason
+    assert "another job uses this host's CPU" in job.reason
     lock.close()
     assert works_sweep() == 0
     OptimizationJob.objects.update(next_at=timezone.now())

@@ -217,7 +217,7 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ({}, "say in which account"),
+        ({}, "sagemaker.target is required"),
         ({"sagemaker": {"target": "elsewhere"}}, "there is no target 'elsewhere' of kind sagemaker"),
         ({"sagemaker": {"target": "aws", "weights": "http://x"}}, "weights must be s3://"),
         ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "reads one of them"),
@@ -231,7 +231,7 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
         ({"sagemaker": {"target": "aws", "image": f"x/{'y' * 300}:1"}}, "255 characters"),
         ({"sagemaker": {"target": "aws", "place": "x"}}, "'place' is none of"),
         ({"recipe": {"quantization": "int8"}, "sagemaker": {"target": "aws"}}, "target.engine is sagemaker"),
-        ({"prompts": "set", "sagemaker": {"target": "aws"}}, "texts of its own"),
+        ({"prompts": "set", "sagemaker": {"target": "aws"}}, "its own texts"),
     ],
 )
 def test_what_is_malformed_is_refused_by_rest(
