@@ -1,4 +1,4 @@
-"""REST of what each side of a deployment's rollout has answered (staff)."""
+"""REST API of the usage of each side of a deployment's rollout (staff)."""
 
 from __future__ import annotations
 

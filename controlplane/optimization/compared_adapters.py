@@ -45,7 +45,9 @@ def adapters_chosen(*, base_model: BaseModel, adapters: Sequence[Mapping[str, st
             raise NotFoundError(f"no route of {base_model.name} leads to {item['engine_name']!r}")
         prompts = item.get("prompts", "")
         if prompts and not PromptSet.objects.filter(pk=prompts).exists():
-            raise NotFoundError(f"there is no prompt set {prompts!r}: upload it to /api/v1/prompt-sets first")
+            raise NotFoundError(
+                f"prompt set {prompts!r} does not exist: upload it to /api/v1/prompt-sets first"
+            )
         name = _apart(EngineName.parse(ref.name).adapter, {other["name"] for other in found})
         found.append({"name": name, "engine_name": ref.name, "sha256": ref.sha256, "prompts": prompts})
     return found

@@ -61,7 +61,9 @@ def prompts_get(*, sha256: str) -> PromptSet:
     """Return one row. Raises NotFoundError."""
     prompts = PromptSet.objects.filter(pk=sha256).first()
     if prompts is None:
-        raise NotFoundError(f"there is no prompt set {sha256[:80]!r}: upload it to /api/v1/prompt-sets first")
+        raise NotFoundError(
+            f"prompt set {sha256[:80]!r} does not exist: upload it to /api/v1/prompt-sets first"
+        )
     return prompts
 
 

@@ -39,7 +39,7 @@ def memories_read(
 def _read(copy: Copy, disk: bool) -> Memory | ProvisioningError:
     residency = residency_of(copy)
     if residency is None:
-        return ProvisioningError(f"{copy.pk} does not tell which adapters it holds")
+        return ProvisioningError(f"{copy.pk} does not report its adapters")
     with closing(residency):
         try:
             memory = residency.memory()

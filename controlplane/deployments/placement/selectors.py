@@ -59,7 +59,9 @@ def placed_ref(*, deployment: Deployment, engine_name: str) -> AdapterRef:
     except ContractError as error:
         raise NotFoundError(str(error)) from error
     if engine_name not in found:
-        raise NotFoundError(f"no route leads to {engine_name} on {base_model}: name a ready version's own")
+        raise NotFoundError(
+            f"no route leads to {engine_name} on {base_model}: use the engine name of a ready version"
+        )
     return found[engine_name]
 
 

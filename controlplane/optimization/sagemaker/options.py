@@ -90,7 +90,7 @@ def target_of(options: RemoteOptions) -> Target:
     if target is None or target.kind != Target.Kind.SAGEMAKER:
         known = Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)
         raise _wrong(
-            f"there is no target {options.target[:40]!r} of kind sagemaker;"
+            f"target {options.target[:40]!r} of kind sagemaker does not exist;"
             f" there are: {', '.join(known) or 'none, make one first'}"
         )
     return target

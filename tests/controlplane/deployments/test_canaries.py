@@ -225,7 +225,7 @@ def test_to_its_end_under_load_no_request_fails_and_all_copies_are_new(
     for text in (
         "1 new copies get 20 % of callers",
         "get 50 % of callers",
-        "all 2 new copies come",
+        "all 2 new copies are starting",
         "stand by",
     ):
         assert text in told_steps

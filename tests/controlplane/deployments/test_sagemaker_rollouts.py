@@ -156,6 +156,6 @@ def test_what_cannot_be_is_refused_before_anything_is_done(stand: Stand, deploym
     before = dict(deployment.options)
     rollout = start(deployment, alarms=["nobodys"])
     drive(deployment, ended(rollout, Status.ROLLED_BACK), pause=pause)
-    assert "have no alarm nobodys: make it, or name another" in rollout.reason
+    assert "alarm nobodys does not exist" in rollout.reason
     assert deployment.options == before
     assert not deployment.steps.filter(action="update_inference_component").exists()

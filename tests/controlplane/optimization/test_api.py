@@ -223,7 +223,7 @@ def test_a_comparison_is_asked_for_once_at_a_time(staff: Client, base: BaseModel
         ({"arms": [{}, {"variant": "gone"}]}, 404, "has no variant 'gone'"),
         ({"arms": [{}, {"name": "again"}], "load": {"streams": 1}}, 400, "'streams' is none of"),
         ({"arms": [{}, {"name": "again"}], "load": {"concurrency": [0]}}, 400, "greater than or equal to 1"),
-        ({"arms": [{}, {"name": "again"}], "prompts": "ab"}, 404, "there is no prompt set 'ab'"),
+        ({"arms": [{}, {"name": "again"}], "prompts": "ab"}, 404, "prompt set 'ab' does not exist"),
     ],
 )
 def test_a_wrong_comparison_is_refused(

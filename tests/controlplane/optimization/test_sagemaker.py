@@ -218,7 +218,7 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
     ("body", "says"),
     [
         ({}, "sagemaker.target is required"),
-        ({"sagemaker": {"target": "elsewhere"}}, "there is no target 'elsewhere' of kind sagemaker"),
+        ({"sagemaker": {"target": "elsewhere"}}, "target 'elsewhere' of kind sagemaker does not exist"),
         ({"sagemaker": {"target": "aws", "weights": "http://x"}}, "weights must be s3://"),
         ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "reads one of them"),
         ({"sagemaker": {"target": "aws", "hours": 0}}, "hours must be 1 to 240"),
@@ -259,7 +259,7 @@ def test_rest_tells_where_it_is_done(target: Target, tiny_base: BaseModel) -> No
 
 
 def test_a_base_that_has_gone_is_no_job(tiny_base: BaseModel) -> None:
-    with pytest.raises(InvalidInputError, match="there is no target"):
+    with pytest.raises(InvalidInputError, match="of kind sagemaker does not exist"):
         create_job(tiny_base)
 
 
