@@ -220,7 +220,7 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
         ({}, "sagemaker.target is required"),
         ({"sagemaker": {"target": "elsewhere"}}, "target 'elsewhere' of kind sagemaker does not exist"),
         ({"sagemaker": {"target": "aws", "weights": "http://x"}}, "weights must be s3://"),
-        ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "reads one of them"),
+        ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "exclude each other"),
         ({"sagemaker": {"target": "aws", "hours": 0}}, "hours must be 1 to 240"),
         ({"sagemaker": {"target": "aws", "environment": {"a b": "c"}}}, "must be upper-case"),
         ({"sagemaker": {"target": "aws", "environment": {"HF_TOKEN": "c"}}}, "HF_TOKEN looks like a secret"),
