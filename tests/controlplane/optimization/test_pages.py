@@ -132,7 +132,10 @@ def test_a_job_from_the_menu_is_followed_and_cancelled(staff: Client, tiny_base:
 def test_prompt_sets_by_page(staff: Client) -> None:
     sent = SimpleUploadedFile("p.jsonl", b'{"prompt": "a"}\n{"prompt": 1}\n')
     answer = staff.post("/staff/prompt-sets/", {"file": sent})
-    assert (answer.status_code, "line 2: prompt must be a non-empty string" in answer.content.decode()) == (422, True)
+    assert (answer.status_code, "line 2: prompt must be a non-empty string" in answer.content.decode()) == (
+        422,
+        True,
+    )
     staff.post(
         "/staff/prompt-sets/", {"file": SimpleUploadedFile("p.jsonl", b'{"prompt": "a"}\n'), "name": "Mine"}
     )
