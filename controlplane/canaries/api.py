@@ -1,4 +1,4 @@
-"""REST of rollouts."""
+"""REST API of canary rollouts."""
 
 from __future__ import annotations
 

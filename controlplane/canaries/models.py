@@ -25,20 +25,24 @@ class Rollout(models.Model):
     alias = models.CharField(max_length=63)
     stable = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="+")
     canary = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="+")
-    steps = models.JSONField(help_text="Percents of callers, rising; behind the last comes promotion.")
-    hold_seconds = models.PositiveIntegerField(help_text="Least time at a step.")
-    min_requests = models.PositiveIntegerField(help_text="Least requests of either arm at a step.")
-    max_error_increase = models.FloatField(help_text="Share of requests that may fail beyond the stable's.")
+    steps = models.JSONField(help_text="Increasing percentages of callers; promotion follows the last.")
+    hold_seconds = models.PositiveIntegerField(help_text="Minimum duration of a step in seconds.")
+    min_requests = models.PositiveIntegerField(help_text="Minimum requests of each arm at a step.")
+    max_error_increase = models.FloatField(help_text="Allowed increase in the share of failed requests.")
     max_latency_ratio = models.FloatField(
-        null=True, help_text="How many times the stable's 95th percentile may be exceeded by 5 %."
+        null=True, help_text="Multiple of the stable's 95th percentile that 5 % may exceed."
     )
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.RUNNING)
     step = models.PositiveSmallIntegerField(default=0, help_text="Index into `steps`.")
-    step_started_at = models.DateTimeField(help_text="Requests from then on count.")
-    change = models.BigIntegerField(help_text="The alias's change that it made last: another ends it.")
-    figures = models.JSONField(null=True, help_text="Of the newest look at both arms.")
+    step_started_at = models.DateTimeField(help_text="Time from which requests count.")
+    change = models.BigIntegerField(
+        help_text="Last change of the alias by the rollout; another change ends it."
+    )
+    figures = models.JSONField(null=True, help_text="Latest metrics of both arms.")
     looked_at = models.DateTimeField(null=True)
-    reason = models.CharField(max_length=1000, blank=True, help_text="What it waits for, or why it ended.")
+    reason = models.CharField(
+        max_length=1000, blank=True, help_text="Pending condition, or reason of the end."
+    )
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
@@ -82,7 +86,7 @@ class RolloutDecision(models.Model):
 
     rollout = models.ForeignKey(Rollout, models.CASCADE, related_name="decisions")
     kind = models.CharField(max_length=10, choices=Kind.choices)
-    percent = models.PositiveSmallIntegerField(help_text="The canary's share of callers from then on.")
+    percent = models.PositiveSmallIntegerField(help_text="The canary's share of callers after the decision.")
     figures = models.JSONField(null=True)
     reason = models.CharField(max_length=1000, blank=True)
     by = models.CharField(max_length=200, blank=True)

@@ -15,7 +15,9 @@ class ArmFiguresSerializer(serializers.Serializer[Any]):
     """Figures of one arm since the step began; latencies are times to first token of answers."""
 
     version = serializers.IntegerField()
-    requests = serializers.IntegerField(help_text="Answered and failed; not those that clients broke off.")
+    requests = serializers.IntegerField(
+        help_text="Completed and failed requests, without requests that clients canceled."
+    )
     errors = serializers.IntegerField()  # type: ignore[assignment]  # a field of ours, not DRF's attribute
     answers = serializers.IntegerField()
     p50_ms = serializers.FloatField(allow_null=True)
@@ -48,7 +50,9 @@ class FiguresSerializer(serializers.Serializer[Any]):
     stable = ArmFiguresSerializer()
     canary = ArmFiguresSerializer()
     bounds = BoundsSerializer()
-    error_increase = IntervalSerializer(required=False, help_text="Canary's share less the stable's.")
+    error_increase = IntervalSerializer(
+        required=False, help_text="The canary's share of errors minus the stable's."
+    )
     slow = SlowSerializer(required=False)
 
 
@@ -62,11 +66,11 @@ class DecisionSerializer(serializers.ModelSerializer[RolloutDecision]):
 
 
 class RolloutSerializer(serializers.ModelSerializer[Rollout]):
-    stable = serializers.IntegerField(source="stable.number", help_text="The version that it began from.")
+    stable = serializers.IntegerField(source="stable.number", help_text="Version before the rollout.")
     canary = serializers.IntegerField(source="canary.number")
-    percent = serializers.IntegerField(help_text="The canary's share of callers, while it is active.")
+    percent = serializers.IntegerField(help_text="The canary's share of callers while the rollout is active.")
     steps = serializers.ListField(child=serializers.IntegerField())
-    figures = FiguresSerializer(allow_null=True, help_text="Of the newest look at both arms.")
+    figures = FiguresSerializer(allow_null=True, help_text="Latest metrics of both arms.")
     decisions = DecisionSerializer(many=True)
 
     class Meta:
@@ -87,17 +91,20 @@ class RolloutInput(StrictSerializer):
         default=list(DEFAULT_STEPS),
         min_length=1,
         max_length=21,
-        help_text="Rising percents of callers; promotion follows the last.",
+        help_text="Increasing percentages of callers; promotion follows the last.",
     )
     hold_seconds = serializers.IntegerField(default=600, min_value=10, max_value=30 * 86_400)
     min_requests = serializers.IntegerField(default=100, min_value=10, max_value=100_000)
     max_error_increase = serializers.FloatField(
-        default=0.02, min_value=0.001, max_value=0.5, help_text="0.02: two of a hundred more may fail."
+        default=0.02,
+        min_value=0.001,
+        max_value=0.5,
+        help_text="Allowed increase in the share of failed requests.",
     )
     max_latency_ratio = serializers.FloatField(
         default=1.5,
         min_value=1.1,
         max_value=100,
         allow_null=True,
-        help_text="Times the stable's 95th percentile of latency; null judges by errors alone.",
+        help_text="Allowed ratio to the stable's 95th percentile of latency; null disables the limit.",
     )

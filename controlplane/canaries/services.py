@@ -57,12 +57,14 @@ def rollout_start(
     adapter = adapter_locked(adapter)
     found = Alias.objects.filter(adapter=adapter, name=alias).select_related("version").first()
     if found is None:
-        raise NotFoundError(f"adapter {adapter.name} has no alias {alias!r}: make it mean the stable version")
+        raise NotFoundError(f"adapter {adapter.name} has no alias {alias!r}: point it to the stable version")
     if found.arms.exists():
-        raise ConflictError(f"{adapter.name}@{alias} is split: end that, or the rollout that split it, first")
+        raise ConflictError(f"{adapter.name}@{alias} is split: end the split, or its rollout, first")
     canary = version_get(adapter=adapter, number=version)
     if canary.pk == found.version_id:
-        raise ConflictError(f"{adapter.name}@{alias} means version {version} already: choose another")
+        raise ConflictError(
+            f"{adapter.name}@{alias} already points to version {version}: choose another version"
+        )
     rollout = Rollout(
         adapter=adapter, alias=alias, stable=found.version, canary=canary, steps=percents,
         hold_seconds=hold_seconds, min_requests=min_requests, max_error_increase=max_error_increase,
@@ -73,7 +75,7 @@ def rollout_start(
         with transaction.atomic():
             rollout.save()
     except IntegrityError as error:
-        raise ConflictError(f"{adapter.name}@{alias} has a rollout already") from error
+        raise ConflictError(f"{adapter.name}@{alias} already has a rollout") from error
     _record(rollout, Kind.START, "")
     return rollout
 
@@ -86,7 +88,7 @@ def rollout_pause(*, rollout: Rollout) -> Rollout:
         ConflictError: the rollout is not running.
     """
     rollout = _locked(rollout, Status.RUNNING)
-    return _settle(rollout, Status.PAUSED, Kind.PAUSE, "paused by hand")
+    return _settle(rollout, Status.PAUSED, Kind.PAUSE, "paused manually")
 
 
 @transaction.atomic
@@ -111,7 +113,7 @@ def rollout_abort(*, rollout: Rollout) -> Rollout:
     rollout = _locked(rollout, Status.RUNNING, Status.PAUSED)
     if not is_superseded(rollout):
         rollout.change = _move(rollout, rollout.stable.number, "canary aborted")
-    return _settle(rollout, Status.ABORTED, Kind.ABORT, "aborted by hand")
+    return _settle(rollout, Status.ABORTED, Kind.ABORT, "aborted manually")
 
 
 @transaction.atomic
@@ -123,9 +125,9 @@ def rollout_promote(*, rollout: Rollout) -> Rollout:
     """
     rollout = _locked(rollout, Status.RUNNING, Status.PAUSED)
     if is_superseded(rollout):
-        raise ConflictError("the alias was moved by hand meanwhile: abort this rollout and start another")
-    rollout.change = _move(rollout, rollout.canary.number, "canary promoted by hand")
-    return _settle(rollout, Status.PROMOTED, Kind.PROMOTE, "promoted by hand")
+        raise ConflictError("the alias was changed manually: abort this rollout and start another one")
+    rollout.change = _move(rollout, rollout.canary.number, "canary promoted manually")
+    return _settle(rollout, Status.PROMOTED, Kind.PROMOTE, "promoted manually")
 
 
 @transaction.atomic
@@ -229,6 +231,6 @@ def _checked(steps: Sequence[int], **values: float | None) -> list[int]:
     rising = all(one < other for one, other in itertools.pairwise(steps))
     if not 1 <= len(percents) <= 20 or not rising or not 1 <= min(percents) <= max(percents) <= 99:
         raise InvalidInputError(
-            "steps are 1 to 20 rising percentages from 1 to 99, such as 5, 25, 50", field="steps"
+            "steps must be 1 to 20 increasing percentages from 1 to 99, such as 5, 25, 50", field="steps"
         )
     return percents

@@ -1,4 +1,4 @@
-"""REST of what each side of a deployment's rollout has answered (staff)."""
+"""REST API of the usage of each side of a deployment's rollout (staff)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from controlplane.tenants.permissions import Staff
 class RolloutSideSerializer(serializers.Serializer[Any]):
     """Attempts at copies of one side since the rollout began."""
 
-    copies = serializers.ListField(child=serializers.CharField(), help_text="Ids, also of those that left.")
+    copies = serializers.ListField(
+        child=serializers.CharField(), help_text="Ids of the copies, including removed ones."
+    )
     requests = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Of the requests.")
+    failed = serializers.IntegerField(help_text="Number of failed requests.")
     prompt_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
-    p50_ms = serializers.FloatField(allow_null=True, help_text="To the first token of answers.")
+    p50_ms = serializers.FloatField(allow_null=True, help_text="Median time to first token, in milliseconds.")
     p95_ms = serializers.FloatField(allow_null=True)
 
 
 class RolloutSidesSerializer(serializers.Serializer[Any]):
     new = RolloutSideSerializer()
-    old = RolloutSideSerializer(help_text="The others; on SageMaker all.")
+    old = RolloutSideSerializer(help_text="The other copies; on SageMaker all copies.")
 
 
 class DeploymentRolloutUsageApi(ObjectApi[DeploymentRollout]):
@@ -44,5 +46,5 @@ class DeploymentRolloutUsageApi(ObjectApi[DeploymentRollout]):
 
     @conditional()
     def get(self, request: Request, deployment: str, deployment_rollout: int) -> Response:
-        """Requests, failures, tokens and times of the new copies and of the others."""
+        """Returns requests, failures, tokens and latencies of the new copies and of the other copies."""
         return Response(RolloutSidesSerializer(self.get_object()).data)

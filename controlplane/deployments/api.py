@@ -66,7 +66,7 @@ class DeploymentsApi(generics.ListAPIView[Deployment]):
     @idempotent()
     @extend_schema(request=DeploymentInput, responses={201: DeploymentSerializer})
     def post(self, request: Request) -> Response:
-        """Records the desired state of a new deployment; a Celery worker creates its resources."""
+        """Creates a deployment: records its desired state; a Celery worker creates its resources."""
         data = DeploymentInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -151,7 +151,9 @@ class StepsApi(generics.ListAPIView[DeploymentStep]):
 class ComparedSerializer(serializers.Serializer[Comparison]):
     what = serializers.CharField(help_text="copies, base, image, instance_type, adapters or generation.")
     wanted = serializers.CharField()
-    seen = serializers.CharField(allow_blank=True, help_text="At the latest look; '' where nothing was seen.")
+    seen = serializers.CharField(
+        allow_blank=True, help_text="Value at the last observation; empty if none was observed."
+    )
     verdict = serializers.ChoiceField(choices=[verdict.value for verdict in Verdict])
 
 
@@ -162,19 +164,22 @@ class ForecastSerializer(serializers.Serializer[Forecast]):
     began_at = serializers.DateTimeField(source="row.began_at")
     elapsed_seconds = serializers.FloatField(source="elapsed")
     expected_seconds = serializers.FloatField(source="prediction.seconds")
-    left_seconds = serializers.FloatField(source="left", help_text="0 once it is late.")
+    left_seconds = serializers.FloatField(
+        source="left", help_text="Expected seconds until the copies serve; 0 once overdue."
+    )
     late_seconds = serializers.FloatField(source="late")
     phases = serializers.DictField(
-        source="prediction.phases", child=serializers.FloatField(), help_text="Expected seconds of each."
+        source="prediction.phases", child=serializers.FloatField(), help_text="Expected seconds by phase."
     )
-    basis = serializers.CharField(source="prediction.basis", help_text="Where the figures are from.")
+    basis = serializers.CharField(source="prediction.basis", help_text="Source of the estimates.")
 
 
 class DeploymentStateSerializer(serializers.Serializer[Any]):
-    observed_at = serializers.DateTimeField(allow_null=True, help_text="Of the latest look.")
+    observed_at = serializers.DateTimeField(allow_null=True, help_text="Time of the last observation.")
     compared = ComparedSerializer(many=True)
     scale_up = ForecastSerializer(
-        allow_null=True, help_text="The growth that goes on, against what is expected of it; null for none."
+        allow_null=True,
+        help_text="Progress of the current scale-up against its prediction; null without one.",
     )
 
 

@@ -29,11 +29,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One compare property of a deployment.
+    """One compared property of a deployment.
 
     Attributes:
         what: copies, base, image, instance_type, adapters or generation.
-        seen: the observed value; "" where nothing was observed.
+        seen: the observed value; "" if none was observed.
     """
 
     what: str
@@ -45,7 +45,7 @@ class Comparison:
 def compare(deployment: Deployment) -> list[Comparison]:
     """Return the comparison of each property.
 
-    A deployment that is being removed is compare by its remaining copies and adapters only.
+    A deployment that is being removed is compared by its remaining copies and adapters only.
     """
     placed = [_adapters(deployment)] if deployment.hosting in Deployment.PLACING else []
     if not deployment.is_wanted:
@@ -63,7 +63,7 @@ def _copies(deployment: Deployment) -> Comparison:
     if deployment.observed_at is None:
         return Comparison("copies", wanted, "", Verdict.UNKNOWN)
     count, stale = _running(deployment.resources)
-    seen = f"{count}, {stale} of them of another state" if stale else str(count)
+    seen = f"{count}, {stale} of them outdated" if stale else str(count)
     same = least <= count <= most and not stale
     return Comparison("copies", wanted, seen, Verdict.SAME if same else Verdict.DIFFERS)
 
@@ -125,7 +125,7 @@ def _adapters(deployment: Deployment) -> Comparison:
     parts = [
         str(ready),
         *([f"{failed} failed"] if failed else []),
-        *([f"{leaving} leave"] if leaving else []),
+        *([f"{leaving} leaving"] if leaving else []),
     ]
     if deployment.observed_at is None:
         return Comparison("adapters", str(wanted), "", Verdict.UNKNOWN)

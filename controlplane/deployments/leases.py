@@ -19,7 +19,7 @@ _RENEW_AFTER: Final = 15.0
 
 
 class LeaseLostError(Exception):
-    """Another owner took the lease; this one must not change anything any more."""
+    """Another owner took the lease; the previous owner must make no further changes."""
 
 
 @dataclass(slots=True)

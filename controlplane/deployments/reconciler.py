@@ -170,7 +170,7 @@ class _Run:
             deployment.drained_at = now + drain_time() if copy_left else now
             self.lease.write(drained_at=deployment.drained_at)
         if deployment.drained_at > now:
-            reason = "its last requests are given time to end"
+            reason = "waiting for the last requests to end"
             self.lease.write(status=Status.REMOVING, reason=reason, next_at=deployment.drained_at)
             return
         seen = provisioner.observe()
@@ -249,7 +249,7 @@ class _Run:
         elif seen.copies_complete and was in (Status.SERVING, Status.DEGRADED):
             # A new adapter is routine: it must not degrade the status and alert an operator.
             moving = placements_transition(deployment) or seen.waiting
-            reason = moving or "what is not wanted any more is being taken away"
+            reason = moving or "surplus resources are being removed"
             status, wait = Status.SERVING, POLL
         else:
             serves = seen.endpoints and was in (Status.SERVING, Status.DEGRADED)
@@ -299,10 +299,10 @@ class _Run:
             # Lock the target so that the second of two simultaneous removals sees the first.
             Target.objects.select_for_update().get(pk=deployment.target_id)
             if shared and not endpoint_is_shared(deployment):
-                self.lease.write(reason="its endpoint is left to it", next_at=now)
+                self.lease.write(reason="its endpoint is kept", next_at=now)
                 return
             placements_remove(deployment)
-            step_add(deployment, "removed", "", "nothing of it is left")
+            step_add(deployment, "removed", "", "all of its resources are removed")
             self.lease.write(
                 status=Status.REMOVED, reason="", resources=[], observed_at=now, removed_at=now, failures=0
             )

@@ -24,57 +24,72 @@ _COPIES: dict[str, Any] = {"min_value": 0, "max_value": 1000}
 
 
 class ScheduledBoundsSerializer(StrictSerializer):
-    """Bounds in force from this time on these days, until another entry's time."""
+    """Bounds in force from a time of day on the given days, until the next entry takes effect."""
 
     name = serializers.CharField(max_length=40)
-    at = serializers.CharField(max_length=5, help_text="HH:MM, local time of `timezone`.")
+    at = serializers.CharField(max_length=5, help_text="Local time in `timezone`, as HH:MM.")
     days = serializers.ListField(child=serializers.ChoiceField(choices=DAYS), max_length=7)
     min_copies = serializers.IntegerField(**_COPIES)
     max_copies = serializers.IntegerField(min_value=1, max_value=1000)
 
 
 class ScalingInput(StrictSerializer):
-    """A complete policy: omitted fields get their defaults; omitted bounds of the copies stay."""
+    """A complete policy: omitted fields get their defaults; omitted copy bounds keep their values."""
 
     min_copies = serializers.IntegerField(**_COPIES, required=False)
     max_copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     metric = serializers.ChoiceField(
         choices=[item.value for item in Metric], required=False,
-        help_text="concurrency: requests at one moment; invocations: requests a minute. Of a copy.",
+        help_text="Metric per copy. concurrency: concurrent requests; invocations: requests per minute.",
     )  # fmt: skip
-    target = serializers.FloatField(min_value=0.01, max_value=1e6, help_text="Of the metric, a copy.")
+    target = serializers.FloatField(
+        min_value=0.01, max_value=1e6, help_text="Target value of the metric per copy."
+    )
     from_zero = serializers.IntegerField(
-        min_value=1, max_value=1000, required=False, help_text="Copies that the first request makes."
+        min_value=1,
+        max_value=1000,
+        required=False,
+        help_text="Number of copies that the first request starts.",
     )
     out_after = serializers.IntegerField(
-        min_value=0, max_value=3600, required=False, help_text="Seconds above the target; sagemaker: 30."
+        min_value=0,
+        max_value=3600,
+        required=False,
+        help_text="Seconds above the target before a scale-out; sagemaker: 30.",
     )
     in_after = serializers.IntegerField(
         min_value=0, max_value=86400, required=False,
-        help_text="Seconds below nine tenths of it; sagemaker: 900.",
+        help_text="Seconds below nine tenths of the target before a scale-in; sagemaker: 900.",
     )  # fmt: skip
     out_cooldown = serializers.IntegerField(min_value=0, max_value=86400, required=False)
     in_cooldown = serializers.IntegerField(min_value=0, max_value=86400, required=False)
-    protect = serializers.BooleanField(required=False, help_text="Tracking takes no copy away.")
+    protect = serializers.BooleanField(required=False, help_text="Disables scale-in by target tracking.")
     schedule = ScheduledBoundsSerializer(many=True, required=False)
-    timezone = serializers.CharField(max_length=60, required=False, help_text="Such as Europe/Berlin; UTC.")
+    timezone = serializers.CharField(
+        max_length=60, required=False, help_text="IANA time zone, such as Europe/Berlin. Default: UTC."
+    )
     hold_seconds = serializers.IntegerField(
-        min_value=0, max_value=600, required=False, help_text="A request waits so long for the first copy."
+        min_value=0,
+        max_value=600,
+        required=False,
+        help_text="Seconds that a request may wait for the first copy.",
     )
     routing = serializers.ChoiceField(
-        choices=[item.value for item in Routing], required=False, help_text="sagemaker."
+        choices=[item.value for item in Routing],
+        required=False,
+        help_text="sagemaker: routing strategy of the endpoint.",
     )
     release = serializers.ChoiceField(
         choices=[item.value for item in Release], required=False, allow_null=True,
-        help_text="sagemaker: how instances are taken away.",
+        help_text="sagemaker: how instances are released.",
     )  # fmt: skip
     release_cooldown_minutes = serializers.IntegerField(min_value=5, max_value=1440, required=False)
 
 
 class ScalingReadingSerializer(serializers.Serializer[Any]):
-    load = serializers.FloatField(help_text="Of the metric, over all copies.")
-    held = serializers.IntegerField(help_text="Requests that wait at gateways for a copy.")
-    whole = serializers.BooleanField(help_text="Every copy answered.")
+    load = serializers.FloatField(help_text="Value of the metric, summed over all copies.")
+    held = serializers.IntegerField(help_text="Requests held at gateways until a copy is available.")
+    whole = serializers.BooleanField(help_text="Whether every copy responded.")
 
 
 class ScalingSerializer(ScalingInput):
@@ -82,10 +97,12 @@ class ScalingSerializer(ScalingInput):
 
     min_copies = serializers.IntegerField()
     max_copies = serializers.IntegerField()
-    min_now = serializers.IntegerField(help_text="By the schedule, at this moment.")
-    max_now = serializers.IntegerField()
-    copies = serializers.IntegerField(allow_null=True, help_text="local: wanted now; null: AWS's affair.")
-    seen = ScalingReadingSerializer(allow_null=True, help_text="local: the last reading.")
+    min_now = serializers.IntegerField(help_text="Minimum number of copies now, by the schedule.")
+    max_now = serializers.IntegerField(help_text="Maximum number of copies now, by the schedule.")
+    copies = serializers.IntegerField(
+        allow_null=True, help_text="local: desired number of copies; null where AWS decides."
+    )
+    seen = ScalingReadingSerializer(allow_null=True, help_text="local: last reading of the load.")
     evaluated_at = serializers.DateTimeField(allow_null=True)
 
 
@@ -118,7 +135,7 @@ class ScalingApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, deployment: str) -> Response:
-        """Deletes the policy: `min_copies` copies again, and no autoscaler."""
+        """Deletes the policy: the deployment keeps `min_copies` copies without autoscaling."""
         scaling_clear(deployment=deployment_get(name=deployment))
         return Response(status=status.HTTP_204_NO_CONTENT)
 

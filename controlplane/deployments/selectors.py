@@ -19,7 +19,7 @@ def copy_get(*, copy_id: str) -> Copy:
     """Return a copy by its id. Raises NotFoundError."""
     copy = Copy.objects.select_related("base_model", "deployment").filter(pk=copy_id).first()
     if copy is None:
-        raise NotFoundError(f"there is no copy {copy_id!r}")
+        raise NotFoundError(f"copy {copy_id!r} does not exist")
     return copy
 
 
@@ -33,8 +33,8 @@ def target_get(*, name: str) -> Target:
     """Return a target by its name. Raises NotFoundError, which lists the existing targets."""
     target = Target.objects.filter(name=name).first()
     if target is None:
-        known = ", ".join(Target.objects.values_list("name", flat=True)) or "none yet"
-        raise NotFoundError(f"there is no target {name!r}; there are: {known}")
+        known = ", ".join(Target.objects.values_list("name", flat=True)) or "none"
+        raise NotFoundError(f"target {name!r} does not exist; existing targets: {known}")
     return target
 
 
@@ -48,7 +48,7 @@ def deployment_get(*, name: str) -> Deployment:
     """Return a deployment by its name. Raises NotFoundError, also after its removal."""
     deployment = deployment_list().filter(name=name).first()
     if deployment is None:
-        raise NotFoundError(f"there is no deployment {name!r}")
+        raise NotFoundError(f"deployment {name!r} does not exist")
     return deployment
 
 
@@ -85,5 +85,5 @@ def deployment_locked(deployment: Deployment, *, removing: bool = False) -> Depl
     rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
     row = rows.get(pk=deployment.pk)
     if row.removed_at is not None or not (removing or row.is_wanted):
-        raise ConflictError(f"deployment {row.name} is being removed: make another")
+        raise ConflictError(f"deployment {row.name} is being removed: create a new deployment")
     return row

@@ -16,28 +16,33 @@ from controlplane.platform.http.strict import StrictSerializer
 class ResourceSerializer(serializers.Serializer[Any]):
     kind = serializers.CharField()
     name = serializers.CharField()
-    state = serializers.CharField(help_text="starting, ready, changing, failed or leaving.")
+    state = serializers.CharField(
+        help_text="State of the resource: starting, ready, changing, failed or leaving."
+    )
     reason = serializers.CharField(allow_blank=True)
     has = serializers.DictField(
         child=serializers.CharField(), default=dict,
-        help_text="What was found in it: copies, base, image, instance_type.",
+        help_text="Observed properties: copies, base, image, instance_type.",
     )  # fmt: skip
     stale = serializers.BooleanField(
-        default=False, help_text="It is of another state than the wanted one, such as that before a rollout."
+        default=False,
+        help_text="Whether the resource differs from the desired state, such as during a rollout.",
     )
 
 
 class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     target = serializers.CharField(source="target.name")
     base_model = serializers.CharField(source="base_model.name")
-    resources = ResourceSerializer(many=True, help_text="As they were seen last.")
+    resources = ResourceSerializer(many=True, help_text="Resources at the last observation.")
     copies: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
         slug_field="id", many=True, read_only=True
     )
-    urls = serializers.ListField(child=serializers.CharField(), help_text="[]: the target's.")
+    urls = serializers.ListField(
+        child=serializers.CharField(), help_text="Server URLs; empty for the target's URLs."
+    )
     options = serializers.DictField()
     environment = serializers.DictField(child=serializers.CharField())
-    compute = serializers.DictField(help_text="What one copy takes, and under `reasons` why.")
+    compute = serializers.DictField(help_text="Compute requirements of one copy, explained in `reasons`.")
     warnings = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
@@ -61,29 +66,37 @@ class DesiredInput(StrictSerializer):
 
     min_copies = serializers.IntegerField(min_value=0, max_value=1000, required=False)
     max_copies = serializers.IntegerField(
-        min_value=1, max_value=1000, required=False, help_text="Others may scale up to it."
+        min_value=1, max_value=1000, required=False, help_text="Upper bound for autoscaling."
     )
     instance_type = serializers.CharField(max_length=40, required=False)
     min_instances = serializers.IntegerField(min_value=0, max_value=1000, required=False)
     max_instances = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     variant = serializers.CharField(
-        max_length=63, required=False, allow_blank=True, help_text="Of the base model's; '' for its own."
+        max_length=63,
+        required=False,
+        allow_blank=True,
+        help_text="Variant of the base model; '' for its own checkpoint.",
     )
     urls = serializers.ListField(
         child=serializers.CharField(max_length=500), required=False, max_length=64,
-        help_text="openai_http: the servers, instead of the target's.",
+        help_text="openai_http: server URLs that replace the target's.",
     )  # fmt: skip
     image = serializers.CharField(
-        max_length=400, required=False, help_text="A name of the table in docs/deployments.md, or an address."
+        max_length=400,
+        required=False,
+        help_text="Container image: a name from the table in docs/deployments.md, or an address.",
     )
     image_family = serializers.ChoiceField(
-        choices=[(item.value, item.value) for item in Family], required=False, help_text="Of an address."
+        choices=[(item.value, item.value) for item in Family],
+        required=False,
+        help_text="Family of an image that is given by address.",
     )
-    options = serializers.DictField(required=False, help_text="LMI's options: docs/deployments.md.")
+    options = serializers.DictField(required=False, help_text="LMI options; see docs/deployments.md.")
     environment = serializers.DictField(child=serializers.CharField(max_length=1024), required=False)
     compute = serializers.DictField(
         child=serializers.FloatField(), required=False,
-        help_text="accelerators, cpus, memory_mb, max_memory_mb; left out, computed from the checkpoint.",
+        help_text="Compute requirements of a copy: accelerators, cpus, memory_mb, max_memory_mb."
+        " Default: computed from the checkpoint.",
     )  # fmt: skip
     adapter_scope = serializers.ChoiceField(choices=Deployment.Scope.choices, required=False)
 
@@ -93,10 +106,12 @@ class DeploymentInput(DesiredInput):
     target = serializers.CharField(max_length=40)
     base_model = serializers.CharField(max_length=63)
     hosting = serializers.ChoiceField(
-        choices=Deployment.Hosting.choices, required=False, help_text="How adapters come to the copies."
+        choices=Deployment.Hosting.choices, required=False, help_text="How adapters reach the copies."
     )
     endpoint = serializers.CharField(
-        max_length=54, required=False, help_text="sagemaker: a name that several base models share."
+        max_length=54,
+        required=False,
+        help_text="sagemaker: name of an endpoint that several base models share.",
     )
 
 

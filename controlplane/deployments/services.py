@@ -54,7 +54,7 @@ def deployment_create(
     """
     if SLUG_PATTERN.fullmatch(name) is None or len(name) > 36 or _RESERVED_NAME.fullmatch(name):
         raise InvalidInputError(
-            "a deployment's name is 1-36 lower-case letters, digits and inner hyphens, and does not "
+            "name must be 1-36 lower-case letters, digits and inner hyphens, and must not "
             "end in 8 or 20"
             " hexadecimal digits, as the names of its resources do",
             field="name",
@@ -62,7 +62,7 @@ def deployment_create(
     # Lock the target so that the second of two deployments on one endpoint sees the first.
     target = Target.objects.select_for_update().get(pk=target.pk)
     if Deployment.objects.filter(name=name, removed_at=None).exists():
-        raise ConflictError(f"there is a deployment {name!r} already")
+        raise ConflictError(f"deployment {name!r} already exists")
     deployment = Deployment(
         name=name, target=target, base_model=base_model, endpoint=endpoint, created_by=actor_name(),
         hosting=hosting or HOSTINGS[target.kind][0], **values,
@@ -89,7 +89,7 @@ def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
     row = deployment_locked(deployment)
     before = _desired_snapshot(row)
     if set(values) & set(ROLLED) and (active := deployment_rollout_active(deployment=row)) is not None:
-        raise ConflictError(f"{active} is {active.status}: let it end, or abort it")
+        raise ConflictError(f"{active} is {active.status}: wait until it ends, or abort it")
     for field, value in values.items():
         setattr(row, field, value)
     deployment_check(row)
@@ -185,7 +185,7 @@ def deployment_remove(*, deployment: Deployment) -> Deployment:
     """
     row = Deployment.objects.select_for_update().get(pk=deployment.pk)
     if row.removed_at is not None:
-        raise ConflictError(f"deployment {row.name} is gone already")
+        raise ConflictError(f"deployment {row.name} is already removed")
     if row.removal_asked_at is not None:
         return row
     now = timezone.now()
@@ -197,7 +197,7 @@ def deployment_remove(*, deployment: Deployment) -> Deployment:
         ]
     )  # fmt: skip
     rollouts_end_with(deployment=row)
-    step_add(row, "remove", row.name, "asked for")
+    step_add(row, "remove", row.name, "requested")
     if policy_of(row) is not None:
         base_publish(row.base_model)  # gateways must stop holding requests for its copies
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
@@ -216,7 +216,7 @@ def deployment_retry(*, deployment: Deployment) -> Deployment:
     row.next_at = row.retry_at = timezone.now()
     row.failures, row.generation = 0, row.generation + 1
     row.save(update_fields=["next_at", "retry_at", "failures", "generation"])
-    step_add(row, "retry", row.name, "asked for")
+    step_add(row, "retry", row.name, "requested")
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(tenant="", action="deployment.retry", target=row, after={"status": row.status})
     return row
@@ -234,7 +234,7 @@ def _record_manual_scaling(row: Deployment, *, before: int) -> None:
         if row.min_copies <= before:
             return
     scale_up_begin(
-        deployment=row, before=before, after=row.min_copies, cause=f"asked for by {actor_name()}",
+        deployment=row, before=before, after=row.min_copies, cause=f"requested by {actor_name()}",
         began=now, decided=now,
     )  # fmt: skip
 
@@ -250,7 +250,7 @@ def _publish_scaling(row: Deployment, action: str, before: Any, after: Any) -> N
     now = timezone.now()
     Deployment.objects.filter(pk=row.pk).update(generation=row.generation + 1, next_at=now)
     summary = ", ".join(f"{name}: {value}" for name, value in (after or {}).items())
-    step_add(row, action, row.name, summary or "asked for")
+    step_add(row, action, row.name, summary or "requested")
     base_publish(row.base_model)
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(

@@ -47,38 +47,43 @@ def deployment_check(deployment: Deployment) -> None:
     kind = deployment.target.kind
     if deployment.hosting not in HOSTINGS[kind]:
         listed = ", ".join(HOSTINGS[kind])
-        raise InvalidInputError(f"hosting in a target of kind {kind} is one of {listed}", field="hosting")
+        raise InvalidInputError(
+            f"hosting in a target of kind {kind} must be one of {listed}", field="hosting"
+        )
     if deployment.adapter_scope not in Deployment.Scope.values:
         listed = ", ".join(Deployment.Scope.values)
-        raise InvalidInputError(f"adapter_scope is one of {listed}", field="adapter_scope")
+        raise InvalidInputError(f"adapter_scope must be one of {listed}", field="adapter_scope")
     if not 1 <= deployment.max_copies <= 1000 or not 0 <= deployment.min_copies <= deployment.max_copies:
         raise InvalidInputError(
-            "copies: 0 <= min_copies <= max_copies, and 1 <= max_copies <= 1000", field="min_copies"
+            "copies must satisfy 0 <= min_copies <= max_copies and 1 <= max_copies <= 1000",
+            field="min_copies",
         )
     _check_environment(deployment.environment)
     _check_variant(deployment)
     if deployment.urls and kind != Target.Kind.OPENAI_HTTP:
-        raise InvalidInputError("urls is for targets of kind openai_http", field="urls")
+        raise InvalidInputError("urls is valid only for targets of kind openai_http", field="urls")
     if not isinstance(deployment.urls, list) or len(deployment.urls) > 64:
-        raise InvalidInputError("give at most 64 urls, such as http://vllm:8000", field="urls")
+        raise InvalidInputError("urls must have at most 64 entries, such as http://vllm:8000", field="urls")
     deployment.urls = [base_url(url, field="urls") for url in deployment.urls]
     if kind == Target.Kind.SAGEMAKER:
         _check_sagemaker(deployment)
         return
     for field in ("endpoint", "instance_type", "image", "image_family", "compute"):
         if getattr(deployment, field):
-            raise InvalidInputError(f"{field} is for targets of kind sagemaker", field=field)
+            raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
     LmiOptions.of(deployment.options, Image("worker", Family.WORKER, lora=True))
     if kind == Target.Kind.LOCAL and deployment.min_copies > 16:
-        raise InvalidInputError("at most 16 copies on one host", field="min_copies")
+        raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
 
 
 def _check_variant(deployment: Deployment) -> None:
     base = deployment.base_model
     known = list(base.variants.values_list("name", flat=True))
     if deployment.variant and deployment.variant not in known:
-        listed = ", ".join(known) or "none yet"
-        raise InvalidInputError(f"{base.name} has the variants: {listed}", field="variant")
+        listed = ", ".join(known) or "none"
+        raise InvalidInputError(
+            f"{base.name} has no such variant; existing variants: {listed}", field="variant"
+        )
 
 
 def _check_sagemaker(deployment: Deployment) -> None:
@@ -86,24 +91,24 @@ def _check_sagemaker(deployment: Deployment) -> None:
     deployment.image, deployment.image_family = image.name, image.family.value
     if (region := deployment.target.region) in image.absent:
         others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
-        text = f"AWS does not publish {image.name} in {region}: give an image's address, or one of {others}"
+        text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
     options = LmiOptions.of(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER:
         worker_options_check(options, checkpoint=deployment.base_model.source)
     if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
-            f"{image.name} as it is set serves no adapters: choose hosting fused, or an lmi image "
+            f"{image.name} does not serve adapters as configured: choose hosting fused, or an lmi image "
             f"with enable_lora"
         )
         raise InvalidInputError(text, field="hosting")
     if deployment.hosting == Hosting.ON_DEMAND and image.family != Family.WORKER:
-        raise InvalidInputError("only images of family worker fetch adapters on demand", field="hosting")
+        raise InvalidInputError("hosting on_demand requires an image of family worker", field="hosting")
     if (
         not 1 <= deployment.max_instances <= 1000
         or not 0 <= deployment.min_instances <= deployment.max_instances
     ):
-        text = "instances: 0 <= min_instances <= max_instances, and 1 <= max_instances <= 1000"
+        text = "instances must satisfy 0 <= min_instances <= max_instances and 1 <= max_instances <= 1000"
         raise InvalidInputError(text, field="min_instances")
     if deployment.endpoint:
         _check_endpoint(deployment)
@@ -121,7 +126,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
 def _compute_by_hand(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
-            raise InvalidInputError(f"compute.{key} must be a number from 0", field=f"compute.{key}")
+            raise InvalidInputError(f"compute.{key} must be a number of at least 0", field=f"compute.{key}")
     if values.get("memory_mb", 0) < 128:
         raise InvalidInputError("compute.memory_mb must be at least 128", field="compute.memory_mb")
     return dict(values)
@@ -129,10 +134,10 @@ def _compute_by_hand(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_endpoint(deployment: Deployment) -> None:
     if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,53}", deployment.endpoint):
-        text = "an endpoint's name is 1-54 letters, digits and inner hyphens"
+        text = "endpoint must be 1-54 letters, digits and inner hyphens"
         raise InvalidInputError(text, field="endpoint")
     if deployment.endpoint.startswith("gw-"):
-        text = "endpoint: gw- begins the names of deployments' own endpoints: choose another"
+        text = "endpoint must not start with gw-, which is reserved for endpoints of single deployments"
         raise InvalidInputError(text, field="endpoint")
     others = Deployment.objects.filter(
         target=deployment.target, endpoint=deployment.endpoint, removal_asked_at=None, removed_at=None
@@ -142,16 +147,19 @@ def _check_endpoint(deployment: Deployment) -> None:
             if getattr(other, field) != getattr(deployment, field):
                 raise ConflictError(
                     f"endpoint {deployment.endpoint} is shared with {other.name}, whose {field} is"
-                    f" {getattr(other, field)}: it has to be the same"
+                    f" {getattr(other, field)}: use the same value"
                 )
 
 
 def _check_environment(environment: Any) -> None:
     if not isinstance(environment, dict) or len(environment) > 64:
-        raise InvalidInputError("environment is an object of at most 64 names", field="environment")
+        raise InvalidInputError("environment must be an object with at most 64 names", field="environment")
     for name, value in environment.items():
         if _ENV_NAME.fullmatch(name) is None or not isinstance(value, str) or len(value) > 1024:
-            text = f"environment {name[:60]!r}: names are letters, digits and _, values texts of at most 1024"
+            text = (
+                f"environment {name[:60]!r}: names must consist of letters, digits and _, and values must be"
+                " strings of at most 1024 characters"
+            )
             raise InvalidInputError(text, field="environment")
         secret_variable_check(name, field="environment")
 
@@ -164,28 +172,30 @@ def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
         ConflictError: other deployments on the shared endpoint have other settings.
     """
     if row.target.kind == Target.Kind.OPENAI_HTTP:
-        raise InvalidInputError("servers that run already are scaled by whoever runs them", field="target")
+        raise InvalidInputError(
+            "targets of kind openai_http do not support scaling: scale the servers themselves", field="target"
+        )
     if row.target.kind == Target.Kind.SAGEMAKER:
         _check_sagemaker_scaling(row, policy)
         return
     most = max(policy.max_copies, *(item.max_copies for item in policy.schedule), 1)
     if most > _MOST_LOCAL:
-        raise InvalidInputError(f"at most {_MOST_LOCAL} copies on one host", field="max_copies")
+        raise InvalidInputError(f"a host runs at most {_MOST_LOCAL} copies", field="max_copies")
     if policy.release is not None:
-        raise InvalidInputError("instances are released in targets of kind sagemaker", field="release")
+        raise InvalidInputError("release is valid only for targets of kind sagemaker", field="release")
 
 
 def _check_sagemaker_scaling(row: Deployment, policy: ScalingPolicy) -> None:
     for field, own in (("in_after", _IN_AFTER_OF_AWS), ("out_after", _OUT_AFTER_OF_AWS)):
         if getattr(policy, field) != own:
-            text = f"{field} is {own} s in targets of kind sagemaker: AWS makes its alarms itself"
+            text = f"{field} must be {own} s in targets of kind sagemaker, where AWS creates the alarms"
             raise InvalidInputError(text, field=field)
     for other, theirs in policies_on_endpoint(row):
         for field in _SCALING_OF_ENDPOINT:
             if getattr(theirs, field) != getattr(policy, field):
                 raise ConflictError(
                     f"endpoint {row.endpoint} is shared with {other.name}, whose {field} is "
-                    f"{getattr(theirs, field)}: it has to be the same"
+                    f"{getattr(theirs, field)}: use the same value"
                 )
 
 
@@ -193,9 +203,9 @@ def base_url(text: str, *, field: str = "url") -> str:
     """Return an HTTP server's base URL without `/v1`. Raises InvalidInputError for anything else."""
     parts = urlsplit(text.strip().rstrip("/").removesuffix("/v1"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidInputError(f"{field} must be like http://host:port, got {text!r}", field=field)
+        raise InvalidInputError(f"{field} must be a URL such as http://host:port, got {text!r}", field=field)
     if parts.username or parts.password:
         raise InvalidInputError(
-            f"{field} must carry no credentials: workers take the fleet token", field=field
+            f"{field} must not contain credentials: workers use the fleet token", field=field
         )
     return parts.geturl()

@@ -25,11 +25,11 @@ from controlplane.metering.models import UsageEventRow
 
 MOST_MINUTES: Final = 60
 MOST_ADAPTERS: Final = 200
-"""Most adapters per answer, the busiest first; a search finds the others."""
+"""Maximum number of adapters per response, busiest first; a search finds the others."""
 _TIMED: Final = 20_000
-"""Percentiles use at most this many of the newest requests: more are no better, and slow down the page."""
+"""Maximum number of recent requests in percentiles: more add no precision and slow down the page."""
 _READ_SECONDS: Final = 6.0
-"""Time limit for all copies together, so that silent ones do not hold up the page."""
+"""Time limit for all copies together, so that silent copies do not delay the page."""
 _SHA12: Final = 12
 
 
@@ -39,7 +39,7 @@ class Use:
 
     Attributes:
         requests: attempts that have ended; errors: failed ones among them.
-        ttft_p50_ms, ttft_p95_ms: percentiles of the time to first token; None without any.
+        ttft_p50_ms, ttft_p95_ms: percentiles of the time to first token; None without measurements.
         last_ended: end of the last attempt.
     """
 
@@ -108,7 +108,7 @@ def adapters_seen(*, deployment: Deployment, minutes: int = 15, search: str = ""
         InvalidInputError: the minutes are out of bounds.
     """
     if not 1 <= minutes <= MOST_MINUTES:
-        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+        raise InvalidInputError(f"minutes must be an integer from 1 to {MOST_MINUTES}", field="minutes")
     now = timezone.now()
     copies = list(Copy.objects.filter(deployment=deployment).order_by("created_at", "id"))
     memories = _memories(copies)

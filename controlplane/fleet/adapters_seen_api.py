@@ -1,4 +1,4 @@
-"""REST of adapters' monitoring (staff)."""
+"""REST API of adapter monitoring (staff)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.tenants.permissions import Staff
 
 _PARAMETERS: Final = [
-    OpenApiParameter("minutes", int, description="Of usage, 1 to 60; 15."),
-    OpenApiParameter("search", str, description="Part of an engine name."),
+    OpenApiParameter("minutes", int, description="Usage window in minutes, 1 to 60. Default: 15."),
+    OpenApiParameter("search", str, description="Substring of the engine name."),
 ]
 
 
@@ -32,13 +32,13 @@ class AdapterOnCopySerializer(serializers.Serializer[Any]):
     copy = serializers.CharField()
     loaded = serializers.ChoiceField(
         choices=["device", "host", "server", "no", "unknown"],
-        help_text="server: registered there, it does not tell where it lies.",
+        help_text="Memory tier. server: registered on a server that does not report the tier.",
     )
     pinned = serializers.BooleanField()
     bytes = serializers.IntegerField(allow_null=True)
-    running = serializers.IntegerField(allow_null=True, help_text="Requests that hold it at this moment.")
-    requests = serializers.IntegerField(help_text="That ended within the minutes.")
-    failed = serializers.IntegerField(help_text="Of the requests.")
+    running = serializers.IntegerField(allow_null=True, help_text="Requests that currently use the adapter.")
+    requests = serializers.IntegerField(help_text="Number of requests that ended within the window.")
+    failed = serializers.IntegerField(help_text="Number of failed requests.")
     prompt_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
     ttft_p50_ms = serializers.FloatField(allow_null=True)
@@ -47,8 +47,12 @@ class AdapterOnCopySerializer(serializers.Serializer[Any]):
 
 
 class SeenAdapterSerializer(serializers.Serializer[Any]):
-    adapter = serializers.CharField(help_text="Engine name; of content that no version here has, its digest.")
-    placed = serializers.CharField(allow_blank=True, help_text="Its rule's status; empty without one.")
+    adapter = serializers.CharField(
+        help_text="Engine name, or the digest of content without a known version."
+    )
+    placed = serializers.CharField(
+        allow_blank=True, help_text="Status of the placement rule; empty without a rule."
+    )
     on = AdapterOnCopySerializer(many=True)
 
 
@@ -62,12 +66,12 @@ class CopyMemorySerializer(serializers.Serializer[Any]):
 
 
 class AdaptersSeenSerializer(serializers.Serializer[Any]):
-    """Adapters on a deployment's copies, the busiest first."""
+    """Adapters on a deployment's copies, busiest first."""
 
     minutes = serializers.IntegerField()
     copies = CopyMemorySerializer(many=True)
     adapters = SeenAdapterSerializer(many=True)
-    total = serializers.IntegerField(help_text="Found; more than are shown where there are many.")
+    total = serializers.IntegerField(help_text="Number of matching adapters; the list may be truncated.")
 
 
 class AdaptersSeenApi(ObjectApi[Deployment]):
@@ -82,14 +86,14 @@ class AdaptersSeenApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(parameters=_PARAMETERS)
     def get(self, request: Request, deployment: str) -> Response:
-        """Lists each adapter on each copy: residency, use in the last minutes, and last use."""
+        """Lists each adapter on each copy: residency, usage within the window, and last use."""
         return Response(AdaptersSeenSerializer(self.get_object()).data)
 
 
 def read_minutes(text: str) -> int:
     """Parse the `minutes` parameter. Raises InvalidInputError."""
     if not (text.isascii() and text.isdigit() and len(text) < 5):
-        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+        raise InvalidInputError(f"minutes must be an integer from 1 to {MOST_MINUTES}", field="minutes")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""REST of the fleet as it is now (staff)."""
+"""REST API of the current state of the fleet (staff)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from controlplane.tenants.permissions import Staff
 
 
 class TrafficSerializer(serializers.Serializer[Traffic]):
-    requests = serializers.IntegerField(help_text="Attempts that began within the minutes and have ended.")
-    failed = serializers.IntegerField(source="errors", help_text="By fault of the copy or the way to it.")
-    client_errors = serializers.IntegerField(help_text="Attempts that a request's own fault ended.")
+    requests = serializers.IntegerField(help_text="Attempts that started within the window and have ended.")
+    failed = serializers.IntegerField(
+        source="errors", help_text="Attempts that failed because of the copy or the network."
+    )
+    client_errors = serializers.IntegerField(help_text="Attempts that failed because of an invalid request.")
     tokens = serializers.IntegerField()
     per_second = serializers.FloatField()
     ttft_p50_ms = serializers.FloatField(allow_null=True)
@@ -30,22 +32,30 @@ class TrafficSerializer(serializers.Serializer[Traffic]):
 
 
 class FleetCopySerializer(serializers.Serializer[SeenCopy]):
-    name = serializers.CharField(help_text="The copy's id; of one that no route leads to, its place's name.")
+    name = serializers.CharField(
+        help_text="Id of the copy; for a copy without a route, the name of its resource."
+    )
     place = serializers.CharField(allow_blank=True)
     kind = serializers.CharField()
     deployment = serializers.CharField(allow_blank=True)
     state = serializers.ChoiceField(choices=[state.value for state in CopyState])
     since = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_blank=True)
-    answered_at = serializers.DateTimeField(allow_null=True, help_text="When the figures are from.")
+    answered_at = serializers.DateTimeField(allow_null=True, help_text="Time of the metrics.")
     running = serializers.IntegerField(source="look.figures.running", allow_null=True, default=None)
     waiting = serializers.IntegerField(source="look.figures.waiting", allow_null=True, default=None)
     kv_share = serializers.FloatField(
-        source="look.figures.used_share", allow_null=True, default=None, help_text="Of the pool, in use."
+        source="look.figures.used_share",
+        allow_null=True,
+        default=None,
+        help_text="Share of the KV pool in use.",
     )
     kv_pages = serializers.IntegerField(source="look.figures.kv_total", allow_null=True, default=None)
     adapters = serializers.DictField(
-        source="look.figures.adapters", child=serializers.IntegerField(), default=dict, help_text="By tier."
+        source="look.figures.adapters",
+        child=serializers.IntegerField(),
+        default=dict,
+        help_text="Number of adapters by memory tier.",
     )
     traffic = TrafficSerializer()
 
@@ -54,9 +64,9 @@ class FleetDeploymentSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(source="row.name")
     status = serializers.CharField(source="row.status")
     reason = serializers.CharField(source="row.reason", allow_blank=True)
-    least = serializers.IntegerField(help_text="Copies that are to be there now.")
-    most = serializers.IntegerField()
-    routed = serializers.IntegerField(help_text="Copies that routes lead to.")
+    least = serializers.IntegerField(help_text="Minimum number of copies desired now.")
+    most = serializers.IntegerField(help_text="Maximum number of copies desired now.")
+    routed = serializers.IntegerField(help_text="Number of copies in the route table.")
 
 
 class FleetBaseSerializer(serializers.Serializer[Any]):
@@ -67,7 +77,7 @@ class FleetBaseSerializer(serializers.Serializer[Any]):
 
 class FleetSerializer(serializers.Serializer[Overview]):
     at = serializers.DateTimeField()
-    minutes = serializers.IntegerField(help_text="Of traffic.")
+    minutes = serializers.IntegerField(help_text="Traffic window in minutes.")
     traffic = TrafficSerializer()
     bases = FleetBaseSerializer(many=True)
 
@@ -77,8 +87,10 @@ class FleetApi(APIView):
 
     @extend_schema(responses=FleetSerializer)
     def get(self, request: Request) -> Response:
-        """Every base model with its deployments and copies: state, load, memory, traffic. A copy that does
-        not answer keeps its last figures, with their time."""
+        """Returns every base model with its deployments and copies: state, load, memory and traffic.
+
+        A copy that does not respond keeps its last metrics, with their time.
+        """
         return Response(FleetSerializer(fleet_overview()).data)
 
 
@@ -99,7 +111,9 @@ class ResidencySerializer(serializers.Serializer[ResidencyMap]):
     at = serializers.DateTimeField()
     minutes = serializers.IntegerField()
     silent = serializers.DictField(
-        source="faults", child=serializers.CharField(), help_text="By copy, why it does not tell."
+        source="faults",
+        child=serializers.CharField(),
+        help_text="Error of each copy that does not respond, by copy.",
     )
     total = serializers.IntegerField()
     page = serializers.IntegerField()
@@ -109,10 +123,10 @@ class ResidencySerializer(serializers.Serializer[ResidencyMap]):
 
 _PARAMETERS: Final = [
     OpenApiParameter("base_model", str, required=True),
-    OpenApiParameter("minutes", int, description="Of usage, 1 to 60; 15."),
-    OpenApiParameter("search", str, description="Part of an engine name."),
-    OpenApiParameter("all", bool, description="Also versions that lie nowhere and were not used."),
-    OpenApiParameter("page", int, description="From 1."),
+    OpenApiParameter("minutes", int, description="Usage window in minutes, 1 to 60. Default: 15."),
+    OpenApiParameter("search", str, description="Substring of the engine name."),
+    OpenApiParameter("all", bool, description="Include versions that are not resident and were not used."),
+    OpenApiParameter("page", int, description="Page number, from 1."),
 ]
 
 
@@ -121,10 +135,10 @@ class FleetResidencyApi(APIView):
 
     @extend_schema(parameters=_PARAMETERS, responses=ResidencySerializer)
     def get(self, request: Request) -> Response:
-        """Which adapters of a base model lie where, the busiest first, 50 a page."""
+        """Lists the adapters of a base model with their residency by copy, busiest first, 50 per page."""
         query = request.query_params
         if not (name := query.get("base_model", "")):
-            raise InvalidInputError("say which base_model it is about", field="base_model")
+            raise InvalidInputError("base_model is required", field="base_model")
         base = base_model_get(name=name)
         found = residency_map(
             base=base, minutes=read_minutes(query.get("minutes", "15")), search=query.get("search", ""),
@@ -134,7 +148,7 @@ class FleetResidencyApi(APIView):
 
 
 def read_page(text: str) -> int:
-    """Raises InvalidInputError."""
+    """Parse the `page` parameter. Raises InvalidInputError."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 7):
-        raise InvalidInputError("page is a whole number from 1 on", field="page")
+        raise InvalidInputError("page must be an integer from 1", field="page")
     return int(text)

@@ -61,11 +61,11 @@ def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, l
     """
     if deployment.target.kind == Target.Kind.SAGEMAKER:
         raise InvalidInputError(
-            "SageMaker chooses among its copies itself: a scaling policy sets how many there are",
+            "SageMaker routes among its copies itself: set the number of copies with a scaling policy",
             field="target",
         )
     if not 1 <= minutes <= MOST_MINUTES:
-        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+        raise InvalidInputError(f"minutes must be an integer from 1 to {MOST_MINUTES}", field="minutes")
     copies = list(
         Copy.objects.filter(deployment=deployment).order_by("created_at").values_list("pk", flat=True)
     )
@@ -102,14 +102,14 @@ def consolidation_execute(*, deployment: Deployment, minutes: int) -> tuple[Plan
         ConflictError: no copy is spare, or the deployment is being removed.
     """
     if deployment.target.kind != Target.Kind.LOCAL:
-        text = "only copies in targets of kind local are started and stopped here"
+        text = "consolidation is supported only in targets of kind local"
         raise InvalidInputError(text, field="target")
     # Lock the deployment before its scaling row: all writers of both use this order.
     deployment = deployment_locked(deployment)
     made, traffic = consolidation_plan(deployment=deployment, minutes=minutes)
     if not made.saved:
         raise ConflictError(
-            f"all {len(made.keep)} copies of {deployment.name} are needed, or wanted at least"
+            f"all {len(made.keep)} copies of {deployment.name} are needed, or required by its minimum"
         )
     count = len(made.keep)
     scaling = Scaling.objects.select_for_update().filter(deployment=deployment, policy__isnull=False).first()
@@ -122,7 +122,7 @@ def consolidation_execute(*, deployment: Deployment, minutes: int) -> tuple[Plan
         enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
     scale_ups_overtake(deployment=deployment, at=timezone.now())
     load = sum(item.concurrency for item in traffic)
-    cause = f"{made.saved} copies are not needed for {load:.1f} requests at a time"
+    cause = f"{made.saved} copies are not needed for {load:.1f} concurrent requests"
     step_add(deployment, "consolidate", f"{count + made.saved} -> {count}", cause)
     audit_record(
         tenant="", action="deployment.consolidate", target=deployment,

@@ -1,4 +1,4 @@
-"""REST of consolidation plans (staff)."""
+"""REST API of consolidation plans (staff)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
-_MINUTES: Final = OpenApiParameter("minutes", int, description="Of traffic, 1 to 60; 15.")
+_MINUTES: Final = OpenApiParameter(
+    "minutes", int, description="Traffic window in minutes, 1 to 60. Default: 15."
+)
 
 
 class AdapterTrafficSerializer(serializers.Serializer[Any]):
-    adapter = serializers.CharField(allow_blank=True, help_text="Engine name; empty for the base alone.")
-    concurrency = serializers.FloatField(help_text="Mean requests at a time.")
-    copies = serializers.ListField(child=serializers.CharField(), help_text="Where it was, most of it first.")
-    to = serializers.ListField(child=serializers.CharField(), help_text="Where the plan puts it.")
+    adapter = serializers.CharField(allow_blank=True, help_text="Engine name; empty for the base model.")
+    concurrency = serializers.FloatField(help_text="Mean number of concurrent requests.")
+    copies = serializers.ListField(
+        child=serializers.CharField(), help_text="Copies that served the traffic, by decreasing share."
+    )
+    to = serializers.ListField(child=serializers.CharField(), help_text="Copies assigned by the plan.")
 
 
 class ConsolidationSerializer(serializers.Serializer[Any]):
     """A consolidation plan."""
 
     minutes = serializers.IntegerField()
-    keep = serializers.ListField(child=serializers.CharField(), help_text="Copies that are enough.")
-    spare = serializers.ListField(child=serializers.CharField())
-    saved = serializers.IntegerField(help_text="Copies that are not needed.")
-    moves = serializers.IntegerField(help_text="Adapters whose new streams would go elsewhere.")
-    short = serializers.FloatField(help_text="Requests at a time that find no room; 0 where all do.")
-    load = serializers.DictField(child=serializers.FloatField(), help_text="Planned, by copy.")
+    keep = serializers.ListField(child=serializers.CharField(), help_text="Copies that the plan keeps.")
+    spare = serializers.ListField(child=serializers.CharField(), help_text="Copies that the plan stops.")
+    saved = serializers.IntegerField(help_text="Number of copies that are not needed.")
+    moves = serializers.IntegerField(help_text="Number of adapters whose new streams move to another copy.")
+    short = serializers.FloatField(help_text="Concurrent requests that exceed the capacity; 0 for none.")
+    load = serializers.DictField(child=serializers.FloatField(), help_text="Planned load by copy.")
     adapters = AdapterTrafficSerializer(many=True)
 
 
@@ -56,13 +60,13 @@ class ConsolidationApi(ObjectApi[Deployment]):
     @conditional()
     @extend_schema(parameters=[_MINUTES])
     def get(self, request: Request, deployment: str) -> Response:
-        """Plans the fewest copies for the traffic of the last minutes; changes nothing."""
+        """Plans the minimum number of copies for the recent traffic; changes nothing."""
         return Response(ConsolidationSerializer(self.get_object()).data)
 
     @idempotent()
     @extend_schema(request=None, parameters=[_MINUTES], responses={202: ConsolidationSerializer})
     def post(self, request: Request, deployment: str) -> Response:
-        """Executes the plan: new streams go to the copies that stay; the others stop when they are idle."""
+        """Executes the plan: new streams go to the remaining copies; spare copies stop when idle."""
         found, minutes = deployment_get(name=deployment), _minutes(request)
         made, traffic = consolidation_execute(deployment=found, minutes=minutes)
         body = ConsolidationSerializer(shown(made, traffic, minutes=minutes)).data
@@ -72,7 +76,7 @@ class ConsolidationApi(ObjectApi[Deployment]):
 def _minutes(request: Request) -> int:
     text = request.query_params.get("minutes", "15")
     if not (text.isascii() and text.isdigit() and len(text) < 5):
-        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+        raise InvalidInputError(f"minutes must be an integer from 1 to {MOST_MINUTES}", field="minutes")
     return int(text)
 
 

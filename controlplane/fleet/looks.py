@@ -88,7 +88,7 @@ def _ask_all(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
     now, found = time.time(), {}
     for copy in copies:
         before = known.get(copy.pk, Look())
-        answer = futures[copy.pk].result() if futures[copy.pk] in done else "does not answer in time"
+        answer = futures[copy.pk].result() if futures[copy.pk] in done else "no response in time"
         if isinstance(answer, Figures):
             found[copy.pk] = Look(now, now, answer)
         else:
@@ -111,14 +111,16 @@ def _ask(copy: Copy) -> Figures | str:
             verify=tls_context(),
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return f"{copy.url} does not answer: {error}"[:300]
+        return f"{copy.url} does not respond: {error}"[:300]
     if not answer.is_success:
-        return f"{copy.url}/metrics answers {answer.status_code}"
+        return f"{copy.url}/metrics returned status {answer.status_code}"
     figures = read_figures(answer.text)
     if figures is None and not is_worker:
         # Another OpenAI-compatible server: it answers, but reports no known figures.
         return Figures()
-    return f"{copy.url}/metrics are not a worker's figures: is it one?" if figures is None else figures
+    if figures is None:
+        return f"{copy.url}/metrics returned no worker metrics: check that the URL is that of a worker"
+    return figures
 
 
 def _known(ids: Sequence[str]) -> dict[str, Look]:
@@ -127,7 +129,7 @@ def _known(ids: Sequence[str]) -> dict[str, Look]:
     try:
         values = cast(list[bytes | None], _redis().hmget(_KEY, list(ids)))
     except RedisError as error:
-        logger.debug("looks are not shared: %s", error)
+        logger.debug("poll results are not shared: %s", error)
         return {}
     return {copy: _parse_look(value) for copy, value in zip(ids, values, strict=True) if value is not None}
 
@@ -149,7 +151,7 @@ def _keep(found: dict[str, Look]) -> None:
         _redis().hset(_KEY, mapping={copy: look.to_json() for copy, look in found.items()})
         _redis().expire(_KEY, _KEEP_SECONDS)
     except RedisError as error:
-        logger.debug("looks are not shared: %s", error)
+        logger.debug("poll results are not shared: %s", error)
 
 
 def _redis() -> Any:

@@ -31,16 +31,16 @@ class CopyState(StrEnum):
     LEAVING = "leaving"
     FAILED = "failed"
     UNTOLD = "untold"
-    """A copy of SageMaker's, of which only the traffic is known."""
+    """A SageMaker copy; only its traffic is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenCopy:
-    """One copy in the overview; `copy` is None if no route leads to it (yet, or any more).
+    """One copy in the overview; `copy` is None if the copy is not in the route table.
 
     Attributes:
-        since: time since when it is in its state, if known.
-        reason: explanation of the state, or what to do.
+        since: when the copy entered its state, if known.
+        reason: explanation of the state, or recommended action.
     """
 
     name: str
@@ -56,7 +56,7 @@ class SeenCopy:
 
     @property
     def answered_at(self) -> dt.datetime | None:
-        """Time of its figures."""
+        """Time of the metrics."""
         return moment(self.look.answered_at)
 
 
@@ -167,7 +167,7 @@ def _state(copy: Copy, look: Look) -> tuple[CopyState, dt.datetime | None, str]:
         return (
             CopyState.UNTOLD,
             None,
-            _("SageMaker tells no figures of a copy."),
+            _("SageMaker does not report metrics of a copy."),
         )
     if look.error:
         # The deployment's reconciler may have noticed the silence earlier.
@@ -177,7 +177,7 @@ def _state(copy: Copy, look: Look) -> tuple[CopyState, dt.datetime | None, str]:
         return (
             CopyState.REFUSING,
             None,
-            _("It answers, but takes no requests: it starts, drains or is broken."),
+            _("The copy responds but accepts no requests: it is starting, draining or broken."),
         )
     return CopyState.SERVING, None, ""
 
@@ -186,7 +186,7 @@ _RESOURCES: Final = {"ready": None, "failed": CopyState.FAILED, "leaving": CopyS
 
 
 def _unrouted(row: Deployment) -> list[SeenCopy]:
-    """List a deployment's workers without a route: those that start, have failed or leave."""
+    """List a deployment's workers without a route: starting, failed and leaving workers."""
     found: list[SeenCopy] = []
     for item in row.resources:
         state = _RESOURCES.get(str(item.get("state")), CopyState.STARTING)

@@ -99,7 +99,7 @@ def residency_map(
         InvalidInputError: the minutes are out of bounds.
     """
     if not 1 <= minutes <= MOST_MINUTES:
-        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+        raise InvalidInputError(f"minutes must be an integer from 1 to {MOST_MINUTES}", field="minutes")
     now = timezone.now()
     copies = list(Copy.objects.filter(base_model=base).order_by("created_at", "id"))
     answers = memories_read(copies, seconds=_READ_SECONDS, disk=True)

@@ -14,7 +14,7 @@ from django.db.models import Count, Q, Sum
 from controlplane.metering.models import UsageEventRow
 
 _TIMED: Final = 20_000
-"""Percentiles use at most this many of the newest requests: more are no better, and slow down the page."""
+"""Maximum number of recent requests in percentiles: more add no precision and slow down the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Traffic:
 
 
 def traffic_by_copy(*, minutes: int, now: dt.datetime, copy: str = "") -> tuple[dict[str, Traffic], Traffic]:
-    """Return (traffic by copy, total), or that of `copy` only, in two queries whatever the fleet's size."""
+    """Return (traffic by copy, total), or the traffic of `copy` only, in two queries for any fleet size."""
     since = now - dt.timedelta(minutes=minutes)
     # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(

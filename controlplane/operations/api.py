@@ -1,4 +1,4 @@
-"""REST of a tenant's export and deletion (staff)."""
+"""REST API of tenant export and deletion (staff)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DeletionSerializer(serializers.ModelSerializer[TenantDeletion]):
 
 
 class DeletionInput(StrictSerializer):
-    confirm = serializers.CharField(max_length=63, help_text="The tenant's id once more.")
+    confirm = serializers.CharField(max_length=63, help_text="The tenant's id, as confirmation.")
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True)
 
 
@@ -41,7 +41,7 @@ class TenantExportApi(generics.GenericAPIView[Any]):
 
     @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     def get(self, request: Request, slug: str) -> StreamingHttpResponse:
-        """Everything of the tenant as a tar archive, of any size; secrets are left out."""
+        """Exports all data of the tenant as a tar archive of any size; secrets are excluded."""
         tenant = tenant_get(slug=slug)
         response = streamed(
             request._request,
@@ -49,7 +49,7 @@ class TenantExportApi(generics.GenericAPIView[Any]):
             content_type="application/x-tar",
             file_name=f"{tenant.pk}.tar",
         )
-        # Weights do not compress, and would take minutes to try.
+        # Compressing weights takes minutes and saves nothing.
         response["Content-Encoding"] = "identity"
         return response
 
@@ -68,7 +68,7 @@ class TenantDeletionApi(ObjectApi[TenantDeletion]):
     @idempotent()
     @extend_schema(request=DeletionInput, responses={201: DeletionSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Disables the tenant at once and has it purged after the grace time."""
+        """Disables the tenant immediately and schedules its purge after the grace period."""
         data = DeletionInput(data=request.data)
         data.is_valid(raise_exception=True)
         deletion = tenant_deletion_schedule(tenant=tenant_get(slug=slug), **data.validated_data)
@@ -77,6 +77,6 @@ class TenantDeletionApi(ObjectApi[TenantDeletion]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, slug: str) -> Response:
-        """Cancels it: the tenant is back as it was."""
+        """Cancels the deletion and enables the tenant again."""
         tenant_deletion_cancel(deletion=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

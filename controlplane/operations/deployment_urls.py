@@ -1,4 +1,4 @@
-"""REST routes of copies, targets and deployments; `controlplane.api_urls` has them among the others."""
+"""REST routes of copies, targets and deployments, included by `controlplane.api_urls`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything of a tenant as one tar archive, written while it is read."""
+"""Export of a tenant's data as a streamed tar archive."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from controlplane.tenants.models import Tenant
 
 _PIECE: Final = 1 << 20
 _README: Final = """\
-What Graftwork holds of tenant {slug}, as of {when}.
+Export of tenant {slug} from Graftwork, as of {when}.
 
-tables/      a file for each kind of thing, a JSON object a line. Secrets and their digests are left out.
-adapters/    the files of each version that is ready, as they were registered.
+tables/      one file per table, one JSON object per line. Secrets and their digests are excluded.
+adapters/    the files of each ready version, as registered.
 
-The tables were read one after another: what changed meanwhile may stand in one and not in another.
+The tables were read one after another: a concurrent change may appear in one table and not in another.
 """
 
 
 def export_pieces(tenant: Tenant) -> Iterator[bytes]:
-    """The archive, in pieces of at most 1 MiB; memory and disk hold one table at a time, no adapter."""
+    """Yield the archive in chunks of at most 1 MiB; memory and disk hold one table at a time, no adapter."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     readme = _README.format(slug=tenant.pk, when=when).encode()
     yield from _entry("README.txt", len(readme), iter([readme]))
@@ -47,7 +47,7 @@ def export_pieces(tenant: Tenant) -> Iterator[bytes]:
 
 
 def row_values(row: Model) -> dict[str, Any]:
-    """The row's columns, whole, without what is secret."""
+    """Return the row's complete columns without secrets."""
     fields = row._meta.concrete_fields
     return {field.name: field.value_from_object(row) for field in fields if not is_secret(field.name)}
 
@@ -76,7 +76,7 @@ def _file(name: str, size: int, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _entry(name: str, size: int, content: Iterator[bytes]) -> Iterator[bytes]:
-    """A file of the archive: head, content, and zeros up to a whole block."""
+    """Yield an archive member: header, content, and zero padding to a full block."""
     info = tarfile.TarInfo(name)
     info.size, info.mtime = size, int(time.time())
     yield info.tobuf(tarfile.PAX_FORMAT)
@@ -85,7 +85,7 @@ def _entry(name: str, size: int, content: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _pieces(stream: ByteStream, size: int) -> Iterator[bytes]:
-    """Exactly `size` bytes; with fewer, OSError: an archive that is not whole must not look so."""
+    """Yield exactly `size` bytes. Raises OSError for fewer, so that a truncated archive is not valid."""
     left = size
     while left:
         piece = stream.read(min(_PIECE, left))

@@ -1,4 +1,4 @@
-"""A tenant's way out."""
+"""Deletions of tenants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TenantDeletion(models.Model):
     reason = models.CharField(max_length=500, blank=True)
     requested_by = models.CharField(max_length=254)
     requested_at = models.DateTimeField()
-    purge_after = models.DateTimeField(help_text="Until then it can be cancelled.")
+    purge_after = models.DateTimeField(help_text="Until this time the deletion can be canceled.")
     purged_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -15,65 +15,65 @@ from controlplane.operations.models import TenantDeletion
 from controlplane.tenants.models import Tenant, User
 
 NOBODYS: Final = {
-    "adapters.ArtifactRemoval": "files under the address of their content",
+    "adapters.ArtifactRemoval": "content-addressed files",
     "billing.HostingPrice": "the operator's prices",
     "billing.Price": "the operator's prices",
     "billing.PriceBook": "the operator's prices",
     "catalog.BaseModel": "the operator's models",
     "catalog.CheckpointFile": "the operator's models",
     "catalog.Variant": "the operator's models",
-    "deployments.AdapterRule": "what was asked of the operator's servers; gone with the version's route",
+    "deployments.AdapterRule": "requests to the operator's servers; deleted with the version's route",
     "deployments.Copy": "the operator's servers",
     "deployments.Deployment": "the operator's servers",
-    "deployments.DeploymentRollout": "what was done to the operator's servers",
-    "deployments.DeploymentStep": "what was done to the operator's servers",
-    "deployments.Placement": "made from the published table, and gone with its entries",
+    "deployments.DeploymentRollout": "changes of the operator's servers",
+    "deployments.DeploymentStep": "changes of the operator's servers",
+    "deployments.Placement": "derived from the published table, and deleted with its entries",
     "deployments.ScaleUp": "the operator's servers",
     "deployments.Scaling": "the operator's servers",
-    "deployments.Target": "where the operator's servers are",
-    "idempotency.KeptAnswer": "sealed under keys that only callers have; forgotten within a day",
-    "metering.HostingLook": "when the operator's servers were last looked at",
-    "operations.TenantDeletion": "says that the tenant is gone",
+    "deployments.Target": "locations of the operator's servers",
+    "idempotency.KeptAnswer": "sealed under keys that only callers have; deleted within a day",
+    "metering.HostingLook": "time of the last observation of the operator's servers",
+    "operations.TenantDeletion": "record of the deletion itself",
     "optimization.Artifact": "the operator's optimized checkpoints",
-    "optimization.Assessment": "what the operator asked of SageMaker",
+    "optimization.Assessment": "the operator's requests to SageMaker",
     "optimization.Attempt": "the operator's optimization jobs",
     "optimization.ComparisonRun": "the operator's comparisons",
     "optimization.OptimizationJob": "the operator's optimization jobs",
-    "optimization.PromptSet": "prompts that the operator gave",
+    "optimization.PromptSet": "the operator's prompts",
     "optimization.WorkEvent": "the operator's optimization jobs",
-    "reports.InstancePrice": "what the operator's machines cost",
-    "routes.RouteCounter": "the published table, made from the others",
-    "routes.RouteDelta": "the published table, made from the others",
-    "routes.RouteEntryRow": "the published table, made from the others",
-    "sign_up.SignUp": "who has no tenant yet; forgotten within a day",
+    "reports.InstancePrice": "prices of the operator's machines",
+    "routes.RouteCounter": "the published table, derived from other tables",
+    "routes.RouteDelta": "the published table, derived from other tables",
+    "routes.RouteEntryRow": "the published table, derived from other tables",
+    "sign_up.SignUp": "applicants without a tenant; deleted within a day",
 }
-"""Models whose rows belong to no tenant -> reason. A new model has a key to its tenant, or an entry here."""
+"""Models whose rows belong to no tenant -> reason. Each model needs a key to a tenant, or an entry here."""
 
 KEPT: Final = {
     "audit.AuditChain": "the audit log",
     "audit.AuditRecord": "the audit log",
-    "billing.BillingParty": "what bills were made from",
-    "billing.BudgetNotice": "who was told of what was spent",
-    "billing.CreditGrant": "the books",
-    "billing.CreditNote": "the books",
-    "billing.CreditNoteLine": "the books",
-    "billing.CreditNotePdf": "the books",
-    "billing.Invoice": "the books",
-    "billing.InvoiceLine": "the books",
-    "billing.InvoicePdf": "the books",
-    "billing.JournalEntry": "the books",
-    "billing.LedgerCheckpoint": "the books",
-    "billing.LedgerHead": "the books",
-    "billing.PostedDay": "the books",
-    "billing.PrepaidMark": "who was told of what was spent",
-    "billing.PriceBookTerm": "what bills were made from",
-    "billing.TaxTreatment": "what bills were made from",
-    "billing.UsagePosting": "the books",
-    "metering.HostingHour": "what bills were made from",
-    "metering.HostingSpan": "what bills were made from",
-    "metering.UsageEventRow": "what bills were made from",
-    "metering.UsageHour": "what bills were made from",
-    "metering.UsageRollup": "what bills were made from",
+    "billing.BillingParty": "the basis of invoices",
+    "billing.BudgetNotice": "record of the spending notices sent",
+    "billing.CreditGrant": "the ledger",
+    "billing.CreditNote": "the ledger",
+    "billing.CreditNoteLine": "the ledger",
+    "billing.CreditNotePdf": "the ledger",
+    "billing.Invoice": "the ledger",
+    "billing.InvoiceLine": "the ledger",
+    "billing.InvoicePdf": "the ledger",
+    "billing.JournalEntry": "the ledger",
+    "billing.LedgerCheckpoint": "the ledger",
+    "billing.LedgerHead": "the ledger",
+    "billing.PostedDay": "the ledger",
+    "billing.PrepaidMark": "record of the spending notices sent",
+    "billing.PriceBookTerm": "the basis of invoices",
+    "billing.TaxTreatment": "the basis of invoices",
+    "billing.UsagePosting": "the ledger",
+    "metering.HostingHour": "the basis of invoices",
+    "metering.HostingSpan": "the basis of invoices",
+    "metering.UsageEventRow": "the basis of invoices",
+    "metering.UsageHour": "the basis of invoices",
+    "metering.UsageRollup": "the basis of invoices",
 }
 """Models whose rows stay when their tenant is deleted -> reason. They hold its name, not a key."""
 
@@ -84,7 +84,7 @@ def deletion_list() -> QuerySet[TenantDeletion]:
 
 
 def deletion_find(*, slug: str) -> TenantDeletion | None:
-    """Return the tenant's deletion; None if it is not to be deleted."""
+    """Return the tenant's deletion; None if no deletion is scheduled."""
     return TenantDeletion.objects.filter(pk=slug).first()
 
 
@@ -92,12 +92,12 @@ def deletion_get(*, slug: str) -> TenantDeletion:
     """Return the tenant's deletion. Raises NotFoundError."""
     deletion = deletion_find(slug=slug)
     if deletion is None:
-        raise NotFoundError(f"tenant {slug!r} is not to be deleted")
+        raise NotFoundError(f"tenant {slug!r} has no scheduled deletion")
     return deletion
 
 
 def deletions_due(*, now: dt.datetime | None = None) -> QuerySet[TenantDeletion]:
-    """List the deletions whose grace time is over."""
+    """List the deletions whose grace period is over."""
     return TenantDeletion.objects.filter(purged_at=None, purge_after__lte=now or timezone.now())
 
 
@@ -110,7 +110,9 @@ def tenant_paths() -> dict[type[Model], str]:
         found = {model: path for model in waiting if (path := _path(model, paths))}
         if not found:
             names = ", ".join(model._meta.label for model in waiting)
-            raise LookupError(f"{names}: no key leads to a tenant; state why in NOBODYS")
+            raise LookupError(
+                f"{names}: no foreign key path to a tenant; add an entry with the reason to NOBODYS"
+            )
         paths |= found
         waiting = [model for model in waiting if model not in paths]
     return paths

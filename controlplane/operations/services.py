@@ -1,4 +1,4 @@
-"""Deletes tenants: disabled at once, purged after a grace time, and recoverable until then."""
+"""Deletes tenants: disabled immediately, purged after a grace period, and recoverable until then."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def tenant_deletion_schedule(*, tenant: Tenant, confirm: str, reason: str = "") -> TenantDeletion:
-    """Disable the tenant within a second, and schedule its purge after the grace time.
+    """Disable the tenant within a second, and schedule its purge after the grace period.
 
     Its keys are refused and its members lose access, but no data is deleted yet.
 
     Args:
-        confirm: the tenant's id again, against deleting the wrong tenant.
+        confirm: the tenant's id again, as a guard against deleting the wrong tenant.
 
     Raises:
         InvalidInputError: `confirm` is not the tenant's id, or the reason is longer than 500 characters.
@@ -44,10 +44,10 @@ def tenant_deletion_schedule(*, tenant: Tenant, confirm: str, reason: str = "") 
     if confirm != tenant.pk:
         raise InvalidInputError(f"to delete tenant {tenant.pk}, send its id as confirm", field="confirm")
     if len(reason) > 500:
-        raise InvalidInputError("reason has at most 500 characters", field="reason")
+        raise InvalidInputError("reason must have at most 500 characters", field="reason")
     now = timezone.now()
     if not Tenant.objects.filter(pk=tenant.pk, disabled_at=None).update(disabled_at=now):
-        raise ConflictError(f"tenant {tenant.pk} is to be deleted already")
+        raise ConflictError(f"the deletion of tenant {tenant.pk} is already scheduled")
     # Gateways refuse keys without a tenant route, so this disables all of them.
     route_remove(path=f"tenants/{tenant.pk}")
     actor = current_origin().who()
@@ -67,14 +67,14 @@ def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
     """Cancel a tenant's deletion, effective within a second.
 
     Raises:
-        ConflictError: the grace time is over.
+        ConflictError: the grace period is over.
     """
     # NO KEY: a concurrent INSERT for the tenant holds a key share lock, and may wait for locks held here.
     tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=deletion.pk).first()
     # Once the purge is due, files may have been removed already.
     gone, _ = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__gt=timezone.now()).delete()
     if tenant is None or not gone:
-        raise ConflictError(f"tenant {deletion.pk} is deleted for good: the grace time is over")
+        raise ConflictError(f"tenant {deletion.pk} cannot be restored: the grace period is over")
     tenant.disabled_at = None
     tenant.save(update_fields=["disabled_at"])
     tenant_route_publish(tenant=tenant)
@@ -82,14 +82,14 @@ def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
 
 
 def tenants_purge_due() -> int:
-    """Purge the tenants whose grace time is over; return how many. A later run retries failures."""
+    """Purge the tenants whose grace period is over; return their number. A later run retries failures."""
     purged = 0
     for deletion in deletions_due():
         try:
             tenant_purge(deletion=deletion)
             purged += 1
         except ControlPlaneError as error:
-            logger.warning("purging tenant %s waits: %s", deletion.pk, error)
+            logger.warning("the purge of tenant %s failed and will be retried: %s", deletion.pk, error)
     return purged
 
 
@@ -105,7 +105,7 @@ def tenant_purge(*, deletion: TenantDeletion) -> None:
     # A write, so that it waits for an uncommitted cancellation.
     claimed = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__lte=timezone.now())
     if not claimed.update(purge_after=deletion.purge_after):
-        raise ConflictError(f"the deletion of tenant {deletion.pk} was cancelled, or is not due")
+        raise ConflictError(f"the deletion of tenant {deletion.pk} was canceled or is not due")
     for adapter in Adapter.objects.filter(tenant_id=deletion.pk):
         if adapter.deleted_at is None:
             adapter_delete(adapter=adapter)
@@ -120,11 +120,11 @@ def _purge_rows(deletion: TenantDeletion) -> None:
     tenant = Tenant.objects.select_for_update().filter(pk=deletion.pk).first()
     now = timezone.now()
     if not TenantDeletion.objects.filter(pk=deletion.pk, purged_at=None).update(purged_at=now):
-        raise ConflictError(f"the deletion of tenant {deletion.pk} was cancelled meanwhile")
+        raise ConflictError(f"the deletion of tenant {deletion.pk} was canceled in the meantime")
     if tenant is None:
         return
     if Adapter.objects.filter(tenant=tenant).exists():
-        raise ConflictError(f"tenant {tenant.pk} has another adapter since: the next round takes it too")
+        raise ConflictError(f"tenant {tenant.pk} has a new adapter: the next run purges it")
     keys = list(ApiKey.objects.filter(tenant=tenant).values_list("pk", flat=True))
     paths = {f"limits/tenant:{tenant.pk}", *(f"keys/{key}" for key in keys)}
     for path in sorted(route_paths(paths=paths | {f"limits/key:{key}" for key in keys})):

@@ -1,4 +1,4 @@
-"""Celery's edge of operations."""
+"""Celery tasks of operations."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from controlplane.operations.services import tenants_purge_due
 
 @shared_task(name="operations.purge_tenants", acks_late=True)
 def purge_tenants() -> None:
-    """Purges tenants whose grace time is over."""
+    """Purge tenants whose grace period is over."""
     tenants_purge_due()

@@ -103,30 +103,30 @@ def seat_take(needs: Needs) -> Seat:
         try:
             return Seat((host_lock("cpu"),), {"CUDA_VISIBLE_DEVICES": ""})
         except HeldError:
-            raise NoRoomYetError("another work is on this host's CPU: it is next when that ends") from None
+            raise NoRoomYetError("another job uses this host's CPU: this job starts when it ends") from None
     return _gpus_take(needs, gpus())
 
 
 def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
     if not found:
         raise NoRoomYetError(
-            "this host has no GPU that nvidia-smi tells of: have a Celery worker take graftwork.optimize.gpu"
-            " on one that has"
+            "nvidia-smi reports no GPU on this host: start a Celery worker for the queue"
+            " graftwork.optimize.gpu on a GPU host"
         )
     fitting = [gpu for gpu in found if not needs.capability or gpu.capability == needs.capability]
     if len(fitting) < needs.devices:
         kinds = ", ".join(sorted({f"{gpu.capability / 10:.1f}" for gpu in found}))
         # All GPU hosts share one queue, so a host without matching GPUs must leave the work to others.
         raise NoRoomYetError(
-            f"it needs {needs.devices} GPUs of compute capability {needs.capability / 10:.1f}, and this"
-            f" host's {len(found)} are of {kinds}: have a Celery worker take graftwork.optimize.gpu on one"
-            " that has them",
+            f"the job requires {needs.devices} GPUs of compute capability {needs.capability / 10:.1f}, and"
+            f" this host's {len(found)} have {kinds}: start a Celery worker for the queue"
+            " graftwork.optimize.gpu on a matching host",
             seconds=60.0,
         )
     each = needs.memory // needs.devices
     if sum(gpu.total >= each for gpu in fitting) < needs.devices:
         raise NeverFitsError(
-            f"it needs {_gib(each)} GiB on each of {needs.devices} GPUs, and they have"
+            f"the job requires {_gib(each)} GiB on each of {needs.devices} GPUs, and they have"
             f" {_gib(max(gpu.total for gpu in fitting))}"
         )
     locks: list[FileLock] = []
@@ -140,8 +140,8 @@ def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
         for lock in locks:
             lock.close()
         raise NoRoomYetError(
-            f"{needs.devices} of this host's {len(found)} GPUs with {_gib(each)} GiB free are needed, and"
-            f" {len(indexes)} are: others work on them"
+            f"the job requires {needs.devices} of this host's {len(found)} GPUs with {_gib(each)} GiB free,"
+            f" and {len(indexes)} are available: other jobs use the rest"
         )
     # nvidia-smi numbers devices by PCI bus; CUDA by speed unless CUDA_DEVICE_ORDER says otherwise.
     environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes))}
@@ -175,12 +175,14 @@ def _check_disk(needed: int) -> None:
     usage = shutil.disk_usage(folder)
     if needed > usage.total:
         raise NeverFitsError(
-            f"it needs {_gib(needed)} GiB of disk, and the one of {folder} has {_gib(usage.total)}: set"
-            " GRAFTWORK_OPTIMIZATION_DIR to a folder of a larger one"
+            f"the job requires {_gib(needed)} GiB of disk, and the disk of {folder} has"
+            f" {_gib(usage.total)}: set GRAFTWORK_OPTIMIZATION_DIR to a folder on a larger disk"
         )
     if needed > usage.free:
         raise NoRoomYetError(
-            f"it needs {_gib(needed)} GiB of disk, and {_gib(usage.free)} are free at {folder}: make room",
+            f"the job requires {_gib(needed)} GiB of disk, and {folder} has {_gib(usage.free)} free:"
+            " free disk"
+            " space",
             seconds=60.0,
         )
 
@@ -191,10 +193,12 @@ def _check_memory(needed: int) -> None:
         return
     available, total = memory
     if needed > total:
-        raise NeverFitsError(f"it needs {_gib(needed)} GiB of memory, and this host has {_gib(total)}")
+        raise NeverFitsError(
+            f"the job requires {_gib(needed)} GiB of memory, and this host has {_gib(total)}"
+        )
     if needed > available:
         raise NoRoomYetError(
-            f"it needs {_gib(needed)} GiB of memory, and {_gib(available)} are free on this host"
+            f"the job requires {_gib(needed)} GiB of memory, and this host has {_gib(available)} free"
         )
 
 

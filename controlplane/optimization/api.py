@@ -1,4 +1,4 @@
-"""REST of optimization jobs (staff)."""
+"""REST API of optimization jobs (staff)."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ LIVE: Final = frozenset({"percent", "eta_seconds", "log_tail", "progress_at", "p
 def recipe_of(values: Mapping[str, Any]) -> Recipe:
     """Read the recipe from a body with `recipe`, or with `preset` and `target`. Raises InvalidInputError."""
     if ("recipe" in values) == ("preset" in values):
-        raise InvalidInputError("give recipe, or preset with target", field="recipe")
+        raise InvalidInputError("either recipe, or preset with target, is required", field="recipe")
     if "recipe" in values:
         if "target" in values:
-            raise InvalidInputError("target goes with preset; a recipe has its own", field="target")
+            raise InvalidInputError(
+                "target is valid only with preset; a recipe includes its target", field="target"
+            )
         return recipe_read(values["recipe"])
     return recipe_of_preset(values["preset"], values.get("target", {}))
 

@@ -71,10 +71,12 @@ def recommendation_create(
         raise _wrong(f"{base_model.name} lies in {weights}: SageMaker reads s3://, give weights", "weights")
     metric, framework = values["metric"], values.get("framework", "")
     if metric not in METRICS or framework not in ("", *FRAMEWORKS):
-        raise _wrong(f"metric is one of {', '.join(METRICS)}, framework of {', '.join(FRAMEWORKS)}", "metric")
+        raise _wrong(
+            f"metric must be one of {', '.join(METRICS)}, framework one of {', '.join(FRAMEWORKS)}", "metric"
+        )
     types = list(values.get("instance_types", ()))
     if len(types) > MOST_TYPES:
-        raise _wrong(f"at most {MOST_TYPES} instance types are looked at in one job", "instance_types")
+        raise _wrong(f"a job takes at most {MOST_TYPES} instance types", "instance_types")
     options = {
         "workload": _workload(workload), "weights": weights, "metric": metric, "framework": framework,
         "instance_types": types, "optimize": bool(values.get("optimize")),
@@ -113,7 +115,7 @@ def _create(
 
 def _adapters(base_model: BaseModel, names: list[str]) -> list[dict[str, str]]:
     if len(names) > MOST_ADAPTERS:
-        raise _wrong(f"at most {MOST_ADAPTERS} adapters go into one job", "adapters")
+        raise _wrong(f"a job takes at most {MOST_ADAPTERS} adapters", "adapters")
     try:
         refs = route_refs(base_model=base_model.name, names=names)
     except ContractError as error:

@@ -1,4 +1,4 @@
-"""REST of SageMaker's AI benchmarks and recommendations (staff)."""
+"""REST API of SageMaker's AI benchmarks and recommendations (staff)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BenchmarksApi(generics.GenericAPIView[Assessment]):
     @idempotent()
     @extend_schema(request=BenchmarkInput, responses={201: AssessmentSerializer})
     def post(self, request: Request) -> Response:
-        """Has SageMaker benchmark a deployment's endpoint."""
+        """Starts a SageMaker benchmark of a deployment's endpoint."""
         data = BenchmarkInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
@@ -64,7 +64,7 @@ class RecommendationsApi(generics.GenericAPIView[Assessment]):
     @idempotent()
     @extend_schema(request=RecommendationInput, responses={201: AssessmentSerializer})
     def post(self, request: Request) -> Response:
-        """Asks SageMaker on what instances, and how, a base is served best."""
+        """Starts a SageMaker recommendation of instance types and settings for a base model."""
         data = RecommendationInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = dict(data.validated_data)
@@ -88,13 +88,13 @@ class AssessmentApi(_OneAssessment):
 
     @conditional()
     def get(self, request: Request, assessment: int) -> Response:
-        """How far it is, and what SageMaker said. Its ETag does not change with its progress alone."""
+        """Returns the progress and the results of the job. Progress alone does not change the ETag."""
         return Response(AssessmentSerializer(self.get_object()).data)
 
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, assessment: int) -> Response:
-        """Forgets one that has ended; what SageMaker wrote stays in the target's store."""
+        """Removes a job that has ended; SageMaker's output stays in the target's store."""
         assessment_remove(assessment=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -105,7 +105,7 @@ class CancelApi(_OneAssessment):
     @idempotent()
     @extend_schema(request=None, responses=AssessmentSerializer)
     def post(self, request: Request, assessment: int) -> Response:
-        """Stops it in the account."""
+        """Stops the job in the AWS account."""
         work_cancel(work=self.get_object())
         return Response(AssessmentSerializer(self.get_object()).data)
 

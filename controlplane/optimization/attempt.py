@@ -114,10 +114,12 @@ class WorkAttempt:
     def _timed_out(self) -> None:
         """Retry a job, which resumes after its last layer; fail a comparison, which would start over."""
         if isinstance(self._work, ComparisonRun):
-            text = "it takes longer than one attempt may: give it fewer rounds, arms, texts or streams"
+            text = "it exceeds the time limit of an attempt: use fewer rounds, arms, texts or streams"
             work_end(self._claim, Status.FAILED, text, "too_long", log=log_tail(self._folder))
         else:
-            self._put_off(_RetryError("one attempt may take no longer: another goes on", seconds=1.0))
+            self._put_off(
+                _RetryError("the attempt reached its time limit: another attempt continues", seconds=1.0)
+            )
 
     def _check_wanted(self) -> None:
         work = self._work
@@ -127,8 +129,8 @@ class WorkAttempt:
             raise _FailedError(
                 Code.WORKER_FAILED.value,
                 f"its process vanished {work.lost_attempts} times in a row, last in phase"
-                f" {work.phase or 'start'!r}: the machine may have too little memory. What was finished"
-                f" is kept: ask for it again to go on. {work.reason}".rstrip(),
+                f" {work.phase or 'start'!r}: the machine may have too little memory. Finished steps"
+                f" are kept: request the same job again to resume. {work.reason}".rstrip(),
             )
 
     def _attempt(self) -> None:
@@ -183,7 +185,7 @@ class WorkAttempt:
             return progress
         if last.get("event") != "error":
             raise _RetryError(
-                f"its process ended with status {status}, by itself or killed:"
+                f"its process ended with status {status}, or was killed:"
                 f" {log_tail(self._folder)[-500:]}",
                 seconds=_RETRY_LOST_S, lost=True,
             )  # fmt: skip
@@ -191,11 +193,11 @@ class WorkAttempt:
         if code in (Code.OUTPUT_DAMAGED, Code.OUTPUT_EXISTS):
             # Only this work writes the folder, so its content was damaged by the disk or other software.
             shutil.rmtree(self._folder / OUTPUT, ignore_errors=True)
-            raise _RetryError(f"it begins anew: {text}", seconds=1.0, lost=True)
+            raise _RetryError(f"it starts over: {text}", seconds=1.0, lost=True)
         if code == Code.BUSY:
             raise _RetryError(text, seconds=5.0)
         if code == Code.CANCELLED:
-            raise _RetryError("somebody else ended its process", seconds=_RETRY_LOST_S, lost=True)
+            raise _RetryError("its process was ended externally", seconds=_RETRY_LOST_S, lost=True)
         raise _FailedError(code, text)
 
     def _write_last(self, progress: Told) -> None:

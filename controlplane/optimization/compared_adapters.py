@@ -34,7 +34,7 @@ def adapters_chosen(*, base_model: BaseModel, adapters: Sequence[Mapping[str, st
         raise _wrong(f"a comparison has at most {MOST} adapters")
     names = [item["engine_name"] for item in adapters]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise _wrong(f"{twice[0]} stands there twice")
+        raise _wrong(f"adapter {twice[0]} is listed twice")
     try:
         refs = route_refs(base_model=base_model.name, names=names)
     except ContractError as error:
@@ -45,7 +45,9 @@ def adapters_chosen(*, base_model: BaseModel, adapters: Sequence[Mapping[str, st
             raise NotFoundError(f"no route of {base_model.name} leads to {item['engine_name']!r}")
         prompts = item.get("prompts", "")
         if prompts and not PromptSet.objects.filter(pk=prompts).exists():
-            raise NotFoundError(f"there is no prompt set {prompts!r}: upload it to /api/v1/prompt-sets first")
+            raise NotFoundError(
+                f"prompt set {prompts!r} does not exist: upload it to /api/v1/prompt-sets first"
+            )
         name = _apart(EngineName.parse(ref.name).adapter, {other["name"] for other in found})
         found.append({"name": name, "engine_name": ref.name, "sha256": ref.sha256, "prompts": prompts})
     return found

@@ -30,17 +30,17 @@ class PriceInput(StrictSerializer):
 class ComparedArmInput(StrictSerializer):
     variant = serializers.CharField(max_length=63, default="", allow_blank=True)
     name = serializers.CharField(max_length=63, default="", allow_blank=True)
-    price = PriceInput(required=False, help_text="Of the machine that this arm would run on.")
+    price = PriceInput(required=False, help_text="Price of the machine for this arm.")
 
 
 class ComparedAdapterInput(StrictSerializer):
     """An adapter version, which every arm serves."""
 
-    engine_name = serializers.CharField(max_length=300, help_text="Of a version that a route leads to.")
+    engine_name = serializers.CharField(max_length=300, help_text="Engine name of a routed version.")
     prompts = serializers.CharField(
         max_length=64,
         required=False,
-        help_text="SHA-256 of the prompts for its quality; else the common ones.",
+        help_text="SHA-256 of a prompt set for its quality. Default: the common prompts.",
     )
 
 
@@ -58,23 +58,25 @@ class LoadInput(StrictSerializer):
     requests = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     max_tokens = serializers.IntegerField(min_value=1, max_value=8192, required=False)
     ignore_eos = serializers.BooleanField(required=False)
-    adapters = serializers.BooleanField(required=False, help_text="Requests take the adapters in turn.")
+    adapters = serializers.BooleanField(
+        required=False, help_text="Whether requests cycle through the adapters."
+    )
     trace = serializers.ChoiceField(
         choices=[("bundled", "bundled")], required=False,
-        help_text="Lengths of a service's requests, instead of prompts.",
+        help_text="Recorded request lengths that replace prompts.",
     )  # fmt: skip
     lengths = serializers.ListField(
         child=serializers.ListField(
             child=serializers.FloatField(min_value=0, max_value=1e9), min_length=2, max_length=3
         ),
         required=False, min_length=1, max_length=MOST_ROWS,
-        help_text="A trace of yours: tokens of the prompt and of the answer, by request, and seconds since"
-        " the trace began where speeds replays its arrivals.",
+        help_text="Custom trace: prompt tokens and completion tokens per request and, if `speeds` replays"
+        " arrivals, seconds since the start of the trace.",
     )  # fmt: skip
     speeds = serializers.ListField(
         child=serializers.FloatField(min_value=0.001, max_value=1000),
         required=False, min_length=1, max_length=8,
-        help_text="Requests come when the trace's did, so many times as fast, instead of by concurrency.",
+        help_text="Speed factors at which the trace's arrivals are replayed; replaces concurrency.",
     )  # fmt: skip
     prompt_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
     output_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
@@ -111,10 +113,10 @@ class ComparisonInput(StrictSerializer):
     machine = serializers.ChoiceField(choices=Machine.choices, required=False)
     prompts = serializers.CharField(max_length=64, required=False, help_text="SHA-256 of a prompt set.")
     texts = serializers.CharField(
-        max_length=64, required=False, help_text="SHA-256 of a prompt set of held-out texts, for perplexity."
+        max_length=64, required=False, help_text="SHA-256 of a prompt set of held-out texts for perplexity."
     )
     adapters = ComparedAdapterInput(
-        many=True, required=False, help_text="Each one's change of quality on every arm is told."
+        many=True, required=False, help_text="Adapters whose change in quality is reported for every arm."
     )
     load = LoadInput(required=False)
     quality = QualityInput(required=False)

@@ -58,8 +58,8 @@ def comparison_create(
     settings = dict(settings or {})
     if storable(settings) != settings:
         raise InvalidInputError(
-            "a text or a number in load, quality or price is none that can be kept: take out NUL, half"
-            " surrogate pairs, NaN and infinity",
+            "load, quality or price has a text or a number that cannot be stored: remove NUL, lone"
+            " surrogates, NaN and infinity",
             field="quality",
         )
     if machine == Machine.SAGEMAKER:
@@ -123,7 +123,7 @@ def _demand_one_load(
     if len(sources) > 1:
         raise InvalidInputError(f"{' and '.join(sources)} exclude each other: give one", field="load")
     if load.get("adapters") and not adapters:
-        raise InvalidInputError("load.adapters asks by adapters, of which none is named", field="load")
+        raise InvalidInputError("load.adapters requires at least one adapter", field="load")
     if "speeds" in load:
         _demand_arrivals(load)
 
@@ -132,12 +132,12 @@ def _demand_arrivals(load: Mapping[str, Any]) -> None:
     """Raises InvalidInputError if the load has no arrival times to replay, or also sets a concurrency."""
     if "concurrency" in load:
         raise InvalidInputError(
-            "load.speeds replays a trace's arrivals, with load.concurrency streams take turns: give one",
+            "load.speeds and load.concurrency exclude each other: give one",
             field="load",
         )
     if "trace" not in load and "lengths" not in load:
         raise InvalidInputError(
-            "load.speeds replays a trace's arrivals: give the trace, as load.trace or load.lengths",
+            "load.speeds requires a trace: give load.trace or load.lengths",
             field="load",
         )
     if any(len(row) < 3 for row in load.get("lengths", ())):
@@ -156,7 +156,7 @@ def _named(arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         named.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant, **price})
     names = [arm["name"] for arm in named]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidInputError(f"two arms are called {twice[0]!r}: name them apart", field="arms")
+        raise InvalidInputError(f"two arms are named {twice[0]!r}: use different names", field="arms")
     return named
 
 

@@ -1,4 +1,4 @@
-"""REST of comparisons (staff)."""
+"""REST API of comparisons (staff)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that is away for some seconds: what a process computes for hours does not end with it."""
+"""Tolerates short database outages, so that they do not end a job of hours."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from django.db import InterfaceError, OperationalError, connection
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 PATIENCE_S: Final = 45.0
-"""Less than a lease is for: until then nobody else may have taken the work over."""
+"""Less than a lease's duration: until then no other process can have taken over the work."""
 
 
 class DatabasePatience:
-    """Passes over calls that find no database, as long as it has not been away for too long."""
+    """Skips calls during a database outage, up to a time limit."""
 
     def __init__(self, patience: float = PATIENCE_S) -> None:
         self._patience, self._away_since = patience, 0.0
@@ -30,7 +30,7 @@ class DatabasePatience:
             self._away_since = self._away_since or now
             if now - self._away_since > self._patience:
                 raise
-            logger.warning("the database is away, the work goes on: %s", error)
+            logger.warning("the database is unavailable, the work continues: %s", error)
             if not connection.in_atomic_block:
                 # A broken connection stays broken; the next call makes a new one.
                 connection.close()

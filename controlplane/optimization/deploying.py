@@ -61,7 +61,7 @@ def job_take_back(*, job: OptimizationJob, deployment: Deployment) -> Deployment
     """
     variant, deployment = _variant_of(job), _locked(deployment)
     if deployment.base_model_id != job.base_model_id or deployment.variant != variant.name:
-        raise ConflictError(f"{deployment.name} does not serve {variant.name}: there is nothing to take back")
+        raise ConflictError(f"{deployment.name} does not serve {variant.name}: there is nothing to revert")
     active = deployment_rollout_active(deployment=deployment)
     if active is not None and active.before["variant"] != variant.name:
         rollout = deployment_rollout_abort(rollout=active)
@@ -116,15 +116,15 @@ def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, s
     kind = deployment.target.kind
     if kind == Target.Kind.OPENAI_HTTP:
         raise InvalidInputError(
-            f"the servers of {deployment.name} are somebody else's: start some with the variant, and roll out"
-            " their URLs",
+            f"the servers of {deployment.name} are not managed here: start servers with the variant, and roll"
+            " out their URLs",
             field="deployment",
         )
     variables = _served(variant, kind) if variant is not None else {}
     if variant is not None and kind != Target.Kind.LOCAL and served_how(variant, None).flags:
         raise InvalidInputError(
-            "the recipe speculates, which this deployment's containers would not be told: deploy it to our"
-            " own workers, or make the variant without speculation",
+            "the recipe uses speculation, which this deployment's containers do not support: deploy it to"
+            " bundled workers, or create the variant without speculation",
             field="deployment",
         )
     before = Variant.objects.filter(base_model_id=deployment.base_model_id, name=deployment.variant).first()

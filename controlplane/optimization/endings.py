@@ -44,7 +44,7 @@ def attempt_end(subject: str) -> None:
 def lost_close(work: Work) -> None:
     """Close the attempts of vanished processes at their last heartbeat, and add an event."""
     if attempts_close(work):
-        event_add(work, "lost", f"the process at it on {work.host} vanished")
+        event_add(work, "lost", f"its process on {work.host} vanished")
 
 
 def attempts_close(work: Work) -> int:

@@ -40,7 +40,7 @@ class PromptSet(models.Model):
     sha256 = models.CharField(primary_key=True, max_length=64)
     name = models.CharField(max_length=100)
     lines = models.PositiveIntegerField()
-    size = models.PositiveIntegerField(help_text="Bytes.")
+    size = models.PositiveIntegerField(help_text="Size in bytes.")
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -62,13 +62,13 @@ class Artifact(models.Model):
     sha256 = models.CharField(primary_key=True, max_length=64, help_text="catalog.digests.checkpoint_digest")
     state = models.CharField(max_length=10, choices=State.choices, default=State.STORING)
     uri = models.CharField(max_length=1000)
-    size = models.BigIntegerField(help_text="Bytes of all files.")
-    files = models.JSONField(help_text="Path below the folder -> SHA-256.")
+    size = models.BigIntegerField(help_text="Size of all files in bytes.")
+    files = models.JSONField(help_text="SHA-256 by path within the folder.")
     target = models.ForeignKey(
         Target, models.PROTECT, null=True, blank=True, related_name="artifacts",
-        help_text="In whose store SageMaker left it; null: in the artifact store.",
+        help_text="Target whose store has the files; null for the artifact store.",
     )  # fmt: skip
-    needed_at = models.DateTimeField(default=timezone.now, help_text="When something last needed it.")
+    needed_at = models.DateTimeField(default=timezone.now, help_text="Time of the last use.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -86,7 +86,7 @@ class Work(models.Model):
     machine = models.CharField(max_length=4, choices=Machine.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
     error_code = models.CharField(max_length=40, blank=True)
-    reason = models.TextField(blank=True, help_text="What it waits for, or why it ended.")
+    reason = models.TextField(blank=True, help_text="Pending condition, or reason of the end.")
     cancel_asked_at = models.DateTimeField(null=True, blank=True)
 
     phase = models.CharField(max_length=60, blank=True)
@@ -94,11 +94,15 @@ class Work(models.Model):
     eta_seconds = models.FloatField(null=True, blank=True)
     log_tail = models.TextField(blank=True)
     progress_at = models.DateTimeField(null=True, blank=True)
-    result = models.JSONField(null=True, blank=True, help_text="As the subprocess wrote it.")
+    result = models.JSONField(null=True, blank=True, help_text="Result of the subprocess.")
 
     attempts = models.PositiveSmallIntegerField(default=0)
-    lost_attempts = models.PositiveSmallIntegerField(default=0, help_text="In a row: their process vanished.")
-    next_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When to enqueue again.")
+    lost_attempts = models.PositiveSmallIntegerField(
+        default=0, help_text="Consecutive attempts whose process vanished."
+    )
+    next_at = models.DateTimeField(
+        default=timezone.now, db_index=True, help_text="Time of the next enqueueing."
+    )
     host = models.CharField(max_length=255, blank=True)
     lease_owner = models.CharField(max_length=64, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
@@ -131,27 +135,27 @@ class OptimizationJob(Work):
 
     KIND = "job"
 
-    checkpoint_sha256 = models.CharField(max_length=64, help_text="Of the base, when it was asked for.")
-    recipe = models.JSONField(help_text="contracts.recipes.recipe, every field stated.")
+    checkpoint_sha256 = models.CharField(max_length=64, help_text="Checkpoint of the base at the request.")
+    recipe = models.JSONField(help_text="contracts.recipes.recipe with defaults filled in.")
     recipe_sha256 = models.CharField(max_length=64)
     engine = models.CharField(max_length=10)
     target = models.ForeignKey(
         Target, models.SET_NULL, null=True, blank=True, related_name="optimizations",
-        help_text="sagemaker: in whose account it is done.",
+        help_text="sagemaker: target whose account runs the job.",
     )  # fmt: skip
     remote = models.JSONField(
         default=dict, blank=True, db_default=models.Value({}, models.JSONField()),
-        help_text="sagemaker: options, as they were asked for; told, what is known of its job.",
+        help_text="sagemaker: requested `options`, and `told`, the observed job.",
     )  # fmt: skip
     identity = models.CharField(
-        max_length=64, help_text="Digest of checkpoint, recipe and calibration's texts."
+        max_length=64, help_text="Digest of checkpoint, recipe and calibration texts."
     )
-    variant_name = models.CharField(max_length=63, help_text="What its result is called in the catalogue.")
+    variant_name = models.CharField(max_length=63, help_text="Name of the result in the catalogue.")
     variant = models.OneToOneField(
         Variant, models.SET_NULL, null=True, blank=True, related_name="optimization"
     )
     artifact = models.ForeignKey(Artifact, models.PROTECT, null=True, blank=True, related_name="jobs")
-    lineage = models.JSONField(default=dict, blank=True, help_text="From the base to the variant.")
+    lineage = models.JSONField(default=dict, blank=True, help_text="Lineage from the base to the variant.")
 
     class Meta:
         ordering = ("-pk",)
@@ -176,10 +180,10 @@ class ComparisonRun(Work):
     arms = models.JSONField(
         help_text="name, and variant ('' for the base's own checkpoint); the first is the original."
     )
-    settings = models.JSONField(default=dict, blank=True, help_text="load, quality, price, seed.")
+    settings = models.JSONField(default=dict, blank=True, help_text="Settings: load, quality, price, seed.")
     texts = models.ForeignKey(
         PromptSet, models.PROTECT, null=True, blank=True, related_name="comparisons_by_texts",
-        help_text="Held-out, for perplexity.",
+        help_text="Held-out texts for perplexity.",
     )  # fmt: skip
     identity = models.CharField(max_length=64)
 
@@ -216,9 +220,7 @@ class Assessment(Work):
     subject = models.CharField(max_length=14, choices=Subject.choices)
     name = models.CharField(max_length=100, blank=True)
     target = models.ForeignKey(Target, models.SET_NULL, null=True, blank=True, related_name="assessments")
-    remote = models.JSONField(
-        default=dict, help_text="options, as they were asked for; told, what is known of its job."
-    )
+    remote = models.JSONField(default=dict, help_text="Requested `options`, and `told`, the observed job.")
 
     class Meta:
         ordering = ("-pk",)
@@ -248,15 +250,17 @@ class WorkEvent(models.Model):
 class Attempt(models.Model):
     """The time that a machine spent on a work. It holds names, not keys: metered time outlives the work."""
 
-    subject = models.CharField(max_length=100, unique=True, help_text="Such as job-12.1: its first attempt.")
+    subject = models.CharField(
+        max_length=100, unique=True, help_text="Attempt, such as job-12.1 for the first one."
+    )
     base_model = models.CharField(max_length=63)
     machine = models.CharField(max_length=4, choices=Machine.choices)
     instance_type = models.CharField(max_length=40, blank=True)
     host = models.CharField(max_length=255)
     started_at = models.DateTimeField()
-    seen_at = models.DateTimeField(help_text="When it last said that it lives.")
+    seen_at = models.DateTimeField(help_text="Time of the last heartbeat.")
     ended_at = models.DateTimeField(null=True, blank=True)
-    metered = models.BooleanField(default=False, help_text="Its time is in metering, to its end.")
+    metered = models.BooleanField(default=False, help_text="Whether its time is metered completely.")
 
     class Meta:
         ordering = ("-pk",)

@@ -116,22 +116,22 @@ def line_fault(line: bytes) -> str:
         return "needs one of text, prompt and messages"
     for key in ("text", "prompt", "expected"):
         if key in value and not (isinstance(value[key], str) and value[key].strip()):
-            return f"{key} must be a text that is not empty"
+            return f"{key} must be a non-empty string"
     most = value.get("max_tokens")
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-        return "max_tokens must be a whole number of at least 1"
+        return "max_tokens must be an integer of at least 1"
     return _messages_fault(value["messages"]) if "messages" in value else ""
 
 
 def _messages_fault(messages: Any) -> str:
     if not isinstance(messages, list) or not messages:
-        return "messages must be a list that is not empty"
+        return "messages must be a non-empty list"
     for message in messages:
         fine = isinstance(message, dict) and all(
             isinstance(message.get(key), str) for key in ("role", "content")
         )
         if not fine:
-            return "each message is an object with the texts role and content"
+            return "each message must be an object with the strings role and content"
         if message["role"] not in _ROLES:
             return f"each message's role is one of {', '.join(_ROLES)}"
     return ""
@@ -165,7 +165,7 @@ def _store(digest: str, data: bytes) -> None:
     try:
         store.put(key, BytesIO(data), limit=MOST_BYTES)
     except FileExistsError as error:
-        raise ConflictError("the same prompt set is being uploaded just now: try again") from error
+        raise ConflictError("the same prompt set is being uploaded: try again") from error
 
 
 def _discard(digest: str) -> None:

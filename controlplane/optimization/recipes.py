@@ -28,7 +28,9 @@ def recipe_read(values: Mapping[str, Any]) -> Recipe:
 def recipe_of_preset(name: str, target: Mapping[str, Any]) -> Recipe:
     """Return a preset's recipe for `target`. Raises InvalidInputError for an unknown preset or target."""
     if name not in list(Preset):
-        raise InvalidInputError(f"preset is one of {', '.join(Preset)}, got {name[:40]!r}", field="preset")
+        raise InvalidInputError(
+            f"preset must be one of {', '.join(Preset)}, got {name[:40]!r}", field="preset"
+        )
     try:
         return preset(Preset(name), Target.read(SpecFields("target", target)))
     except SpecError as error:

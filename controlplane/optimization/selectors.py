@@ -27,7 +27,7 @@ def job_get(*, pk: int) -> OptimizationJob:
     """Return one row. Raises NotFoundError."""
     job = job_list().filter(pk=pk).first()
     if job is None:
-        raise NotFoundError(f"there is no optimization {pk}")
+        raise NotFoundError(f"optimization {pk} does not exist")
     return job
 
 
@@ -48,7 +48,7 @@ def comparison_get(*, pk: int) -> ComparisonRun:
     """Return one row. Raises NotFoundError."""
     comparison = comparison_list().filter(pk=pk).first()
     if comparison is None:
-        raise NotFoundError(f"there is no comparison {pk}")
+        raise NotFoundError(f"comparison {pk} does not exist")
     return comparison
 
 
@@ -61,7 +61,9 @@ def prompts_get(*, sha256: str) -> PromptSet:
     """Return one row. Raises NotFoundError."""
     prompts = PromptSet.objects.filter(pk=sha256).first()
     if prompts is None:
-        raise NotFoundError(f"there is no prompt set {sha256[:80]!r}: upload it to /api/v1/prompt-sets first")
+        raise NotFoundError(
+            f"prompt set {sha256[:80]!r} does not exist: upload it to /api/v1/prompt-sets first"
+        )
     return prompts
 
 
@@ -79,5 +81,5 @@ def assessment_get(*, pk: int) -> Assessment:
     """Return one row. Raises NotFoundError."""
     assessment = assessment_list().filter(pk=pk).first()
     if assessment is None:
-        raise NotFoundError(f"there is no assessment {pk}")
+        raise NotFoundError(f"assessment {pk} does not exist")
     return assessment

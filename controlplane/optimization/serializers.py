@@ -36,14 +36,19 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
     recipe = serializers.DictField()
     prompts = serializers.CharField(source="prompts_id", allow_null=True)
     variant = serializers.CharField(
-        source="variant.name", allow_null=True, default=None, help_text="Once it is in the catalogue."
+        source="variant.name",
+        allow_null=True,
+        default=None,
+        help_text="Variant in the catalogue; null until registered.",
     )
     artifact_sha256 = serializers.CharField(source="artifact_id", allow_null=True)
     artifact_uri = serializers.CharField(source="artifact.uri", allow_null=True, default=None)
     artifact_bytes = serializers.IntegerField(source="artifact.size", allow_null=True, default=None)
     lineage = serializers.DictField()
     target = serializers.CharField(source="target.name", allow_null=True, default=None)
-    remote = serializers.DictField(help_text="sagemaker: options, and told, what is known of its job.")
+    remote = serializers.DictField(
+        help_text="sagemaker: `options` of the request, and `told`, the observed job."
+    )
 
     class Meta:
         model = OptimizationJob
@@ -65,11 +70,15 @@ class RecipeTargetInput(StrictSerializer):
 class RemoteOptionsInput(StrictSerializer):
     """Account and options with which SageMaker runs a recipe: docs/optimization.md."""
 
-    target = serializers.CharField(max_length=40, help_text="A target of kind sagemaker.")
+    target = serializers.CharField(max_length=40, help_text="Name of a target of kind sagemaker.")
     weights = serializers.CharField(
-        max_length=1000, required=False, help_text="s3:// prefix read instead of the base's, as JumpStart's."
+        max_length=1000,
+        required=False,
+        help_text="s3:// prefix of weights that replace the base's, such as JumpStart's.",
     )
-    model = serializers.CharField(max_length=63, required=False, help_text="A SageMaker model, instead.")
+    model = serializers.CharField(
+        max_length=63, required=False, help_text="SageMaker model that replaces the weights."
+    )
     accept_eula = serializers.BooleanField(required=False)
     image = serializers.CharField(max_length=255, required=False)
     environment = serializers.DictField(child=serializers.CharField(max_length=256), required=False)
@@ -80,19 +89,19 @@ class OptimizationInput(StrictSerializer):
     """`recipe`, or `preset` with `target`."""
 
     base_model = serializers.CharField(max_length=63)
-    recipe = serializers.DictField(required=False, help_text="docs/optimization.md")
+    recipe = serializers.DictField(required=False, help_text="See docs/optimization.md.")
     preset = serializers.ChoiceField(choices=[(name.value, name.value) for name in Preset], required=False)
     target = RecipeTargetInput(required=False)
     prompts = serializers.CharField(
         max_length=64,
         required=False,
-        help_text="SHA-256 of a prompt set, for calibration; else the bundled one.",
+        help_text="SHA-256 of a prompt set for calibration. Default: the bundled set.",
     )
     variant = serializers.CharField(
         max_length=63,
         default="",
         allow_blank=True,
-        help_text="What the result is called; by the recipe if empty.",
+        help_text="Name of the resulting variant; derived from the recipe if empty.",
     )
     sagemaker = RemoteOptionsInput(required=False)
 
@@ -118,10 +127,12 @@ class ReasonSerializer(serializers.Serializer[Any]):
 
 class RecipeCheckSerializer(serializers.Serializer[Any]):
     accepted = serializers.BooleanField()
-    reasons = ReasonSerializer(many=True, help_text="All of them.")
-    recipe = serializers.DictField(help_text="Every field stated.")
+    reasons = ReasonSerializer(many=True, help_text="All reasons against the recipe.")
+    recipe = serializers.DictField(help_text="Complete recipe with defaults filled in.")
     recipe_sha256 = serializers.CharField()
-    machine = serializers.ChoiceField(choices=Machine.choices, help_text="Whose queue it would wait in.")
+    machine = serializers.ChoiceField(
+        choices=Machine.choices, help_text="Kind of machine, which decides the queue."
+    )
 
 
 class PresetSerializer(serializers.Serializer[Any]):
@@ -131,17 +142,17 @@ class PresetSerializer(serializers.Serializer[Any]):
     stored_run = serializers.DictField(
         allow_null=True,
         help_text="Speed, size and perplexity of this recipe on the demo model, with machine and date;"
-        " null where no run of it is stored. Fields: docs/optimization.md",
+        " null without a stored run. See docs/optimization.md.",
     )
 
 
 class OptimizationResultSerializer(serializers.ModelSerializer[OptimizationJob]):
-    result = serializers.DictField(allow_null=True, help_text="digest, bytes, serve.")
+    result = serializers.DictField(allow_null=True, help_text="Result: digest, bytes, serve.")
     files = serializers.DictField(
         source="artifact.files",
         allow_null=True,
         default=None,
-        help_text="Path below the artifact -> SHA-256.",
+        help_text="SHA-256 by path within the artifact.",
     )
 
     class Meta:
@@ -154,9 +165,9 @@ class OptimizationDeployInput(StrictSerializer):
     strategy = serializers.ChoiceField(
         choices=DeploymentRollout.Strategy.choices,
         required=False,
-        help_text="canary, or rolling on SageMaker.",
+        help_text="Rollout strategy. Default: canary; rolling on SageMaker.",
     )
-    policy = serializers.DictField(required=False, help_text="docs/rollouts.md")
+    policy = serializers.DictField(required=False, help_text="Rollout policy; see docs/rollouts.md.")
 
 
 class OptimizationTakeBackInput(StrictSerializer):
@@ -171,7 +182,7 @@ class WorkEventSerializer(serializers.ModelSerializer[WorkEvent]):
 
 class ComparedArmSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
-    variant = serializers.CharField(help_text="'' for the base's own checkpoint.")
+    variant = serializers.CharField(help_text="Variant; '' for the base's own checkpoint.")
 
 
 class ComparisonSerializer(serializers.ModelSerializer[ComparisonRun]):
@@ -188,7 +199,7 @@ class ComparisonSerializer(serializers.ModelSerializer[ComparisonRun]):
 
 
 class ComparisonResultSerializer(serializers.ModelSerializer[ComparisonRun]):
-    result = serializers.DictField(allow_null=True, help_text="docs/optimization.md")
+    result = serializers.DictField(allow_null=True, help_text="See docs/optimization.md.")
 
     class Meta:
         model = ComparisonRun

@@ -66,8 +66,8 @@ def job_create(
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     if base_model.digest_status != BaseModel.Digest.DONE:
         raise ConflictError(
-            f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}: what is made of"
-            " it is named by them. Wait until they are done"
+            f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}, and name the"
+            " result: wait until they are done"
         )
     identity = _identity(base_model, recipe, prompts, sagemaker)
     existing = OptimizationJob.objects.filter(identity=identity).exclude(status__in=_ENDED_BADLY).first()
@@ -76,10 +76,10 @@ def job_create(
     name = variant or recipe_title(recipe)
     if _VARIANT.fullmatch(name) is None:
         raise InvalidInputError(
-            "a variant's name is 1-63 lower-case letters, digits, inner hyphens and dots", field="variant"
+            "variant must be 1-63 lower-case letters, digits, inner hyphens and dots", field="variant"
         )
     if variant and Variant.objects.filter(base_model=base_model, name=name).exists():
-        raise ConflictError(f"base model {base_model.name} has a variant {name!r} already")
+        raise ConflictError(f"base model {base_model.name} already has a variant {name!r}")
     job = OptimizationJob.objects.create(
         base_model=base_model, prompts=prompts, machine=machine_of(recipe), identity=identity,
         checkpoint_sha256=base_model.checkpoint_sha256, recipe=recipe.to_dict(), recipe_sha256=recipe.digest,
@@ -193,17 +193,18 @@ def _account(
     if recipe.target.engine is Engine.LOCAL:
         if options is not None:
             raise InvalidInputError(
-                "these are for recipes whose target.engine is sagemaker", field="sagemaker"
+                "sagemaker is valid only for recipes whose target.engine is sagemaker", field="sagemaker"
             )
         return None
     if options is None:
         raise InvalidInputError(
-            "say in which account: sagemaker with target, the name of a target of kind sagemaker",
+            "sagemaker.target is required: the name of a target of kind sagemaker",
             field="sagemaker",
         )
     if prompts is not None and recipe.speculation.method is not Drafting.EAGLE:
         raise InvalidInputError(
-            "SageMaker calibrates with texts of its own; yours train EAGLE heads alone", field="prompts"
+            "SageMaker calibrates with its own texts; prompts are used only to train EAGLE heads",
+            field="prompts",
         )
     target = target_of(options)
     variables_check(recipe, options, region=target.region, max_model_len=base_model.max_model_len)

@@ -1,4 +1,4 @@
-"""Celery's edge of optimization. One task a machine, so that each has a queue of its own."""
+"""Celery tasks of optimization: one task per kind of machine, so that each has its own queue."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def run_on_cpu(kind: str, pk: int) -> None:
 
 @shared_task(name="optimization.run_on_gpu", acks_late=True)
 def run_on_gpu(kind: str, pk: int) -> None:
-    """The same on one of this host's GPUs."""
+    """Run an attempt at a job or a comparison on this host's GPUs."""
     work_run(kind=kind, pk=pk)
     leftovers_collect()
 
 
 @shared_task(name="optimization.look_at_sagemaker", acks_late=True)
 def look_at_sagemaker(kind: str, pk: int) -> None:
-    """Asks SageMaker for a job, or looks how far it is."""
+    """Create a job at SageMaker, or poll it."""
     (assessment_turn if kind == Assessment.KIND else remote_turn)(pk=pk)
 
 
 @shared_task(name="optimization.sweep", acks_late=True)
 def sweep() -> None:
-    """Finds works whose message or worker was lost, and those that waited for room."""
+    """Enqueue works whose message or worker was lost, and works that waited for room."""
     works_sweep()
 
 
 @shared_task(name="optimization.collect", acks_late=True)
 def collect() -> None:
-    """Removes artifacts that nothing needs."""
+    """Remove unneeded artifacts."""
     artifacts_collect()

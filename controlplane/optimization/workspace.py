@@ -1,4 +1,4 @@
-"""Where a work's files lie on a host, and who is at them: one folder a work, which later attempts find."""
+"""Working folders of jobs on a host: one locked folder per job, which later attempts reuse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TAIL_BYTES: Final = 8192
 
 
 class HeldError(Exception):
-    """Another process of this host is at these files, or on this device."""
+    """Another process of this host uses these files, or this device."""
 
 
 class FileLock:
@@ -46,12 +46,12 @@ class FileLock:
             raise HeldError(str(path)) from None
 
     def close(self) -> None:
-        """Lets go of it; whom it was handed to keeps it."""
+        """Release the lock; a process that inherited the descriptor keeps it."""
         os.close(self.fd)
 
 
 def root() -> Path:
-    """This host's folder for all of it."""
+    """Return this host's root folder of all jobs."""
     return Path(settings.GRAFTWORK.optimization_dir)
 
 
@@ -65,7 +65,7 @@ def host_lock(name: str) -> FileLock:
 
 
 def _host() -> str:
-    """The same in all of a host's containers, and on no other host."""
+    """Return an id shared by all containers of a host, and by no other host."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -80,7 +80,7 @@ def work_folder(work: Work) -> Path:
 
 
 def work_forget(work: Work) -> None:
-    """Removes its folder, unless somebody is at it."""
+    """Remove the job's folder, unless a process uses it."""
     folder = work_folder(work)
     if not folder.exists():
         return
@@ -95,7 +95,7 @@ def work_forget(work: Work) -> None:
 
 
 def log_tail(folder: Path) -> str:
-    """The last lines of what its processes said, without NUL, which PostgreSQL does not take."""
+    """Return the end of the processes' log, without NUL, which PostgreSQL does not accept."""
     try:
         with (folder / LOG).open("rb") as stream:
             stream.seek(0, os.SEEK_END)
@@ -139,7 +139,7 @@ def checkpoint_folder(
         # Works on several GPUs may begin at once: two that write one file would each take the other's half.
         lock = FileLock(folder / ".lock")
     except HeldError:
-        raise UnavailableError(f"another work is copying {source} to this host just now") from None
+        raise UnavailableError(f"another job is copying {source} to this host") from None
     with closing(lock):
         os.utime(folder)
         digests = {item.name: item.sha256 for item in files}

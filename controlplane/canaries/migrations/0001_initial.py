@@ -23,22 +23,25 @@ class Migration(migrations.Migration):
                 (
                     "steps",
                     models.JSONField(
-                        help_text="Percents of callers, rising; behind the last comes promotion."
+                        help_text="Increasing percentages of callers; promotion follows the last."
                     ),
                 ),
-                ("hold_seconds", models.PositiveIntegerField(help_text="Least time at a step.")),
+                (
+                    "hold_seconds",
+                    models.PositiveIntegerField(help_text="Minimum duration of a step in seconds."),
+                ),
                 (
                     "min_requests",
-                    models.PositiveIntegerField(help_text="Least requests of either arm at a step."),
+                    models.PositiveIntegerField(help_text="Minimum requests of each arm at a step."),
                 ),
                 (
                     "max_error_increase",
-                    models.FloatField(help_text="Share of requests that may fail beyond the stable's."),
+                    models.FloatField(help_text="Allowed increase in the share of failed requests."),
                 ),
                 (
                     "max_latency_ratio",
                     models.FloatField(
-                        help_text="How many times the stable's 95th percentile may be exceeded by 5 %.",
+                        help_text="Multiple of the stable's 95th percentile that 5 % may exceed.",
                         null=True,
                     ),
                 ),
@@ -58,19 +61,19 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("step", models.PositiveSmallIntegerField(default=0, help_text="Index into `steps`.")),
-                ("step_started_at", models.DateTimeField(help_text="Requests from then on count.")),
+                ("step_started_at", models.DateTimeField(help_text="Time from which requests count.")),
                 (
                     "change",
                     models.BigIntegerField(
-                        help_text="The alias's change that it made last: another ends it."
+                        help_text="Last change of the alias by the rollout; another change ends it."
                     ),
                 ),
-                ("figures", models.JSONField(help_text="Of the newest look at both arms.", null=True)),
+                ("figures", models.JSONField(help_text="Latest metrics of both arms.", null=True)),
                 ("looked_at", models.DateTimeField(null=True)),
                 (
                     "reason",
                     models.CharField(
-                        blank=True, help_text="What it waits for, or why it ended.", max_length=1000
+                        blank=True, help_text="Pending condition, or reason of the end.", max_length=1000
                     ),
                 ),
                 ("created_by", models.CharField(blank=True, max_length=200)),
@@ -132,7 +135,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "percent",
-                    models.PositiveSmallIntegerField(help_text="The canary's share of callers from then on."),
+                    models.PositiveSmallIntegerField(
+                        help_text="The canary's share of callers after the decision."
+                    ),
                 ),
                 ("figures", models.JSONField(null=True)),
                 ("reason", models.CharField(blank=True, max_length=1000)),

@@ -86,7 +86,7 @@ def decide(
     if not least <= wanted <= most:
         bounded = min(max(wanted, least), most)
         if bounded != state.copies and not least <= state.copies <= most:
-            cause = f"there are to be {least} to {most} copies now"
+            cause = f"the bounds are {least} to {most} copies now"
         wanted = bounded
     if wanted == state.copies:
         return state, ""
@@ -129,7 +129,7 @@ def _tracked(policy: ScalingPolicy, state: ScaleState, reading: Reading, at: flo
     if state.copies == 0:
         if not reading.held and not reading.load:
             return 0, ""
-        return max(policy.from_zero, fits), f"{reading.held} requests wait, and there is no copy"
+        return max(policy.from_zero, fits), f"{reading.held} requests are waiting without a copy"
     if state.high_since is not None and at - state.high_since >= policy.out_after:
         if _has_passed(state.out_at, policy.out_cooldown, at) and fits > state.copies:
             cause = (

@@ -95,12 +95,12 @@ class Image:
             return cls(**{item: getattr(known, item) for item in cls.__dataclass_fields__})
         if _URI.fullmatch(name) is None or "/" not in name:
             raise InvalidInputError(
-                f"{name!r} is no image: give its address in a registry, or one of {', '.join(IMAGES)}",
+                f"{name!r} is not an image: use a registry address, or one of {', '.join(IMAGES)}",
                 field="image",
             )
         if family not in tuple(Family):
             raise InvalidInputError(
-                f"say what {name} is, since its name does not: family is one of {', '.join(Family)}",
+                f"family is required for image {name}: one of {', '.join(Family)}",
                 field="family",
             )
         return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER), async_mode=True)

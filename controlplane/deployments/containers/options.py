@@ -72,7 +72,7 @@ class LmiOptions:
         kinds = {item.name: type(item.default) for item in fields(cls)}
         for name, value in values.items():
             if name not in kinds:
-                raise _wrong(name, f"is no option; there are: {', '.join(sorted(kinds))}")
+                raise _wrong(name, f"does not exist; existing options: {', '.join(sorted(kinds))}")
             # bool is a subclass of int, and an int is valid where a float is expected.
             wanted = (int, float) if kinds[name] is float else kinds[name]
             if not isinstance(value, wanted) or (isinstance(value, bool) and kinds[name] is not bool):
@@ -147,12 +147,14 @@ class LmiOptions:
         if self.max_cpu_loras and self.max_cpu_loras < self.max_loras:
             raise _wrong("max_cpu_loras", f"must be at least max_loras, which is {self.max_loras}")
         if self.speculation != "off" and image.family is not Family.WORKER:
-            raise _wrong("speculation", f"is the bundled worker's, not {image.name}'s: leave it off")
+            raise _wrong(
+                "speculation", f"is supported only by the bundled worker, not by {image.name}: set it to off"
+            )
         if self.lora_extra_vocab_size and not image.extra_vocab:
-            raise _wrong("lora_extra_vocab_size", f"is not known to {image.name}: leave it 0")
+            raise _wrong("lora_extra_vocab_size", f"is not supported by {image.name}: set it to 0")
         if self.enable_lora and not image.lora:
             raise _wrong(
-                "enable_lora", f"{image.name} serves no adapters: choose an lmi image, or hosting fused"
+                "enable_lora", f"is not supported by {image.name}: choose an lmi image, or hosting fused"
             )
 
 
@@ -204,11 +206,13 @@ def worker_options_check(options: LmiOptions, *, checkpoint: str) -> None:
         InvalidInputError: the worker does not support an option, or would find no weights.
     """
     if options.quantize:
-        raise _wrong("quantize", "is not known to the bundled worker: choose an lmi image, or leave it out")
+        raise _wrong("quantize", "is not supported by the bundled worker: choose an lmi image, or omit it")
     if options.dtype == "fp16":
-        raise _wrong("dtype", "of the bundled worker is auto, bf16 or fp32")
+        raise _wrong("dtype", "must be auto, bf16 or fp32 for the bundled worker")
     if options.tensor_parallel > 1:
-        raise _wrong("tensor_parallel", "of the bundled worker is 1: choose an lmi image for several GPUs")
+        raise _wrong(
+            "tensor_parallel", "must be 1 for the bundled worker: choose an lmi image for several GPUs"
+        )
     if checkpoint.startswith("hf://"):
         raise InvalidInputError(
             f"SageMaker lays no files of {checkpoint} into a container, and the bundled worker fetches none: "
@@ -225,6 +229,6 @@ def secret_variable_check(name: str, *, field: str) -> None:
     """Raise InvalidInputError if the name looks like that of a secret."""
     if _SECRET.search(name):
         raise InvalidInputError(
-            f"{name} looks like a secret, which is kept nowhere in clear: let the execution role read it",
+            f"{name} looks like a secret, which is never stored in clear: let the execution role read it",
             field=field,
         )

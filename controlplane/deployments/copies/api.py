@@ -37,7 +37,7 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
         source="deployment.name",
         allow_null=True,
         read_only=True,
-        help_text="Whose it is; null: registered by hand.",
+        help_text="Deployment of the copy; null if registered manually.",
     )
 
     class Meta:
@@ -59,7 +59,8 @@ class SageMakerInput(StrictSerializer):
     adapters = serializers.ChoiceField(
         choices=Copy.AdapterNaming.choices,
         default=Copy.AdapterNaming.COMPONENTS,
-        help_text="components: an inference component each; reference: the bundled worker; name: LMI.",
+        help_text="How requests name the adapter. components: one inference component per adapter;"
+        " reference: the bundled worker; name: LMI.",
     )
     api = serializers.ChoiceField(choices=Copy.Api.choices, default=Copy.Api.INVOCATIONS)
 
@@ -71,12 +72,12 @@ class CopyInput(StrictSerializer):
         max_length=500,
         default="",
         allow_blank=True,
-        help_text="Base URL without /v1. Of kind sagemaker it may be left out: then the region's own.",
+        help_text="Base URL without /v1. Optional for kind sagemaker; default: the region's endpoint.",
     )
     loads_adapters = serializers.BooleanField(
-        default=False, help_text="openai_http: vLLM may be told to load an adapter that it does not know."
+        default=False, help_text="openai_http: whether gateways may make vLLM load missing adapters."
     )
-    sagemaker = SageMakerInput(required=False, help_text="Needed for kind sagemaker.")
+    sagemaker = SageMakerInput(required=False, help_text="Required for kind sagemaker.")
 
 
 class CopyFilter(filters.FilterSet):  # type: ignore[misc]

@@ -47,10 +47,12 @@ def copy_register(
     if kind not in Copy.Kind.values:
         raise InvalidInputError(f"kind must be one of {', '.join(Copy.Kind.values)}", field="kind")
     if loads_adapters and kind != Copy.Kind.OPENAI_HTTP:
-        raise InvalidInputError("loads_adapters is for copies of kind openai_http", field="loads_adapters")
+        raise InvalidInputError(
+            "loads_adapters is valid only for copies of kind openai_http", field="loads_adapters"
+        )
     if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
         raise InvalidInputError(
-            "sagemaker is for copies of kind sagemaker, and needed there", field="sagemaker"
+            "sagemaker is required for copies of kind sagemaker, and valid only for them", field="sagemaker"
         )
     location = _location_columns(sagemaker)
     location["url"] = base_url(url) if url or sagemaker is None else ""
@@ -85,8 +87,8 @@ def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
     """
     if copy.deployment_id is not None and not by_deployment:
         raise ConflictError(
-            f"{copy.pk} is a copy of deployment {copy.deployment}, which would bring it back: remove "
-            f"or change that"
+            f"{copy.pk} is a copy of deployment {copy.deployment}, which would restore it: remove or "
+            f"change the deployment"
         )
     base_model = BaseModel.objects.select_for_update().get(pk=copy.base_model_id)
     if Copy.objects.filter(pk=copy.pk).delete()[0]:
@@ -119,7 +121,7 @@ def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
     if target.api not in Copy.Api.values:
         raise _wrong("api", f"one of {', '.join(Copy.Api.values)}", target.api)
     if target.adapters == Copy.AdapterNaming.COMPONENTS and not target.component:
-        text = "adapters as components need the base model's component; without one use reference or name"
+        text = "adapters components requires the base model's component; without one use reference or name"
         raise InvalidInputError(text, field="sagemaker.adapters")
     return {"region": target.region, "endpoint": target.endpoint, "component": target.component}
 

@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
                     "endpoint_url",
                     models.CharField(
                         blank=True,
-                        help_text="sagemaker: instead of AWS's, for all its services.",
+                        help_text="sagemaker: endpoint URL that replaces AWS's for all services.",
                         max_length=500,
                     ),
                 ),
@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
                     "role_arn",
                     models.CharField(
                         blank=True,
-                        help_text="sagemaker: what endpoints run as (ExecutionRoleArn).",
+                        help_text="sagemaker: execution role of endpoints (ExecutionRoleArn).",
                         max_length=2048,
                     ),
                 ),
@@ -55,7 +55,7 @@ class Migration(migrations.Migration):
                     "assume_role_arn",
                     models.CharField(
                         blank=True,
-                        help_text="sagemaker: assumed for every call; '' for the process's own.",
+                        help_text="sagemaker: role for all calls; '' for the process's own.",
                         max_length=2048,
                     ),
                 ),
@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
                     "store",
                     models.CharField(
                         blank=True,
-                        help_text="sagemaker: s3://bucket/prefix for archives that it loads.",
+                        help_text="sagemaker: s3://bucket/prefix for adapter archives.",
                         max_length=500,
                     ),
                 ),
@@ -73,18 +73,20 @@ class Migration(migrations.Migration):
                         db_default="",
                         default=controlplane.deployments.models.target._new_owner,
                         editable=False,
-                        help_text="sagemaker: the tag, and the store's folder, of what this installation made for it.",
+                        help_text="sagemaker: tag and store folder of resources that this installation created.",
                         max_length=12,
                     ),
                 ),
                 (
                     "host",
-                    models.CharField(blank=True, help_text="local: the machine's host name.", max_length=255),
+                    models.CharField(
+                        blank=True, help_text="local: host name of the machine.", max_length=255
+                    ),
                 ),
                 (
                     "address",
                     models.CharField(
-                        blank=True, help_text="local: what gateways call it by.", max_length=255
+                        blank=True, help_text="local: address that gateways use.", max_length=255
                     ),
                 ),
                 (
@@ -113,11 +115,11 @@ class Migration(migrations.Migration):
                     "hosting",
                     models.CharField(
                         choices=[
-                            ("components", "an inference component each"),
-                            ("preloaded", "all in one archive"),
-                            ("fused", "none: merged into the weights"),
-                            ("on_demand", "by the request that needs one"),
-                            ("api", "by the server's own routes"),
+                            ("components", "one inference component per adapter"),
+                            ("preloaded", "one archive for all adapters"),
+                            ("fused", "merged into the weights"),
+                            ("on_demand", "loaded on demand"),
+                            ("api", "loaded through the server's API"),
                         ],
                         max_length=20,
                     ),
@@ -125,7 +127,7 @@ class Migration(migrations.Migration):
                 (
                     "endpoint",
                     models.CharField(
-                        blank=True, help_text="sagemaker: bases of one name share it.", max_length=63
+                        blank=True, help_text="sagemaker: name of a shared endpoint.", max_length=63
                     ),
                 ),
                 ("min_copies", models.PositiveSmallIntegerField(default=1)),
@@ -139,7 +141,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Of the base model's; '' for its own checkpoint.",
+                        help_text="Variant of the base model; '' for its own checkpoint.",
                         max_length=63,
                     ),
                 ),
@@ -149,38 +151,38 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default=models.Value([], models.JSONField()),
                         default=list,
-                        help_text="openai_http: the servers; [] for the target's.",
+                        help_text="openai_http: server URLs; [] for the target's.",
                     ),
                 ),
                 (
                     "image",
                     models.CharField(
-                        blank=True, help_text="A name of the table, or an address.", max_length=400
+                        blank=True, help_text="Name from the image table, or an address.", max_length=400
                     ),
                 ),
                 ("image_family", models.CharField(blank=True, max_length=10)),
                 (
                     "options",
                     models.JSONField(
-                        blank=True, default=dict, help_text="LmiOptions, those that were given."
+                        blank=True, default=dict, help_text="LmiOptions that differ from the defaults."
                     ),
                 ),
                 (
                     "environment",
-                    models.JSONField(blank=True, default=dict, help_text="Added to the container's."),
+                    models.JSONField(blank=True, default=dict, help_text="Additional environment variables."),
                 ),
                 (
                     "compute",
                     models.JSONField(
-                        blank=True, default=dict, help_text="accelerators, cpus, memory_mb, and reasons why."
+                        blank=True, default=dict, help_text="accelerators, cpus, memory_mb and their reasons."
                     ),
                 ),
                 (
                     "adapter_scope",
                     models.CharField(
                         choices=[
-                            ("all", "every ready version"),
-                            ("named", "those that a name or alias means"),
+                            ("all", "all ready versions"),
+                            ("named", "versions that a name or alias refers to"),
                         ],
                         default="all",
                         max_length=10,
@@ -206,27 +208,30 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
-                ("reason", models.TextField(blank=True, help_text="What it waits for, or what to do.")),
+                (
+                    "reason",
+                    models.TextField(blank=True, help_text="Pending condition or recommended action."),
+                ),
                 (
                     "resources",
                     models.JSONField(
-                        blank=True, default=list, help_text="As seen last: kind, name, state, reason."
+                        blank=True, default=list, help_text="Last observed: kind, name, state, reason."
                     ),
                 ),
                 (
                     "observed_generation",
-                    models.PositiveIntegerField(default=0, help_text="Whose desired state is in force."),
+                    models.PositiveIntegerField(default=0, help_text="Generation in force."),
                 ),
                 ("observed_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "routes_version",
-                    models.BigIntegerField(default=0, help_text="Of the table that placements are from."),
+                    models.BigIntegerField(default=0, help_text="Route table version of the placements."),
                 ),
-                ("failures", models.PositiveIntegerField(default=0, help_text="Looks in a row that failed.")),
+                ("failures", models.PositiveIntegerField(default=0, help_text="Consecutive failed runs.")),
                 (
                     "next_at",
                     models.DateTimeField(
-                        db_index=True, default=django.utils.timezone.now, help_text="When to look again."
+                        db_index=True, default=django.utils.timezone.now, help_text="Time of the next run."
                     ),
                 ),
                 (
@@ -234,20 +239,20 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=dict,
-                        help_text="URL of a place that left the routes -> when its last request is over.",
+                        help_text="URL that left the routes -> end of its last request.",
                     ),
                 ),
                 (
                     "retry_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="What failed is made anew from then on; null while nothing has.",
+                        help_text="When failed resources are recreated; null for none.",
                         null=True,
                     ),
                 ),
                 (
                     "drained_at",
-                    models.DateTimeField(blank=True, help_text="Removal may go on from then on.", null=True),
+                    models.DateTimeField(blank=True, help_text="When the removal may continue.", null=True),
                 ),
                 ("removed_at", models.DateTimeField(blank=True, null=True)),
                 ("lease_owner", models.CharField(blank=True, max_length=64)),
@@ -292,9 +297,9 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
-                ("cause", models.TextField(blank=True, help_text="Why it was done, or why it failed.")),
+                ("cause", models.TextField(blank=True, help_text="Reason for the step, or for its failure.")),
                 ("actor", models.CharField(blank=True, max_length=200)),
-                ("seconds", models.FloatField(blank=True, help_text="That the call took.", null=True)),
+                ("seconds", models.FloatField(blank=True, help_text="Duration of the call.", null=True)),
                 ("at", models.DateTimeField(auto_now_add=True)),
                 (
                     "deployment",
@@ -360,7 +365,7 @@ class Migration(migrations.Migration):
                     "url",
                     models.CharField(
                         blank=True,
-                        help_text="Base URL without /v1; of SageMaker empty for the region's own.",
+                        help_text="Base URL without /v1; sagemaker: empty for the region's endpoint.",
                         max_length=500,
                     ),
                 ),
@@ -368,7 +373,7 @@ class Migration(migrations.Migration):
                     "loads_adapters",
                     models.BooleanField(
                         default=False,
-                        help_text="openai_http: vLLM may be told to load an adapter that it does not know.",
+                        help_text="openai_http: gateways may make vLLM load missing adapters.",
                     ),
                 ),
                 ("region", models.CharField(blank=True, max_length=30)),
@@ -377,7 +382,7 @@ class Migration(migrations.Migration):
                     "component",
                     models.CharField(
                         blank=True,
-                        help_text="Inference component of the base model, if there is one.",
+                        help_text="Inference component of the base model, if any.",
                         max_length=63,
                     ),
                 ),
@@ -403,19 +408,21 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Rollout that gives this copy and its like an exact share of callers; '' for none.",
+                        help_text="Rollout that gives these copies an exact share of callers; '' for none.",
                         max_length=40,
                     ),
                 ),
                 (
                     "percent",
-                    models.PositiveSmallIntegerField(db_default=0, default=0, help_text="That share."),
+                    models.PositiveSmallIntegerField(
+                        db_default=0, default=0, help_text="Percent of callers in the canary."
+                    ),
                 ),
                 (
                     "silent_since",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Its deployment's looks have had no answer in time since.",
+                        help_text="Time of the first poll without a response.",
                         null=True,
                     ),
                 ),
@@ -432,7 +439,7 @@ class Migration(migrations.Migration):
                     "deployment",
                     models.ForeignKey(
                         blank=True,
-                        help_text="Whose it is.",
+                        help_text="Owner of the copy.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="copies",
@@ -463,7 +470,7 @@ class Migration(migrations.Migration):
                 (
                     "copies",
                     models.PositiveSmallIntegerField(
-                        default=0, help_text="That it is pinned on; 0: on none."
+                        default=0, help_text="Number of copies that pin it; 0 for none."
                     ),
                 ),
                 ("on", models.JSONField(blank=True, default=list)),
@@ -475,7 +482,7 @@ class Migration(migrations.Migration):
                     "status",
                     models.CharField(
                         choices=[
-                            ("waiting", "waits for a copy"),
+                            ("waiting", "waiting for a copy"),
                             ("loading", "Loading"),
                             ("ready", "Ready"),
                             ("moving", "Moving"),
@@ -486,7 +493,10 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
-                ("reason", models.TextField(blank=True, help_text="What it waits for, or what to do.")),
+                (
+                    "reason",
+                    models.TextField(blank=True, help_text="Pending condition or recommended action."),
+                ),
                 ("created_by", models.CharField(blank=True, max_length=200)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("changed_at", models.DateTimeField(auto_now=True)),
@@ -519,15 +529,15 @@ class Migration(migrations.Migration):
                     "strategy",
                     models.CharField(
                         choices=[
-                            ("rolling", "some copies at a time"),
-                            ("blue_green", "a whole new set, then the switch"),
-                            ("canary", "exact shares of callers for a few new copies, then the switch"),
+                            ("rolling", "batches of copies"),
+                            ("blue_green", "a complete new set, then a switch"),
+                            ("canary", "exact shares of callers for a few new copies, then a switch"),
                         ],
                         max_length=12,
                     ),
                 ),
-                ("before", models.JSONField(help_text="ROLLED as they were.")),
-                ("after", models.JSONField(help_text="ROLLED as they are to be.")),
+                ("before", models.JSONField(help_text="Previous values of ROLLED.")),
+                ("after", models.JSONField(help_text="New values of ROLLED.")),
                 ("policy", models.JSONField(help_text="RolloutPolicy.")),
                 (
                     "status",
@@ -544,32 +554,33 @@ class Migration(migrations.Migration):
                         max_length=12,
                     ),
                 ),
-                ("step", models.PositiveSmallIntegerField(default=0, help_text="Batches that are done.")),
+                ("step", models.PositiveSmallIntegerField(default=0, help_text="Number of completed steps.")),
                 (
                     "ready_at",
-                    models.DateTimeField(
-                        help_text="Since when all copies of this step have answered.", null=True
-                    ),
+                    models.DateTimeField(help_text="When all copies of this step were ready.", null=True),
                 ),
-                ("turned_at", models.DateTimeField(help_text="When it began, or was taken back.")),
+                ("turned_at", models.DateTimeField(help_text="Start of the rollout or rollback.")),
                 (
                     "copies",
-                    models.JSONField(default=dict, help_text="Ids of copies that have served: new, old."),
+                    models.JSONField(default=dict, help_text="Ids of copies that served: new, old."),
                 ),
                 (
                     "verdict",
                     models.CharField(
-                        blank=True, help_text="Of usage at this step: worse, fine, wait.", max_length=5
+                        blank=True,
+                        help_text="Verdict on usage at this step: worse, fine, wait.",
+                        max_length=5,
                     ),
                 ),
-                ("judged_at", models.DateTimeField(help_text="When usage was judged last.", null=True)),
-                ("figures", models.JSONField(help_text="What was compared then.", null=True)),
-                ("reason", models.TextField(blank=True, help_text="What it waits for, or why it ended.")),
+                ("judged_at", models.DateTimeField(help_text="Time of the last verdict.", null=True)),
+                ("figures", models.JSONField(help_text="Metrics of the last verdict.", null=True)),
+                (
+                    "reason",
+                    models.TextField(blank=True, help_text="Pending condition, or reason of the end."),
+                ),
                 (
                     "aborted",
-                    models.BooleanField(
-                        default=False, help_text="It is taken back because somebody asked for it."
-                    ),
+                    models.BooleanField(default=False, help_text="An operator aborted the rollout."),
                 ),
                 ("created_by", models.CharField(blank=True, max_length=200)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -609,7 +620,7 @@ class Migration(migrations.Migration):
                 ("rank", models.PositiveIntegerField()),
                 (
                     "resource",
-                    models.CharField(blank=True, help_text="What the provider calls it.", max_length=200),
+                    models.CharField(blank=True, help_text="Name at the provider.", max_length=200),
                 ),
                 (
                     "status",
@@ -628,7 +639,9 @@ class Migration(migrations.Migration):
                 ("reason", models.TextField(blank=True)),
                 (
                     "leaves_at",
-                    models.DateTimeField(blank=True, help_text="No route leads there any more.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="When the adapter may be removed; it has no route.", null=True
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (

@@ -33,30 +33,39 @@ class Copy(models.Model):
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")
     kind = models.CharField(max_length=20, choices=Kind.choices)
     url = models.CharField(
-        max_length=500, blank=True, help_text="Base URL without /v1; of SageMaker empty for the region's own."
+        max_length=500,
+        blank=True,
+        help_text="Base URL without /v1; sagemaker: empty for the region's endpoint.",
     )
     loads_adapters = models.BooleanField(
-        default=False, help_text="openai_http: vLLM may be told to load an adapter that it does not know."
+        default=False, help_text="openai_http: gateways may make vLLM load missing adapters."
     )
     region = models.CharField(max_length=30, blank=True)
     endpoint = models.CharField(max_length=63, blank=True)
     component = models.CharField(
-        max_length=63, blank=True, help_text="Inference component of the base model, if there is one."
+        max_length=63, blank=True, help_text="Inference component of the base model, if any."
     )
     adapter_naming = models.CharField(
         max_length=20, choices=AdapterNaming.choices, default=AdapterNaming.COMPONENTS
     )
     api = models.CharField(max_length=20, choices=Api.choices, default=Api.INVOCATIONS)
     deployment = models.ForeignKey(
-        Deployment, models.SET_NULL, null=True, blank=True, related_name="copies", help_text="Whose it is."
+        Deployment,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="copies",
+        help_text="Owner of the copy.",
     )
     canary = models.CharField(
         max_length=40, blank=True, default="", db_default="",
-        help_text="Rollout that gives this copy and its like an exact share of callers; '' for none.",
+        help_text="Rollout that gives these copies an exact share of callers; '' for none.",
     )  # fmt: skip
-    percent = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="That share.")
+    percent = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Percent of callers in the canary."
+    )
     silent_since = models.DateTimeField(
-        null=True, blank=True, help_text="Its deployment's looks have had no answer in time since."
+        null=True, blank=True, help_text="Time of the first poll without a response."
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -20,11 +20,11 @@ class Deployment(models.Model):
     class Hosting(models.TextChoices):
         """How adapters reach the copies."""
 
-        COMPONENTS = "components", _("an inference component each")
-        PRELOADED = "preloaded", _("all in one archive")
-        FUSED = "fused", _("none: merged into the weights")
-        ON_DEMAND = "on_demand", _("by the request that needs one")
-        API = "api", _("by the server's own routes")
+        COMPONENTS = "components", _("one inference component per adapter")
+        PRELOADED = "preloaded", _("one archive for all adapters")
+        FUSED = "fused", _("merged into the weights")
+        ON_DEMAND = "on_demand", _("loaded on demand")
+        API = "api", _("loaded through the server's API")
 
     PLACING = (Hosting.COMPONENTS, Hosting.PRELOADED, Hosting.API)
     """Hosting modes in which an adapter must be placed ahead of requests."""
@@ -32,8 +32,8 @@ class Deployment(models.Model):
     class Scope(models.TextChoices):
         """Versions of tenants' adapters that are placed."""
 
-        ALL = "all", _("every ready version")
-        NAMED = "named", _("those that a name or alias means")
+        ALL = "all", _("all ready versions")
+        NAMED = "named", _("versions that a name or alias refers to")
 
     class Status(models.TextChoices):
         PENDING = "pending", _("Pending")
@@ -48,7 +48,7 @@ class Deployment(models.Model):
     target = models.ForeignKey(Target, models.PROTECT, related_name="deployments")
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="deployments")
     hosting = models.CharField(max_length=20, choices=Hosting.choices)
-    endpoint = models.CharField(max_length=63, blank=True, help_text="sagemaker: bases of one name share it.")
+    endpoint = models.CharField(max_length=63, blank=True, help_text="sagemaker: name of a shared endpoint.")
     min_copies = models.PositiveSmallIntegerField(default=1)
     max_copies = models.PositiveSmallIntegerField(default=1)
     instance_type = models.CharField(max_length=40, blank=True)
@@ -59,18 +59,22 @@ class Deployment(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Of the base model's; '' for its own checkpoint.",
+        help_text="Variant of the base model; '' for its own checkpoint.",
     )
     urls = models.JSONField(
         default=list, blank=True, db_default=models.Value([], models.JSONField()),
-        help_text="openai_http: the servers; [] for the target's.",
+        help_text="openai_http: server URLs; [] for the target's.",
     )  # fmt: skip
-    image = models.CharField(max_length=400, blank=True, help_text="A name of the table, or an address.")
+    image = models.CharField(
+        max_length=400, blank=True, help_text="Name from the image table, or an address."
+    )
     image_family = models.CharField(max_length=10, blank=True)
-    options = models.JSONField(default=dict, blank=True, help_text="LmiOptions, those that were given.")
-    environment = models.JSONField(default=dict, blank=True, help_text="Added to the container's.")
+    options = models.JSONField(
+        default=dict, blank=True, help_text="LmiOptions that differ from the defaults."
+    )
+    environment = models.JSONField(default=dict, blank=True, help_text="Additional environment variables.")
     compute = models.JSONField(
-        default=dict, blank=True, help_text="accelerators, cpus, memory_mb, and reasons why."
+        default=dict, blank=True, help_text="accelerators, cpus, memory_mb and their reasons."
     )
     adapter_scope = models.CharField(max_length=10, choices=Scope.choices, default=Scope.ALL)
     generation = models.PositiveIntegerField(default=1)
@@ -79,24 +83,24 @@ class Deployment(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
-    reason = models.TextField(blank=True, help_text="What it waits for, or what to do.")
+    reason = models.TextField(blank=True, help_text="Pending condition or recommended action.")
     resources = models.JSONField(
-        default=list, blank=True, help_text="As seen last: kind, name, state, reason."
+        default=list, blank=True, help_text="Last observed: kind, name, state, reason."
     )
-    observed_generation = models.PositiveIntegerField(default=0, help_text="Whose desired state is in force.")
+    observed_generation = models.PositiveIntegerField(default=0, help_text="Generation in force.")
     observed_at = models.DateTimeField(null=True, blank=True)
-    routes_version = models.BigIntegerField(default=0, help_text="Of the table that placements are from.")
-    failures = models.PositiveIntegerField(default=0, help_text="Looks in a row that failed.")
-    next_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When to look again.")
+    routes_version = models.BigIntegerField(default=0, help_text="Route table version of the placements.")
+    failures = models.PositiveIntegerField(default=0, help_text="Consecutive failed runs.")
+    next_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="Time of the next run.")
     leaving = models.JSONField(
         default=dict,
         blank=True,
-        help_text="URL of a place that left the routes -> when its last request is over.",
+        help_text="URL that left the routes -> end of its last request.",
     )
     retry_at = models.DateTimeField(
-        null=True, blank=True, help_text="What failed is made anew from then on; null while nothing has."
+        null=True, blank=True, help_text="When failed resources are recreated; null for none."
     )
-    drained_at = models.DateTimeField(null=True, blank=True, help_text="Removal may go on from then on.")
+    drained_at = models.DateTimeField(null=True, blank=True, help_text="When the removal may continue.")
     removed_at = models.DateTimeField(null=True, blank=True)
     lease_owner = models.CharField(max_length=64, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
@@ -136,9 +140,9 @@ class DeploymentStep(models.Model):
     action = models.CharField(max_length=60)
     resource = models.CharField(max_length=200, blank=True)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, default=Outcome.DONE)
-    cause = models.TextField(blank=True, help_text="Why it was done, or why it failed.")
+    cause = models.TextField(blank=True, help_text="Reason for the step, or for its failure.")
     actor = models.CharField(max_length=200, blank=True)
-    seconds = models.FloatField(null=True, blank=True, help_text="That the call took.")
+    seconds = models.FloatField(null=True, blank=True, help_text="Duration of the call.")
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -23,10 +23,12 @@ class Placement(models.Model):
     uri = models.CharField(max_length=1000)
     sha256 = models.CharField(max_length=64)
     rank = models.PositiveIntegerField()
-    resource = models.CharField(max_length=200, blank=True, help_text="What the provider calls it.")
+    resource = models.CharField(max_length=200, blank=True, help_text="Name at the provider.")
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.WAITING)
     reason = models.TextField(blank=True)
-    leaves_at = models.DateTimeField(null=True, blank=True, help_text="No route leads there any more.")
+    leaves_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the adapter may be removed; it has no route."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -54,7 +56,7 @@ class AdapterRule(models.Model):
     """
 
     class Status(models.TextChoices):
-        WAITING = "waiting", _("waits for a copy")
+        WAITING = "waiting", _("waiting for a copy")
         LOADING = "loading", _("Loading")
         READY = "ready", _("Ready")
         MOVING = "moving", _("Moving")
@@ -64,14 +66,16 @@ class AdapterRule(models.Model):
     deployment = models.ForeignKey("deployments.Deployment", models.CASCADE, related_name="adapter_rules")
     engine_name = models.CharField(max_length=200)
     ref = models.JSONField()
-    copies = models.PositiveSmallIntegerField(default=0, help_text="That it is pinned on; 0: on none.")
+    copies = models.PositiveSmallIntegerField(
+        default=0, help_text="Number of copies that pin it; 0 for none."
+    )
     on = models.JSONField(default=list, blank=True)
     away = models.JSONField(default=list, blank=True)
     leaving = models.JSONField(default=dict, blank=True)
     ready = models.JSONField(default=list, blank=True)
     generation = models.PositiveIntegerField(default=1)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.LOADING)
-    reason = models.TextField(blank=True, help_text="What it waits for, or what to do.")
+    reason = models.TextField(blank=True, help_text="Pending condition or recommended action.")
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
@@ -87,7 +91,7 @@ class AdapterRule(models.Model):
 
     @property
     def is_over(self) -> bool:
-        """True if the rule asks for nothing any more; it is deleted once no copy holds a pin."""
+        """True if the rule has no effect left; it is deleted once no copy holds a pin."""
         return not (self.copies or self.away or self.leaving)
 
     @property

@@ -1,4 +1,4 @@
-"""Rollouts of deployments: from one state of the copies to another, and back when an alarm goes off."""
+"""Rollouts of deployments: from one state of the copies to another, and back after an alarm."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class DeploymentRollout(models.Model):
     """
 
     class Strategy(models.TextChoices):
-        ROLLING = "rolling", _("some copies at a time")
-        BLUE_GREEN = "blue_green", _("a whole new set, then the switch")
-        CANARY = "canary", _("exact shares of callers for a few new copies, then the switch")
+        ROLLING = "rolling", _("batches of copies")
+        BLUE_GREEN = "blue_green", _("a complete new set, then a switch")
+        CANARY = "canary", _("exact shares of callers for a few new copies, then a switch")
 
     class Status(models.TextChoices):
         RUNNING = "running", _("Running")
@@ -34,21 +34,21 @@ class DeploymentRollout(models.Model):
 
     deployment = models.ForeignKey("deployments.Deployment", models.CASCADE, related_name="rollouts")
     strategy = models.CharField(max_length=12, choices=Strategy.choices)
-    before = models.JSONField(help_text="ROLLED as they were.")
-    after = models.JSONField(help_text="ROLLED as they are to be.")
+    before = models.JSONField(help_text="Previous values of ROLLED.")
+    after = models.JSONField(help_text="New values of ROLLED.")
     policy = models.JSONField(help_text="RolloutPolicy.")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.RUNNING)
-    step = models.PositiveSmallIntegerField(default=0, help_text="Batches that are done.")
-    ready_at = models.DateTimeField(null=True, help_text="Since when all copies of this step have answered.")
-    turned_at = models.DateTimeField(help_text="When it began, or was taken back.")
-    copies = models.JSONField(default=dict, help_text="Ids of copies that have served: new, old.")
+    step = models.PositiveSmallIntegerField(default=0, help_text="Number of completed steps.")
+    ready_at = models.DateTimeField(null=True, help_text="When all copies of this step were ready.")
+    turned_at = models.DateTimeField(help_text="Start of the rollout or rollback.")
+    copies = models.JSONField(default=dict, help_text="Ids of copies that served: new, old.")
     verdict = models.CharField(
-        max_length=5, blank=True, help_text="Of usage at this step: worse, fine, wait."
+        max_length=5, blank=True, help_text="Verdict on usage at this step: worse, fine, wait."
     )
-    judged_at = models.DateTimeField(null=True, help_text="When usage was judged last.")
-    figures = models.JSONField(null=True, help_text="What was compared then.")
-    reason = models.TextField(blank=True, help_text="What it waits for, or why it ended.")
-    aborted = models.BooleanField(default=False, help_text="It is taken back because somebody asked for it.")
+    judged_at = models.DateTimeField(null=True, help_text="Time of the last verdict.")
+    figures = models.JSONField(null=True, help_text="Metrics of the last verdict.")
+    reason = models.TextField(blank=True, help_text="Pending condition, or reason of the end.")
+    aborted = models.BooleanField(default=False, help_text="An operator aborted the rollout.")
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)

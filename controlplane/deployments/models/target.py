@@ -23,23 +23,23 @@ class Target(models.Model):
     kind = models.CharField(max_length=20, choices=Kind.choices)
     region = models.CharField(max_length=30, blank=True)
     endpoint_url = models.CharField(
-        max_length=500, blank=True, help_text="sagemaker: instead of AWS's, for all its services."
+        max_length=500, blank=True, help_text="sagemaker: endpoint URL that replaces AWS's for all services."
     )
     role_arn = models.CharField(
-        max_length=2048, blank=True, help_text="sagemaker: what endpoints run as (ExecutionRoleArn)."
+        max_length=2048, blank=True, help_text="sagemaker: execution role of endpoints (ExecutionRoleArn)."
     )
     assume_role_arn = models.CharField(
-        max_length=2048, blank=True, help_text="sagemaker: assumed for every call; '' for the process's own."
+        max_length=2048, blank=True, help_text="sagemaker: role for all calls; '' for the process's own."
     )
     store = models.CharField(
-        max_length=500, blank=True, help_text="sagemaker: s3://bucket/prefix for archives that it loads."
+        max_length=500, blank=True, help_text="sagemaker: s3://bucket/prefix for adapter archives."
     )
     owner = models.CharField(
         max_length=12, default=_new_owner, db_default="", editable=False,
-        help_text="sagemaker: the tag, and the store's folder, of what this installation made for it.",
+        help_text="sagemaker: tag and store folder of resources that this installation created.",
     )  # fmt: skip
-    host = models.CharField(max_length=255, blank=True, help_text="local: the machine's host name.")
-    address = models.CharField(max_length=255, blank=True, help_text="local: what gateways call it by.")
+    host = models.CharField(max_length=255, blank=True, help_text="local: host name of the machine.")
+    address = models.CharField(max_length=255, blank=True, help_text="local: address that gateways use.")
     urls = models.JSONField(default=list, blank=True, help_text="openai_http: base URLs without /v1.")
     created_at = models.DateTimeField(auto_now_add=True)
 

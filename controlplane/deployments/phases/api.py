@@ -24,8 +24,8 @@ class ScaleUpSerializer(serializers.ModelSerializer[ScaleUp]):
     phases = serializers.DictField(
         child=serializers.FloatField(),
         source="phases_in_order",
-        help_text="Seconds by phase: detect, provision, image, weights, runtime, traffic; `copy` is what "
-        "cannot be told apart, a machine among it unless `provision` stands beside it.",
+        help_text="Seconds by phase: detect, provision, image, weights, runtime, traffic; `copy` sums phases "
+        "that cannot be separated, including the machine unless `provision` is present.",
     )
 
     class Meta:
@@ -50,15 +50,17 @@ class ScaleUpsApi(generics.ListAPIView[ScaleUp]):
 
 class PredictionSerializer(serializers.Serializer[Any]):
     copies = serializers.IntegerField()
-    cached = serializers.BooleanField(help_text="The image is kept on instances.")
-    new_instances = serializers.IntegerField(help_text="That have to come first; 0: there is room.")
-    seconds = serializers.FloatField(help_text="Until all of them serve.")
+    cached = serializers.BooleanField(help_text="Whether the image is cached on instances.")
+    new_instances = serializers.IntegerField(
+        help_text="Number of new instances required; 0 if running instances have room."
+    )
+    seconds = serializers.FloatField(help_text="Predicted seconds until all copies serve.")
     phases = serializers.DictField(child=serializers.FloatField())
-    basis = serializers.CharField(help_text="Where the figures are from.")
+    basis = serializers.CharField(help_text="Source of the estimates.")
 
 
 class PredictionsSerializer(serializers.Serializer[Any]):
-    predictions = PredictionSerializer(many=True, help_text="Empty while nothing was measured.")
+    predictions = PredictionSerializer(many=True, help_text="Predictions; empty without measurements.")
 
 
 class PredictionApi(ObjectApi[Deployment]):
@@ -70,12 +72,14 @@ class PredictionApi(ObjectApi[Deployment]):
     def get_object(self) -> Any:
         text = self.request.query_params.get("copies", "1")
         if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MOST):
-            raise InvalidInputError(f"copies is a whole number from 1 to {_MOST}", field="copies")
+            raise InvalidInputError(f"copies must be an integer from 1 to {_MOST}", field="copies")
         found = deployment_get(name=self.kwargs["deployment"])
         return {"predictions": predictions_of(found, copies=int(text))}
 
     @conditional()
-    @extend_schema(parameters=[OpenApiParameter("copies", int, description="How many more; 1.")])
+    @extend_schema(
+        parameters=[OpenApiParameter("copies", int, description="Number of additional copies. Default: 1.")]
+    )
     def get(self, request: Request, deployment: str) -> Response:
         """Returns predictions with and without a cached image, on running and on new instances."""
         return Response(PredictionsSerializer(self.get_object()).data)

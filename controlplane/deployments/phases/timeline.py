@@ -16,7 +16,7 @@ from controlplane.deployments.phases.prediction import Prediction
 WIDTH: Final = 1000
 """Width of the drawing, in its own units."""
 _NAMES: Final = {
-    "detect": gettext_lazy("need seen"),
+    "detect": gettext_lazy("demand detection"),
     "provision": gettext_lazy("machine or process"),
     "image": gettext_lazy("image"),
     "weights": gettext_lazy("weights"),
@@ -52,7 +52,7 @@ class Timeline:
 def timeline(row: ScaleUp, *, longest: float) -> Timeline:
     """Return a scale-up's bars, scaled to `longest` seconds so that rows are comparable."""
     bars = bars_of(row.phases_in_order, longest=longest)
-    label = bars_label(bars) or _("it goes on")
+    label = bars_label(bars) or _("in progress")
     return Timeline(row, bars, label, sum(bar.seconds for bar in bars))
 
 

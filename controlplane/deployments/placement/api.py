@@ -24,10 +24,14 @@ _COPY: dict[str, Any] = {"max_length": 40}
 
 class AdapterRuleSerializer(serializers.ModelSerializer[AdapterRule]):
     adapter = serializers.CharField(source="engine_name")
-    on = serializers.ListField(child=serializers.CharField(), help_text="Copies that are to hold it.")
-    ready = serializers.ListField(child=serializers.CharField(), help_text="Copies that do.")
-    away = serializers.ListField(child=serializers.CharField(), help_text="Copies that it is kept away from.")
-    leaving = serializers.SerializerMethodField(help_text="Copies that it is taken from.")
+    on = serializers.ListField(
+        child=serializers.CharField(), help_text="Copies that should hold the adapter."
+    )
+    ready = serializers.ListField(child=serializers.CharField(), help_text="Copies that hold the adapter.")
+    away = serializers.ListField(
+        child=serializers.CharField(), help_text="Copies that requests for the adapter avoid."
+    )
+    leaving = serializers.SerializerMethodField(help_text="Copies that the adapter is leaving.")
 
     class Meta:
         model = AdapterRule
@@ -46,26 +50,29 @@ class AdapterPinInput(StrictSerializer):
     copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     on = serializers.ListField(
         child=serializers.CharField(**_COPY), required=False, max_length=1000,
-        help_text="Ids of those to begin with; others take the place of those that go.",
+        help_text="Ids of the first copies; other copies replace removed ones.",
     )  # fmt: skip
 
 
 class AdapterEvictInput(StrictSerializer):
     copies = serializers.ListField(
-        child=serializers.CharField(**_COPY), required=False, max_length=1000, help_text="Left out: all."
+        child=serializers.CharField(**_COPY),
+        required=False,
+        max_length=1000,
+        help_text="Ids of the copies. Default: all copies.",
     )
     keep_away = serializers.BooleanField(
-        default=False, help_text="Its requests go on passing over these copies while another takes any."
+        default=False, help_text="Whether later requests avoid these copies while another copy is available."
     )
 
 
 class AdapterMoveInput(StrictSerializer):
-    from_copy = serializers.CharField(**_COPY, help_text="The copy that it leaves.")
-    to_copy = serializers.CharField(**_COPY, help_text="The copy that it is pinned on instead.")
+    from_copy = serializers.CharField(**_COPY, help_text="Source copy.")
+    to_copy = serializers.CharField(**_COPY, help_text="Destination copy, on which the adapter is pinned.")
 
 
 class AdapterRulesApi(generics.ListAPIView[AdapterRule]):
-    """Adapters placed by hand, including rules that are being undone."""
+    """Placement rules of adapters, including rules that are being removed."""
 
     permission_classes = (Staff,)
     serializer_class = AdapterRuleSerializer
@@ -126,7 +133,7 @@ class AdapterEvictApi(_RuleApi):
     @idempotent()
     @extend_schema(request=AdapterEvictInput, responses={202: AdapterRuleSerializer})
     def post(self, request: Request, deployment: str, engine_name: str) -> Response:
-        """Makes copies drop the adapter after its last request there; later requests load it again."""
+        """Evicts the adapter from copies after its last request there; later requests load it again."""
         rule = adapter_evict(**self._arguments(request, AdapterEvictInput))
         return Response(AdapterRuleSerializer(rule).data, status.HTTP_202_ACCEPTED)
 

@@ -32,14 +32,14 @@ def memories_read(
     futures = {copy.pk: pool.submit(_read, copy, disk) for copy in order}
     done = wait(futures.values(), timeout=seconds).done
     pool.shutdown(wait=False, cancel_futures=True)
-    late = ProvisioningError(f"does not answer within {seconds:g} s", transient=True, code="away")
+    late = ProvisioningError(f"does not respond within {seconds:g} s", transient=True, code="away")
     return {copy.pk: futures[copy.pk].result() if futures[copy.pk] in done else late for copy in copies}
 
 
 def _read(copy: Copy, disk: bool) -> Memory | ProvisioningError:
     residency = residency_of(copy)
     if residency is None:
-        return ProvisioningError(f"{copy.pk} does not tell which adapters it holds")
+        return ProvisioningError(f"{copy.pk} does not report its adapters")
     with closing(residency):
         try:
             memory = residency.memory()

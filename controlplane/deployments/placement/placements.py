@@ -88,15 +88,15 @@ def placements_failure(deployment: Deployment) -> str:
     rows = list(deployment.placements.filter(status=Placement.Status.FAILED))
     if not rows:
         return ""
-    return f"{len(rows)} of its adapters failed; the first, {rows[0].engine_name}: {rows[0].reason}"
+    return f"{len(rows)} adapters failed; the first, {rows[0].engine_name}: {rows[0].reason}"
 
 
 def placements_transition(deployment: Deployment) -> str:
     """Return how many adapters are coming and leaving; "" for none."""
     count = Counter(deployment.placements.values_list("status", flat=True))
     coming, leaving = count["waiting"] + count["loading"], count["leaving"]
-    parts = [f"{coming} of its adapters are being placed"] if coming else []
-    return ", ".join([*parts, *([f"{leaving} leave"] if leaving else [])])
+    parts = [f"{coming} adapters are being placed"] if coming else []
+    return ", ".join([*parts, *([f"{leaving} are leaving"] if leaving else [])])
 
 
 def placements_are_leaving(deployment: Deployment) -> bool:

@@ -184,7 +184,7 @@ class _PlacementReconciler:
         rule.reason = ""
         for copy in rule.away:
             if copy not in self.copies:
-                cause = f"{copy} has gone: what comes in its place is not kept free of it"
+                cause = f"{copy} was removed: its replacement is not excluded"
                 step_add(self.deployment, "keep_away", ref.name, cause, DeploymentStep.Outcome.NOTED)
         rule.on = [copy for copy in rule.on if copy in self.copies]
         rule.away = [copy for copy in rule.away if copy in self.copies]
@@ -234,7 +234,9 @@ class _PlacementReconciler:
                 soon = soon or error.transient
                 failed = failed if error.transient else f"{ref.name}: {error}"
         if not rule.reason and len(rule.on) < rule.copies:
-            rule.reason = f"it is on {len(rule.on)} copies, and wanted on {rule.copies}: there are no more"
+            rule.reason = (
+                f"the adapter is on {len(rule.on)} of {rule.copies} desired copies: no other copy exists"
+            )
         return soon, failed
 
     def _load(self, rule: AdapterRule, ref: AdapterRef, copy: str) -> ProvisioningError | None:
@@ -290,7 +292,9 @@ class _PlacementReconciler:
                 soon, rule.reason = soon or error.transient, _error_text(copy, error)
             elif self.pin_counts[self._key(rule, copy)]:
                 del rule.leaving[copy]
-                step_add(self.deployment, "evict_adapter", ref.name, f"{copy} keeps it under another name")
+                step_add(
+                    self.deployment, "evict_adapter", ref.name, f"{copy} keeps the adapter under another name"
+                )
             elif self._holds(copy, ref):
                 soon = self._evict(rule, ref, copy) or soon
             else:
@@ -334,7 +338,7 @@ class _PlacementReconciler:
             self._open[copy] = residency_of(self.copies[copy])
         found = self._open[copy]
         if found is None:
-            raise ProvisioningError(f"{copy} does not tell which adapters it holds")
+            raise ProvisioningError(f"{copy} does not report its adapters")
         return found
 
     def _memory(self, copy: str) -> Memory | None:
@@ -353,7 +357,7 @@ class _PlacementReconciler:
 
 
 def _error_text(copy: str, error: ProvisioningError) -> str:
-    return f"{copy} does not answer" if error.code == "away" else str(error)
+    return f"{copy} does not respond" if error.code == "away" else str(error)
 
 
 def _retry_delay(rule: AdapterRule) -> timedelta:

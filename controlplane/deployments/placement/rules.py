@@ -45,7 +45,7 @@ def adapter_pin(
     named = _own_copies(row, on, field="on")
     count = max(1, len(named)) if copies is None else copies
     if not max(1, len(named)) <= count <= MOST_COPIES:
-        text = f"copies is a whole number from {max(1, len(named))} to {MOST_COPIES}"
+        text = f"copies must be an integer from {max(1, len(named))} to {MOST_COPIES}"
         raise InvalidInputError(text, field="copies")
 
     def change(rule: AdapterRule) -> None:
@@ -101,9 +101,11 @@ def adapter_evict(
 
     def change(rule: AdapterRule) -> None:
         if keep_away and not set(every) - {*rule.away, *named}:
-            raise InvalidInputError("keep_away: name fewer copies, one has to serve it", field="keep_away")
+            raise InvalidInputError(
+                "keep_away must leave at least one copy for the adapter: name fewer copies", field="keep_away"
+            )
         if pinned := [copy for copy in named if copy in rule.on]:
-            raise ConflictError(f"it is pinned on {', '.join(pinned)}: move it, or unpin it first")
+            raise ConflictError(f"the adapter is pinned on {', '.join(pinned)}: move it, or unpin it first")
         at = leaves_at(timezone.now()).isoformat()
         rule.leaving = dict(rule.leaving) | dict.fromkeys(named, at)
         if keep_away:
@@ -126,13 +128,13 @@ def adapter_move(*, deployment: Deployment, engine_name: str, source: str, to: s
     """
     row, ref = _placeable(deployment, engine_name)
     if source == to:
-        raise InvalidInputError("name another copy than the one that it leaves", field="to_copy")
+        raise InvalidInputError("to_copy must differ from from_copy", field="to_copy")
     _own_copies(row, [source], field="from_copy")
     _own_copies(row, [to], field="to_copy")
 
     def change(rule: AdapterRule) -> None:
         if source in rule.on and to in rule.on:
-            raise ConflictError(f"it is pinned on both: pin it on {to} alone instead")
+            raise ConflictError(f"the adapter is pinned on both copies: pin it on {to} only")
         if source in rule.on:
             rule.on = [to if copy == source else copy for copy in rule.on]
         elif to not in rule.on:
@@ -154,7 +156,7 @@ def _own_copies(deployment: Deployment, ids: Sequence[str], *, field: str) -> li
     """Return the ids without duplicates. Raises InvalidInputError for a copy of another deployment."""
     known = set(Copy.objects.filter(deployment=deployment).values_list("pk", flat=True))
     if strangers := [copy for copy in ids if copy not in known]:
-        listed = ", ".join(sorted(known)) or "none at this moment"
+        listed = ", ".join(sorted(known)) or "none"
         raise InvalidInputError(
             f"{', '.join(strangers)}: the copies of {deployment.name} are {listed}", field=field
         )

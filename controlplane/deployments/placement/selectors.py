@@ -47,7 +47,7 @@ def rule_get(*, deployment: Deployment, engine_name: str) -> AdapterRule:
     """
     rule = rule_list(deployment=deployment).filter(engine_name=engine_name).first()
     if rule is None or rule.is_over:
-        raise NotFoundError(f"adapter {engine_name!r} is placed nowhere by hand on {deployment.name}")
+        raise NotFoundError(f"adapter {engine_name!r} has no placement rule on {deployment.name}")
     return rule
 
 
@@ -59,7 +59,9 @@ def placed_ref(*, deployment: Deployment, engine_name: str) -> AdapterRef:
     except ContractError as error:
         raise NotFoundError(str(error)) from error
     if engine_name not in found:
-        raise NotFoundError(f"no route leads to {engine_name} on {base_model}: name a ready version's own")
+        raise NotFoundError(
+            f"no route leads to {engine_name} on {base_model}: use the engine name of a ready version"
+        )
     return found[engine_name]
 
 
@@ -73,6 +75,6 @@ def demand_placeable(deployment: Deployment) -> None:
         )
     if deployment.hosting != Deployment.Hosting.ON_DEMAND:
         raise InvalidInputError(
-            f"with hosting {deployment.hosting} every server has all adapters that routes lead to",
+            f"with hosting {deployment.hosting} every server has all routed adapters",
             field="hosting",
         )

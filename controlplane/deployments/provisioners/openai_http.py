@@ -177,13 +177,11 @@ class OpenAIHttpProvisioner:
             listed = answer.json().get("data", []) if answer.is_success else None
         except (httpx.HTTPError, ValueError, AttributeError) as error:
             # A read timeout means a busy server, not a stopped one.
-            return Server(url, None, f"does not answer: {error}", isinstance(error, httpx.ReadTimeout))
+            return Server(url, None, f"does not respond: {error}", isinstance(error, httpx.ReadTimeout))
         if answer.status_code in (401, 403):
-            return Server(
-                url, None, "wants another token: set GRAFTWORK_OPENAI_HTTP_KEY to the one it was started with"
-            )
+            return Server(url, None, "rejects the token: set GRAFTWORK_OPENAI_HTTP_KEY to the server's token")
         if listed is None:
-            return Server(url, None, f"answers {answer.status_code} to GET /v1/models")
+            return Server(url, None, f"returns status {answer.status_code} for GET /v1/models")
         names = frozenset(str(item.get("id")) for item in listed if isinstance(item, dict))
         if self._desired.served_name in names:
             return Server(url, names)
@@ -221,11 +219,13 @@ class OpenAIHttpProvisioner:
         try:
             answer = self._http.post(url, json=body)
         except httpx.HTTPError as error:
-            raise ProvisioningError(f"{url} does not answer: {error}", transient=True, code="away") from error
+            raise ProvisioningError(
+                f"{url} does not respond: {error}", transient=True, code="away"
+            ) from error
         if answer.status_code in (429, 503):
             text = answer.headers.get("retry-after", "")
             wait = float(text) if text.isdecimal() and len(text) < 5 else 0.0
-            raise ThrottledError(f"{url} asks for patience", wait=wait, code=str(answer.status_code))
+            raise ThrottledError(f"{url} throttles requests", wait=wait, code=str(answer.status_code))
         return answer
 
 

@@ -93,7 +93,7 @@ def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired
     if not step.is_last:
         return _advance(rollout, deployment, step, policy_total=copies_wanted(deployment, desired))
     if not seen.complete:
-        _wait(rollout, f"{step.name}; the others end their last requests", ready=True)
+        _wait(rollout, f"{step.name}; the others are finishing their last requests", ready=True)
         return False
     rollout_end(rollout=rollout, reason=step.name)
     return True
@@ -102,7 +102,7 @@ def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired
 def _advance(
     rollout: DeploymentRollout, deployment: Deployment, step: PlanStep, *, policy_total: int
 ) -> bool:
-    why = f"{step.name}, and nothing speaks against it"
+    why = f"{step.name}, without objections"
     rollout.step += 1
     rollout.ready_at, rollout.verdict, rollout.judged_at = None, "", None
     kind = deployment.target.kind
@@ -125,7 +125,7 @@ def _trouble(rollout: DeploymentRollout, seen: Observation, *, limit: timedelta,
     if rollout.verdict == "worse":
         return rollout.reason
     if kind != Target.Kind.SAGEMAKER and timezone.now() - rollout.turned_at > limit:
-        return f"it has not come to its end within {limit.total_seconds():.0f} s: {rollout.reason}"
+        return f"the rollout did not end within {limit.total_seconds():.0f} s: {rollout.reason}"
     return ""
 
 

@@ -67,7 +67,9 @@ class RolloutPolicy:
         """
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise _wrong("policy", f"a policy has {', '.join(sorted(known))}; not {unknown[0]}")
+            raise _wrong(
+                "policy", f"policy has no field {unknown[0]}; existing fields: {', '.join(sorted(known))}"
+            )
         for name, (least, most) in _BOUNDS.items():
             value = values.get(name)
             if name not in values or (value is None and name in _OPTIONAL):
@@ -80,7 +82,7 @@ class RolloutPolicy:
         policy._check_alarms()
         policy._check_shares()
         if kind != Target.Kind.SAGEMAKER and (given := [name for name in _OF_SAGEMAKER if values.get(name)]):
-            raise _wrong(given[0], f"{given[0]} is for targets of kind sagemaker")
+            raise _wrong(given[0], f"{given[0]} is valid only for targets of kind sagemaker")
         return policy
 
     @property
@@ -115,15 +117,17 @@ class RolloutPolicy:
         given: tuple[Any, ...] = self.shares
         whole = all(isinstance(item, int) and not isinstance(item, bool) and 0 < item < 100 for item in given)
         if not whole or len(given) > MOST_SHARES or list(given) != sorted(set(given)):
-            raise _wrong("shares", f"shares are at most {MOST_SHARES} percentages from 1 to 99, growing")
+            raise _wrong(
+                "shares", f"shares must be at most {MOST_SHARES} increasing percentages from 1 to 99"
+            )
 
     def _check_alarms(self) -> None:
         if len(self.alarms) > MOST_ALARMS or len(set(self.alarms)) != len(self.alarms):
-            raise _wrong("alarms", f"alarms are at most {MOST_ALARMS} different names")
+            raise _wrong("alarms", f"alarms must be at most {MOST_ALARMS} different names")
         names: tuple[Any, ...] = self.alarms
         for name in names:
             if not isinstance(name, str) or _ALARM.fullmatch(name) is None:
-                raise _wrong("alarms", f"an alarm's name is 1-255 characters, got {name!r}")
+                raise _wrong("alarms", f"an alarm name must have 1-255 characters, got {name!r}")
 
 
 def _copies(count: int) -> dict[str, Any]:

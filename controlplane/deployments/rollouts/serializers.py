@@ -17,17 +17,19 @@ class CopiesStateInput(StrictSerializer):
 
     variant = serializers.CharField(
         max_length=63, required=False, allow_blank=True,
-        help_text="Of the base model's variants; '' for its own checkpoint.",
+        help_text="Variant of the base model; '' for its own checkpoint.",
     )  # fmt: skip
     urls = serializers.ListField(
         child=serializers.CharField(max_length=500), required=False, max_length=64,
-        help_text="openai_http: the new servers.",
+        help_text="openai_http: URLs of the new servers.",
     )  # fmt: skip
     image = serializers.CharField(max_length=400, required=False)
     image_family = serializers.ChoiceField(
-        choices=[(item.value, item.value) for item in Family], required=False, help_text="Of an address."
+        choices=[(item.value, item.value) for item in Family],
+        required=False,
+        help_text="Family of an image that is given by address.",
     )
-    options = serializers.DictField(required=False, help_text="All of LMI's options that are set.")
+    options = serializers.DictField(required=False, help_text="Complete set of LMI options.")
     environment = serializers.DictField(child=serializers.CharField(max_length=1024), required=False)
     compute = serializers.DictField(child=serializers.FloatField(), required=False)
 
@@ -37,43 +39,46 @@ class RolloutPolicySerializer(StrictSerializer):
 
     batch_copies = serializers.IntegerField(
         default=_DEFAULT.batch_copies, min_value=1, max_value=1000,
-        help_text="Replaced at a time; of a canary, how many it is tried with.",
+        help_text="Number of copies replaced at a time; for a canary, number of its copies.",
     )  # fmt: skip
     shares = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=99), default=list, max_length=MOST_SHARES,
-        help_text="canary: percent of callers that the new copies get, step by step, growing; left out, "
+        help_text="canary: increasing percentages of callers for the new copies, one per step. Default: "
         f"{list(SHARES)}.",
     )  # fmt: skip
     rollback_batch_copies = serializers.IntegerField(
         default=None, allow_null=True, min_value=1, max_value=1000,
-        help_text="sagemaker: the same on the way back; null: all at once.",
+        help_text="sagemaker: number of copies replaced at a time in a rollback; null for all at once.",
     )  # fmt: skip
     wait_seconds = serializers.IntegerField(
         default=_DEFAULT.wait_seconds, min_value=0, max_value=3600,
-        help_text="From when a step's copies answer until the next; alarms are watched.",
+        help_text="Seconds from a step's readiness to the next step, while alarms are watched.",
     )  # fmt: skip
     max_seconds = serializers.IntegerField(
-        default=_DEFAULT.max_seconds, min_value=600, max_value=28_800, help_text="Longer it may not take."
+        default=_DEFAULT.max_seconds,
+        min_value=600,
+        max_value=28_800,
+        help_text="Maximum duration in seconds.",
     )
     max_error_increase = serializers.FloatField(
         default=_DEFAULT.max_error_increase, min_value=0.001, max_value=0.5, allow_null=True,
-        help_text="0.02: two of a hundred more may fail than on the others; null: not judged.",
+        help_text="Allowed increase in the share of failed requests; null disables the limit.",
     )  # fmt: skip
     max_latency_ratio = serializers.FloatField(
         default=None, min_value=1.1, max_value=100, allow_null=True,
-        help_text="Times the others' 95th percentile to the first token; null: not judged.",
+        help_text="Allowed ratio of the 95th percentile of TTFT; null disables the limit.",
     )  # fmt: skip
     alarms = serializers.ListField(
         child=serializers.CharField(max_length=255), default=list, max_length=MOST_ALARMS,
-        help_text="sagemaker: names of CloudWatch alarms of yours.",
+        help_text="sagemaker: names of your CloudWatch alarms.",
     )  # fmt: skip
     max_model_errors = serializers.FloatField(
         default=None, min_value=1, max_value=1e9, allow_null=True,
-        help_text="sagemaker: a minute, by CloudWatch's InvocationModelErrors.",
+        help_text="sagemaker: errors per minute (CloudWatch InvocationModelErrors).",
     )  # fmt: skip
     max_model_latency_ms = serializers.FloatField(
         default=None, min_value=1, max_value=1e7, allow_null=True,
-        help_text="sagemaker: mean of a minute, by CloudWatch's ModelLatency.",
+        help_text="sagemaker: mean latency over a minute (CloudWatch ModelLatency).",
     )  # fmt: skip
 
 
@@ -86,12 +91,13 @@ class DeploymentRolloutInput(StrictSerializer):
 
 
 class DeploymentRolloutSerializer(serializers.ModelSerializer[DeploymentRollout]):
-    before = serializers.DictField(help_text="What the copies were.")
-    after = serializers.DictField(help_text="What they are to become.")
+    before = serializers.DictField(help_text="State of the copies before the rollout.")
+    after = serializers.DictField(help_text="Desired state of the copies.")
     policy = RolloutPolicySerializer()
-    figures = serializers.DictField(allow_null=True, help_text="What usage was judged by last.")
+    figures = serializers.DictField(allow_null=True, help_text="Metrics of the last verdict on usage.")
     copies = serializers.DictField(
-        child=serializers.ListField(child=serializers.CharField()), help_text="Ids that served: new, old."
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="Ids of copies that served: new, old.",
     )
 
     class Meta:

@@ -49,17 +49,21 @@ def deployment_rollout_start(
     row = _locked(deployment)
     kind = row.target.kind
     if strategy not in Strategy.values:
-        raise InvalidInputError(f"strategy is one of {', '.join(Strategy.values)}", field="strategy")
+        raise InvalidInputError(f"strategy must be one of {', '.join(Strategy.values)}", field="strategy")
     if kind == Target.Kind.SAGEMAKER and strategy != Strategy.ROLLING:
-        text = "SageMaker replaces the copies of a component itself: strategy rolling"
+        text = "SageMaker replaces copies itself: use strategy rolling"
         raise InvalidInputError(text, field="strategy")
     checked = _with_shares(RolloutPolicy.of(policy or {}, kind=kind), strategy)
     if (active := deployment_rollout_active(deployment=row)) is not None:
-        raise ConflictError(f"{active} is {active.status}: let it end, or abort it")
+        raise ConflictError(f"{active} is {active.status}: wait until it ends, or abort it")
     if row.status not in _SERVES:
-        raise ConflictError(f"deployment {row.name} does not serve yet: change it, or wait until it does")
+        raise ConflictError(
+            f"deployment {row.name} does not serve yet: update it directly, or wait until it serves"
+        )
     if unknown := sorted(set(change) - set(ROLLED)):
-        raise InvalidInputError(f"change is of {', '.join(ROLLED)}; not {unknown[0]}", field="change")
+        raise InvalidInputError(
+            f"change has no field {unknown[0]}; existing fields: {', '.join(ROLLED)}", field="change"
+        )
     _check_batch_size(checked, row)
     if strategy == Strategy.CANARY:
         _only_canary(row)
@@ -69,9 +73,9 @@ def deployment_rollout_start(
     deployment_check(row)
     after = state_values(row)
     if after == before:
-        raise InvalidInputError("nothing would be another than it is", field="change")
+        raise InvalidInputError("the change equals the current state", field="change")
     if strategy == Strategy.CANARY and (both := {*_servers(row, before)} & {*_servers(row, after)}):
-        text = f"{min(both)} serves already: a canary needs other servers, to tell both apart"
+        text = f"{min(both)} serves already: a canary requires servers of its own"
         raise InvalidInputError(text, field="change")
     now = timezone.now()
     row.generation += 1
@@ -80,7 +84,7 @@ def deployment_rollout_start(
     row.save(update_fields=[*ROLLED, "generation", "next_at", "retry_at"])
     rollout = DeploymentRollout.objects.create(
         deployment=row, strategy=strategy, before=before, after=after, policy=checked.to_dict(),
-        turned_at=now, reason="waits for its turn", created_by=actor_name(),
+        turned_at=now, reason="waiting to start", created_by=actor_name(),
     )  # fmt: skip
     summary = ", ".join(f"{field}: {before[field]} -> {after[field]}" for field in ROLLED
                      if before[field] != after[field])  # fmt: skip
@@ -104,9 +108,9 @@ def deployment_rollout_pause(*, rollout: DeploymentRollout) -> DeploymentRollout
     row = rollout.deployment
     if row.target.kind == Target.Kind.SAGEMAKER and _is_update_sent(rollout):
         raise ConflictError(
-            "SageMaker replaces the copies already and knows no pause: let it go on, or abort"
+            "SageMaker is already replacing the copies and cannot pause: wait, or abort the rollout"
         )
-    return _set_status(rollout, Status.PAUSED, "pause", "paused by hand")
+    return _set_status(rollout, Status.PAUSED, "pause", "paused manually")
 
 
 @transaction.atomic
@@ -119,7 +123,7 @@ def deployment_rollout_resume(*, rollout: DeploymentRollout) -> DeploymentRollou
     rollout = _active(rollout, Status.PAUSED)
     rollout.ready_at, rollout.judged_at, rollout.verdict = None, None, ""
     rollout.turned_at = timezone.now()
-    return _set_status(rollout, Status.RUNNING, "resume", "resumed by hand")
+    return _set_status(rollout, Status.RUNNING, "resume", "resumed manually")
 
 
 @transaction.atomic
@@ -130,7 +134,7 @@ def deployment_rollout_abort(*, rollout: DeploymentRollout) -> DeploymentRollout
         ConflictError: it has ended, or is already rolling back.
     """
     rollout = _active(rollout, Status.RUNNING, Status.PAUSED)
-    rollout_take_back(rollout=rollout, reason="aborted by hand", aborted=True)
+    rollout_take_back(rollout=rollout, reason="aborted manually", aborted=True)
     enqueue(RECONCILE_TASK, deployment_id=rollout.deployment_id)
     audit_record(
         tenant="", action="deployment_rollout.abort", target=rollout, after={"status": rollout.status}
@@ -201,13 +205,14 @@ def _with_shares(policy: RolloutPolicy, strategy: str) -> RolloutPolicy:
         steps = len(policy.shares) + 1
         if steps * policy.wait_seconds >= policy.max_seconds:
             raise InvalidInputError(
-                f"{steps} steps of {policy.wait_seconds:g} s do not end within max_seconds,"
-                f" {policy.max_seconds:g}, and would be taken back: wait less, or raise that",
+                f"{steps} steps of {policy.wait_seconds:g} s exceed max_seconds,"
+                f" {policy.max_seconds:g}, and would be rolled back: lower wait_seconds, or raise"
+                " max_seconds",
                 field="policy.wait_seconds",
             )
         return policy
     if policy.shares:
-        raise InvalidInputError("shares are for the strategy canary", field="policy.shares")
+        raise InvalidInputError("shares is valid only for strategy canary", field="policy.shares")
     return policy
 
 
@@ -218,7 +223,7 @@ def _only_canary(deployment: Deployment) -> None:
         deployment__base_model=base, strategy=Strategy.CANARY, status__in=DeploymentRollout.ACTIVE
     )
     if (other := others.select_related("deployment").first()) is not None:
-        raise ConflictError(f"{other} is a canary of the same base model: let it end, or abort it")
+        raise ConflictError(f"{other} is a canary of the same base model: wait until it ends, or abort it")
 
 
 def _servers(deployment: Deployment, state: Mapping[str, Any]) -> list[str]:
@@ -233,5 +238,5 @@ def _check_batch_size(policy: RolloutPolicy, deployment: Deployment) -> None:
         return
     most = max(deployment.min_copies // 2, 1)
     if policy.batch_copies > most:
-        text = f"batch_copies is at most half of the copies on SageMaker, here {most}"
+        text = f"batch_copies on SageMaker must be at most half of the copies, here {most}"
         raise InvalidInputError(text, field="policy.batch_copies")

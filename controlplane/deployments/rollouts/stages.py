@@ -47,7 +47,7 @@ def plan_step(rollout: DeploymentRollout, policy: RolloutPolicy, *, kind: str, t
             new = min((step + 1) * policy.batch_copies, total)
             return PlanStep(new, new, f"{new} of {total} copies are new", is_last=new >= total)
         case Strategy.BLUE_GREEN if step == 0:
-            return PlanStep(total, 0, f"{total} new copies come beside the others", waits=False)
+            return PlanStep(total, 0, f"{total} new copies are starting beside the others", waits=False)
         case Strategy.BLUE_GREEN if step == 1:
             return _switched(total)
         case Strategy.CANARY if step < len(policy.shares) + 3:
@@ -59,20 +59,22 @@ def _canary_step(step: int, policy: RolloutPolicy, total: int) -> PlanStep:
     """Return a canary's step: a few new copies get growing shares of callers; then as blue/green."""
     few, shares = min(policy.batch_copies, total), policy.shares
     if step == 0:
-        return PlanStep(few, 0, f"{few} new copies come beside the others", keep_old=True, waits=False)
+        return PlanStep(
+            few, 0, f"{few} new copies are starting beside the others", keep_old=True, waits=False
+        )
     if step <= len(shares):
         percent = shares[step - 1]
         return PlanStep(
             few, few, f"{few} new copies get {percent} % of callers", keep_old=True, percent=percent
         )
     if step == len(shares) + 1:
-        name = f"all {total} new copies come; {few} of them get {shares[-1]} % of callers"
+        name = f"all {total} new copies are starting; {few} of them get {shares[-1]} % of callers"
         return PlanStep(total, few, name, keep_old=True, percent=shares[-1], waits=False)
     return _switched(total)
 
 
 def _switched(total: int) -> PlanStep:
-    return PlanStep(total, total, "the new copies have the requests, the others stand by", keep_old=True)
+    return PlanStep(total, total, "the new copies get the requests, the others stand by", keep_old=True)
 
 
 def with_stage(deployment: Deployment, desired: Desired) -> Desired:

@@ -37,7 +37,7 @@ def _checkpoint(base_model: BaseModel, name: str, *, strict: bool) -> dict[str, 
         return own
     if variant is None:
         raise ProvisioningError(
-            f"{base_model.name} has no variant {name} any more: record it again, or choose another",
+            f"{base_model.name} no longer has variant {name}: register it again, or choose another one",
             code="no_variant",
         )
     # A variant's row never changes, so its source identifies its content.

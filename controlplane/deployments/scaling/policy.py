@@ -99,9 +99,9 @@ class ScalingPolicy:
         """
         known = {item.name for item in fields(cls)} - {"min_copies", "max_copies"}
         if unknown := sorted(set(values) - known):
-            raise _wrong(unknown[0], f"is not known; known are {', '.join(sorted(known))}")
+            raise _wrong(unknown[0], f"does not exist; existing fields: {', '.join(sorted(known))}")
         if "target" not in values:
-            raise _wrong("target", "is needed: requests a copy is to have")
+            raise _wrong("target", "is required: the number of requests per copy")
         given = {name: _READ.get(name, _count)(name, value) for name, value in values.items()}
         policy = cls(min_copies=min_copies, max_copies=max_copies, **given)
         _check_bounds("min_copies", min_copies, max_copies)
@@ -161,37 +161,37 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 def _count(name: str, value: Any) -> int:
     least, most = _BOUNDS[name]
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _wrong(name, f"is a whole number from {least} to {most}, not {value!r}")
+        raise _wrong(name, f"must be an integer from {least} to {most}, got {value!r}")
     return value
 
 
 def _target(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0.01 <= value <= 1e6:
-        raise _wrong(name, f"is a number from 0.01 to 1,000,000, not {value!r}")
+        raise _wrong(name, f"must be a number from 0.01 to 1,000,000, got {value!r}")
     return float(value)
 
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(name, f"is true or false, not {value!r}")
+        raise _wrong(name, f"must be true or false, got {value!r}")
     return value
 
 
 def _metric(name: str, value: Any) -> Metric:
     if value not in tuple(Metric):
-        raise _wrong(name, f"is one of {', '.join(Metric)}, not {value!r}")
+        raise _wrong(name, f"must be one of {', '.join(Metric)}, got {value!r}")
     return Metric(value)
 
 
 def _routing(name: str, value: Any) -> Routing:
     if value not in tuple(Routing):
-        raise _wrong(name, f"is one of {', '.join(Routing)}, not {value!r}")
+        raise _wrong(name, f"must be one of {', '.join(Routing)}, got {value!r}")
     return Routing(value)
 
 
 def _release(name: str, value: Any) -> Release | None:
     if value is not None and value not in tuple(Release):
-        raise _wrong(name, f"is null or one of {', '.join(Release)}, not {value!r}")
+        raise _wrong(name, f"must be null or one of {', '.join(Release)}, got {value!r}")
     return None if value is None else Release(value)
 
 
@@ -199,33 +199,33 @@ def _timezone(name: str, value: Any) -> str:
     try:
         zoneinfo.ZoneInfo(value)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        raise _wrong(name, f"is a zone of the IANA database, such as Europe/Berlin, not {value!r}") from None
+        raise _wrong(name, f"must be an IANA time zone, such as Europe/Berlin, got {value!r}") from None
     return str(value)
 
 
 def _schedule(name: str, value: Any) -> tuple[ScheduledBounds, ...]:
     if not isinstance(value, list | tuple) or len(value) > _MOST_SCHEDULED:
-        raise _wrong(name, f"is a list of at most {_MOST_SCHEDULED} entries")
+        raise _wrong(name, f"must be a list of at most {_MOST_SCHEDULED} entries")
     found = tuple(_scheduled(item) for item in value)
     if len({item.name for item in found}) < len(found):
-        raise _wrong(name, "has two entries of one name")
+        raise _wrong(name, "must not have two entries of the same name")
     return found
 
 
 def _scheduled(value: Any) -> ScheduledBounds:
     wanted = {item.name for item in fields(ScheduledBounds)}
     if not isinstance(value, Mapping) or set(value) != wanted:
-        raise _wrong("schedule", f"has entries of {', '.join(sorted(wanted))}")
+        raise _wrong("schedule", f"entries must have the fields {', '.join(sorted(wanted))}")
     if not isinstance(value["name"], str) or _NAME.fullmatch(value["name"]) is None:
-        raise _wrong("schedule", "names its entries by 1-40 lower-case letters, digits and inner hyphens")
+        raise _wrong("schedule", "entry names must be 1-40 lower-case letters, digits and inner hyphens")
     if not isinstance(value["at"], str) or _TIME.fullmatch(value["at"]) is None:
-        raise _wrong("schedule", f"says when by HH:MM, such as 08:30, not {value['at']!r}")
+        raise _wrong("schedule", f"at must be HH:MM, such as 08:30, got {value['at']!r}")
     days = value["days"]
     if not isinstance(days, list | tuple) or not days or not set(days) <= set(DAYS):
-        raise _wrong("schedule", f"says on which days by some of {', '.join(DAYS)}")
+        raise _wrong("schedule", f"days must be a subset of {', '.join(DAYS)}")
     for field in ("min_copies", "max_copies"):
         if not isinstance(value[field], int) or isinstance(value[field], bool):
-            raise _wrong("schedule", f"has whole numbers of copies, not {value[field]!r}")
+            raise _wrong("schedule", f"numbers of copies must be integers, got {value[field]!r}")
     _check_bounds("schedule", value["min_copies"], value["max_copies"])
     ordered = tuple(day for day in DAYS if day in days)
     return ScheduledBounds(value["name"], value["at"], ordered, value["min_copies"], value["max_copies"])
@@ -233,7 +233,7 @@ def _scheduled(value: Any) -> ScheduledBounds:
 
 def _check_bounds(field: str, least: int, most: int) -> None:
     if not (0 <= least <= most and 1 <= most <= MOST_COPIES):
-        text = f"needs 0 <= min_copies <= max_copies, and 1 <= max_copies <= {MOST_COPIES}"
+        text = f"must satisfy 0 <= min_copies <= max_copies and 1 <= max_copies <= {MOST_COPIES}"
         raise _wrong(field, text)
 
 

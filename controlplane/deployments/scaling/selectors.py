@@ -27,7 +27,7 @@ def policy_get(*, deployment: Deployment) -> ScalingPolicy:
     """Return the policy. Raises NotFoundError."""
     policy = policy_of(deployment)
     if policy is None:
-        raise NotFoundError(f"deployment {deployment.name} has no scaling policy: PUT makes one")
+        raise NotFoundError(f"deployment {deployment.name} has no scaling policy: create one with PUT")
     return policy
 
 

@@ -31,7 +31,7 @@ def _shape(deployment: Deployment) -> Shape:
             base.modules, dtype=base.dtype, max_model_len=base.max_model_len, file_bytes=weights or 0
         )
     except InvalidInputError as error:
-        text = f"{error}: give compute requirements by hand"
+        text = f"{error}: set compute requirements manually"
         raise InvalidInputError(text, field="compute") from error
 
 

@@ -129,7 +129,7 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
     instance = INSTANCES.get(instance_type)
     if instance is None:
         raise InvalidInputError(
-            f"the size of {instance_type!r} is not known: give compute requirements by hand, or one of "
+            f"the size of {instance_type!r} is not known: set compute requirements manually, or use one of "
             + ", ".join(INSTANCES),
             field="instance_type",
         )

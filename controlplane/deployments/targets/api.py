@@ -40,23 +40,32 @@ class TargetInput(StrictSerializer):
     kind = serializers.ChoiceField(choices=Target.Kind.choices)
     region = serializers.CharField(max_length=30, default="", allow_blank=True)
     endpoint_url = serializers.CharField(
-        max_length=500, default="", allow_blank=True, help_text="Instead of AWS's: a local SageMaker."
+        max_length=500,
+        default="",
+        allow_blank=True,
+        help_text="Endpoint URL that replaces AWS's, such as a local SageMaker.",
     )
     role_arn = serializers.CharField(
-        max_length=2048, default="", allow_blank=True, help_text="What endpoints run as."
+        max_length=2048, default="", allow_blank=True, help_text="Execution role of endpoints."
     )
     assume_role_arn = serializers.CharField(
         max_length=2048, default="", allow_blank=True,
-        help_text="Assumed for every call; left out, the Celery worker's own credentials are used.",
+        help_text="Role assumed for every call. Default: the Celery worker's own credentials.",
     )  # fmt: skip
     store = serializers.CharField(
-        max_length=500, default="", allow_blank=True, help_text="s3://bucket/prefix for archives."
+        max_length=500,
+        default="",
+        allow_blank=True,
+        help_text="Location of adapter archives, as s3://bucket/prefix.",
     )
     host = serializers.CharField(
-        max_length=255, default="", allow_blank=True, help_text="Left out, the web process's own."
+        max_length=255, default="", allow_blank=True, help_text="Host name. Default: that of the web process."
     )
     address = serializers.CharField(
-        max_length=255, default="", allow_blank=True, help_text="By which gateways reach it; 127.0.0.1."
+        max_length=255,
+        default="",
+        allow_blank=True,
+        help_text="Address that gateways use. Default: 127.0.0.1.",
     )
     urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
 
@@ -72,7 +81,7 @@ class TargetsApi(generics.ListAPIView[Target]):
     @idempotent()
     @extend_schema(request=TargetInput, responses={201: DeploymentTargetSerializer})
     def post(self, request: Request) -> Response:
-        """Creates a target. No call to it is made yet."""
+        """Creates a target without calling it."""
         data = TargetInput(data=request.data)
         data.is_valid(raise_exception=True)
         target = target_create(**data.validated_data)
@@ -93,6 +102,6 @@ class TargetApi(ObjectApi[Target]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, target: str) -> Response:
-        """Deletes the target; refused while it has deployments."""
+        """Deletes the target, which must have no deployments."""
         target_remove(target=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

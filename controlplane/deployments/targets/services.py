@@ -37,7 +37,7 @@ def target_create(
     address: str = "",
     urls: Sequence[str] = (),
 ) -> Target:
-    """Create a target. No call to it is made yet.
+    """Create a target without calling it.
 
     Raises:
         InvalidInputError: a value that the kind needs is missing or malformed, or a value is not for this
@@ -61,13 +61,15 @@ def target_create(
             target.address = address or "127.0.0.1"
             for field in ("host", "address"):
                 if _HOST.fullmatch(getattr(target, field)) is None:
-                    raise _wrong(field, "a host's name or address", getattr(target, field))
+                    raise _wrong(field, "a host name or address", getattr(target, field))
         case Target.Kind.OPENAI_HTTP:
             if not urls or len(urls) > 64:
-                raise InvalidInputError("give 1 to 64 urls, such as http://vllm:8000", field="urls")
+                raise InvalidInputError(
+                    "urls must have 1 to 64 entries, such as http://vllm:8000", field="urls"
+                )
             target.urls = [base_url(url, field="urls") for url in urls]
     if Target.objects.filter(name=name).exists():
-        raise ConflictError(f"there is a target {name!r} already")
+        raise ConflictError(f"target {name!r} already exists")
     target.save()
     audit_record(tenant="", action="target.create", target=target, after=snapshot(target))
     return target
@@ -83,14 +85,14 @@ def target_remove(*, target: Target) -> None:
     row = Target.objects.select_for_update().get(pk=target.pk)
     remaining = row.deployments.filter(removed_at=None).values_list("name", flat=True)
     if names := ", ".join(remaining):
-        raise ConflictError(f"{names} would be left without anybody to remove them: remove them first")
+        raise ConflictError(f"the target still has deployments: remove {names} first")
     audit_record(tenant="", action="target.remove", target=row, before=snapshot(row))
     try:
         Deployment.objects.filter(target=row).delete()
         row.delete()
     except ProtectedError as error:
         raise ConflictError(
-            "results of optimization jobs lie in its store: remove those jobs first, and wait an hour"
+            "the target's store has results of optimization jobs: remove the jobs first, and wait an hour"
         ) from error
 
 
@@ -105,7 +107,7 @@ def _only_its_own(target: Target) -> None:
     """Raise InvalidInputError if a field of another kind of target is set."""
     for field in set().union(*_TAKES.values()) - _TAKES[Target.Kind(target.kind)]:
         if getattr(target, field):
-            raise InvalidInputError(f"{field} is not for targets of kind {target.kind}", field=field)
+            raise InvalidInputError(f"{field} is not valid for targets of kind {target.kind}", field=field)
 
 
 def _check_sagemaker(target: Target) -> None:
@@ -119,13 +121,13 @@ def _check_sagemaker(target: Target) -> None:
         raise _wrong("assume_role_arn", "like arn:aws:iam::<account>:role/<name>", target.assume_role_arn)
     if _STORE.fullmatch(target.store) is None:
         raise _wrong(
-            "store", "s3://bucket/prefix, where adapters' archives are put for SageMaker", target.store
+            "store", "s3://bucket/prefix, the location of adapter archives for SageMaker", target.store
         )
     if target.endpoint_url:
         parts = urlsplit(target.endpoint_url)
         target.endpoint_url = base_url(target.endpoint_url, field="endpoint_url")
         if parts.path.strip("/"):
-            raise _wrong("endpoint_url", "without a path", target.endpoint_url)
+            raise _wrong("endpoint_url", "a URL without a path", target.endpoint_url)
 
 
 def _wrong(field: str, wanted: str, given: str) -> InvalidInputError:

@@ -1,1 +1,1 @@
-"""How every part of the installation is, since when, and what to do about it."""
+"""Health of every component of the installation: state, time of the last change and remedy."""

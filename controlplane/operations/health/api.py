@@ -1,4 +1,4 @@
-"""REST of health and of queued work (staff)."""
+"""REST API of component health and task queues (staff)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ class HealthPartSerializer(serializers.Serializer[Part]):
     title = serializers.CharField()
     level = serializers.ChoiceField(
         source="finding.level", choices=LEVELS,
-        help_text="unused: this installation does without; unknown: it does not tell.",
+        help_text="unused: not part of this installation; unknown: the state cannot be determined.",
     )  # fmt: skip
     text = serializers.CharField(source="finding.text")
-    todo = serializers.CharField(source="finding.todo", allow_blank=True, help_text="What to do.")
+    todo = serializers.CharField(source="finding.todo", allow_blank=True, help_text="Recommended action.")
     since = serializers.DateTimeField(
-        source="finding.since", help_text="Of the part itself; else of the first look that found it so."
+        source="finding.since",
+        help_text="When the component entered this state: as the component reports it, or the first check"
+        " with this level.",
     )
     details = serializers.ListField(source="finding.details", child=serializers.CharField())
 
 
 class HealthSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
-    seconds = serializers.FloatField(help_text="That all checks together took.")
-    level = serializers.ChoiceField(choices=LEVELS, help_text="The worst part's.")
+    seconds = serializers.FloatField(help_text="Duration of all checks, in seconds.")
+    level = serializers.ChoiceField(choices=LEVELS, help_text="Worst level of all components.")
     parts = HealthPartSerializer(many=True)
 
 
@@ -50,27 +52,31 @@ class HealthPartsApi(APIView):
 
     @extend_schema(responses=HealthSerializer)
     def get(self, request: Request) -> Response:
-        """Returns the state of every part of the installation, since when, and what to do.
+        """Returns the state of every component, when it entered that state, and the recommended action.
 
-        A part that does not answer within 2.5 seconds is reported as hanging.
+        A component that does not respond within 2.5 seconds is reported as down.
         """
         return Response(HealthSerializer(health_look()).data)
 
 
 class CheckSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(
-        help_text="usage: sums against their events; books: entries and balances against usage."
+        help_text="usage: rollups against usage events; books: ledger entries and balances against usage."
     )
     checked_at = serializers.DateTimeField()
-    start = serializers.DateField(help_text="First UTC day that was looked at.")
-    end = serializers.DateField(help_text="Last one.")
-    differing = serializers.IntegerField(help_text="Sums that are not what they are made of.")
-    examples = serializers.ListField(child=serializers.CharField(), help_text="Some of them.")
+    start = serializers.DateField(help_text="First UTC day of the check.")
+    end = serializers.DateField(help_text="Last UTC day of the check.")
+    differing = serializers.IntegerField(help_text="Number of totals that do not match their source records.")
+    examples = serializers.ListField(
+        child=serializers.CharField(), help_text="Examples of totals that do not match."
+    )
 
 
 class ChecksSerializer(serializers.Serializer[Any]):
-    away = serializers.CharField(allow_blank=True, help_text="Why Redis, which has all this, does not tell.")
-    checks = CheckSerializer(many=True, help_text="One that never ran is missing.")
+    away = serializers.CharField(
+        allow_blank=True, help_text="Error of Redis, which stores the results; empty if it responded."
+    )
+    checks = CheckSerializer(many=True, help_text="A check that has never run is omitted.")
 
 
 class ChecksApi(APIView):
@@ -78,7 +84,7 @@ class ChecksApi(APIView):
 
     @extend_schema(responses=ChecksSerializer)
     def get(self, request: Request) -> Response:
-        """Returns the last results of the nightly checks of usage and of the ledger."""
+        """Returns the latest results of the nightly checks of usage and the ledger."""
         try:
             found = checks(connection(settings.GRAFTWORK.redis_url))
         except RedisError as error:
@@ -97,7 +103,9 @@ class QueueSerializer(serializers.Serializer[Any]):
     depth = serializers.IntegerField()
     oldest_at = serializers.DateTimeField(allow_null=True)
     oldest_task = serializers.CharField(allow_blank=True)
-    workers = serializers.ListField(child=serializers.CharField(), help_text="That take from it now.")
+    workers = serializers.ListField(
+        child=serializers.CharField(), help_text="Live workers that consume the queue."
+    )
 
 
 class WorkerSerializer(serializers.Serializer[Any]):
@@ -122,11 +130,15 @@ class ScheduledSerializer(serializers.Serializer[Any]):
 
 class WorkSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
-    away = serializers.CharField(allow_blank=True, help_text="Why Redis, which has all this, does not tell.")
+    away = serializers.CharField(
+        allow_blank=True, help_text="Error of Redis, which stores this data; empty if it responded."
+    )
     queues = QueueSerializer(many=True)
     workers = WorkerSerializer(many=True)
     scheduled = ScheduledSerializer(many=True)
-    usage_waiting = serializers.IntegerField(help_text="Events that are not in the database yet.")
+    usage_waiting = serializers.IntegerField(
+        help_text="Number of usage events not yet stored in the database."
+    )
     usage_oldest_s = serializers.FloatField()
 
 
@@ -135,5 +147,5 @@ class QueuesApi(APIView):
 
     @extend_schema(responses=WorkSerializer)
     def get(self, request: Request) -> Response:
-        """Task queues with their workers, scheduled tasks with their last run, and usage in transit."""
+        """Returns task queues with their workers, scheduled tasks with their last run, and pending usage."""
         return Response(WorkSerializer(work_look()).data)

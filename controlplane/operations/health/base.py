@@ -18,7 +18,7 @@ DEADLINE_SECONDS: Final = 2.5
 
 
 class Level(StrEnum):
-    """Health from good to bad; UNUSED is a part that this installation does not use."""
+    """Health from good to bad; UNUSED marks a component that this installation does not use."""
 
     UNUSED = "unused"
     OK = "ok"
@@ -31,18 +31,18 @@ _ORDER: Final = (Level.UNUSED, Level.OK, Level.UNKNOWN, Level.WARN, Level.DOWN)
 
 
 def worst(levels: Sequence[Level]) -> Level:
-    """Return the worst of `levels`; UNUSED if there are none."""
+    """Return the worst of `levels`; UNUSED for an empty sequence."""
     return max(levels, key=_ORDER.index, default=Level.UNUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of a part.
+    """State of a component.
 
     Attributes:
-        text: description of the state; todo: what to do, '' for nothing.
-        since: time since when it is in this state; None if the part does not report it.
-        details: one line per member of the part, such as per gateway.
+        text: description of the state; todo: recommended action, '' for none.
+        since: when the component entered this state; None if it does not report it.
+        details: one line per member of the component, such as a gateway.
     """
 
     level: Level
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part with its name in the API, its title on the page, and its state."""
+    """A component: its name in the API, its title on the page, and its state."""
 
     name: str
     title: str
@@ -69,8 +69,8 @@ _lock = threading.Lock()
 def checks_run(checks: dict[str, Check], *, seconds: float = DEADLINE_SECONDS) -> dict[str, Finding]:
     """Run all checks concurrently and return their findings by name.
 
-    A check that exceeds the deadline is reported as hanging, and is not started again before it returns. So
-    each check has at most one thread.
+    A check that exceeds the deadline is reported as down and is not restarted before it returns, so each
+    check has at most one thread.
     """
     started = time.monotonic()
     futures = {name: _begin(name, check, started) for name, check in checks.items()}
@@ -95,7 +95,7 @@ def _begin(name: str, check: Check, now: float) -> tuple[Future[Finding], float]
 def _fulfil(future: Future[Finding], check: Check) -> None:
     try:
         future.set_result(check())
-    except Exception as error:  # any exception of a part's client is that part's state
+    except Exception as error:  # any exception of a component's client is that component's state
         future.set_exception(error)
 
 
@@ -107,14 +107,14 @@ def _result(future: Future[Finding]) -> Finding:
         "kind": type(error).__name__,
         "error": str(error)[:300],
     }
-    return Finding(Level.DOWN, text, _("Look at this part's own log, and at the network between."))
+    return Finding(Level.DOWN, text, _("Check the component's log and the network connection to it."))
 
 
 def _late(seconds: float) -> Finding:
     text = _("No response within %(seconds).0f s.") % {"seconds": max(1.0, seconds)}
-    return Finding(Level.DOWN, text, _("It hangs, or the network swallows packets: look at its own log."))
+    return Finding(Level.DOWN, text, _("Check the component's log and the network connection to it."))
 
 
 def dated(finding: Finding, since: dt.datetime) -> Finding:
-    """Return the finding with `since` filled in, unless it has its own."""
+    """Return the finding with `since` filled in if the finding has none."""
     return finding if finding.since is not None else replace(finding, since=since)

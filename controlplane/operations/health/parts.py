@@ -1,4 +1,4 @@
-"""Checks all parts of the installation at once."""
+"""Checks all components of the installation concurrently."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ TITLES: Final = {
     "database": gettext_lazy("Database"),
     "redis": gettext_lazy("Redis"),
     "gateways": gettext_lazy("Gateways"),
-    "copies": gettext_lazy("Copies of base models"),
+    "copies": gettext_lazy("Base model copies"),
     "deployments": gettext_lazy("Deployments"),
     "routes": gettext_lazy("Published routes"),
     "queues": gettext_lazy("Task queues and workers"),
     "beat": gettext_lazy("Scheduler (beat)"),
     "ingest": gettext_lazy("Usage ingestion"),
-    "nightly_checks": gettext_lazy("Nightly checks of usage and books"),
-    "usage_logs": gettext_lazy("Usage logs on gateways' disks"),
+    "nightly_checks": gettext_lazy("Nightly checks of usage and ledger"),
+    "usage_logs": gettext_lazy("Gateway usage logs"),
     "dead_letters": gettext_lazy("Dead letters"),
     "webhooks": gettext_lazy("Webhook deliveries"),
     "optimization": gettext_lazy("Optimization jobs"),
@@ -55,14 +55,14 @@ TITLES: Final = {
     "mail": gettext_lazy("Mail server"),
     "sagemaker": gettext_lazy("SageMaker"),
 }
-"""Titles of the parts, in the page's order."""
+"""Titles of the components, in display order."""
 _seen: dict[str, tuple[str, float]] = {}
 """Copy of the Redis hash, for outages of Redis."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """State of all parts at the time `at`; the checks took `seconds`."""
+    """State of all components at the time `at`; the checks took `seconds`."""
 
     at: dt.datetime
     seconds: float
@@ -74,12 +74,12 @@ class HealthReport:
 
     @property
     def bad(self) -> int:
-        """Number of parts that need attention."""
+        """Number of components that need attention."""
         return sum(part.finding.level in (Level.WARN, Level.DOWN) for part in self.parts)
 
 
 def health_look() -> HealthReport:
-    """Check all parts and return the report.
+    """Check all components and return the report.
 
     The database is checked in this thread, by the caller's connection. Other parts are checked in threads
     with one deadline.
@@ -112,9 +112,9 @@ def _by_database(now: dt.datetime) -> tuple[dict[str, Finding], dict[str, Check]
             changed = RouteDelta.objects.aggregate(at=Max("created_at"))["at"]
             _bound_statements(off=True)
     except DatabaseError as error:
-        text = _("The database does not tell: %(error)s") % {"error": str(error).strip()[:300]}
+        text = _("The database query failed: %(error)s") % {"error": str(error).strip()[:300]}
         version, copies, changed, oldest = None, [], None, None
-        found["database"] = Finding(Level.DOWN, text, _("Look at the database server's log and its load."))
+        found["database"] = Finding(Level.DOWN, text, _("Check the log and the load of the database server."))
     checks["gateways"] = partial(serving.gateways, version)
     checks["copies"] = partial(serving.copies, copies)
     checks["nightly_checks"] = partial(work.nightly_checks, oldest, now)
@@ -141,12 +141,12 @@ def _by_rows(now: dt.datetime) -> dict[str, Finding]:
 def _dead_letters() -> Finding:
     totals = DeadUsageEvent.objects.aggregate(count=Count("*"), first=Min("received_at"), last=Max("pk"))
     if not totals["count"]:
-        return Finding(Level.OK, _("There are none."))
+        return Finding(Level.OK, _("No dead letters."))
     reason = DeadUsageEvent.objects.values_list("reason", flat=True).get(pk=totals["last"])
-    text = _("%(count)d usage events could not be counted. The newest: %(reason)s") % {
+    text = _("%(count)d usage events could not be recorded. Latest reason: %(reason)s") % {
         "count": totals["count"], "reason": reason[:200],
     }  # fmt: skip
-    todo = _("Mend what the reasons name, then replay them on the queues' page.")
+    todo = _("Fix the causes that the reasons name, then replay the events on the queues page.")
     return Finding(Level.WARN, text, todo, totals["first"])
 
 
@@ -155,9 +155,9 @@ def _webhooks(now: dt.datetime) -> Finding:
     due = WebhookDelivery.objects.filter(status__in=pending, next_at__lt=now - _OVERDUE)
     totals = due.aggregate(count=Count("*"), first=Min("next_at"))
     if not totals["count"]:
-        return Finding(Level.OK, _("None is overdue."))
-    text = _("%(count)d are overdue by minutes.") % {"count": totals["count"]}
-    todo = _("Start workers that take from graftwork.webhooks, and beat.")
+        return Finding(Level.OK, _("No delivery is overdue."))
+    text = _("%(count)d deliveries are more than 5 minutes overdue.") % {"count": totals["count"]}
+    todo = _("Start Celery workers for the queue graftwork.webhooks, and Celery beat.")
     return Finding(Level.WARN, text, todo, totals["first"])
 
 
@@ -169,14 +169,14 @@ def _optimization(now: dt.datetime) -> Finding:
         )
         waiting, oldest = waiting + totals["count"], min(oldest, totals["first"] or now)
     if not waiting:
-        return Finding(Level.OK, _("None waits for a machine."))
-    text = _("%(count)d have waited for minutes, and no machine has taken them up.") % {"count": waiting}
+        return Finding(Level.OK, _("No job is waiting for a worker."))
+    text = _("%(count)d jobs have waited more than 2 minutes for a worker.") % {"count": waiting}
     todo = _("Start Celery workers for the queues graftwork.optimize.cpu or graftwork.optimize.gpu.")
     return Finding(Level.WARN, text, todo, oldest)
 
 
 def _since(levels: Mapping[str, Level], redis_level: Level) -> dict[str, dt.datetime]:
-    """Return the time of the first check that found each part at its present level."""
+    """Return the time of the first check that found each component at its current level."""
     now, client = time.time(), redis_connection(settings.GRAFTWORK.redis_url)
     known = dict(_seen)
     if redis_level is not Level.DOWN:

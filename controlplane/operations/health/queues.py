@@ -1,4 +1,4 @@
-"""Work that waits and work that recurs: queues, who takes from them, what beat sends, what came of it."""
+"""Report on task queues, their workers, and scheduled tasks with the outcome of their last run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from controlplane.platform.task_queues import PROMPT, QUEUES, ROUTES
 from controlplane.platform.task_signs import RunSign, WorkerSign, connection, queues, runs, sent, workers
 
 _LATE: Final = 3
-"""Rounds that a scheduled task may miss before it counts as late."""
+"""Intervals that a scheduled task may miss before it counts as late."""
 _GRACE_S: Final = 30.0
 _CRON_S: Final = 90_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingQueue:
-    """`oldest_at`: when its oldest message was sent; None where there is none, or it does not tell."""
+    """`oldest_at`: when the oldest message was sent; None for an empty queue or a message without a time."""
 
     name: str
     depth: int
@@ -49,9 +49,9 @@ class Scheduled:
     """A task that beat sends.
 
     Attributes:
-        every: the rhythm in words.
-        sent_at: when beat sent it last; ran_at, seconds, outcome, reason: its last run's end.
-        late: beat has missed several rounds of it.
+        every: the interval in words.
+        sent_at: when beat last sent the task; ran_at, seconds, outcome, reason: end of its last run.
+        late: beat has missed several intervals.
     """
 
     task: str
@@ -67,7 +67,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """`away`: why Redis, where all of this stands, does not tell; '' where it does."""
+    """`away`: error of Redis, which stores this data; '' if Redis responded."""
 
     at: dt.datetime
     away: str = ""
@@ -79,7 +79,7 @@ class WorkReport:
 
 
 def work_look() -> WorkReport:
-    """As of now, within the second that Redis is given for each answer."""
+    """Return the current report; each Redis command times out after one second."""
     now, client = timezone.now(), connection(settings.GRAFTWORK.redis_url)
     try:
         signs, times, ran = workers(client), sent(client), runs(client)
@@ -126,7 +126,7 @@ def _scheduled(
 
 
 def _rhythm(schedule: Any) -> tuple[str, float]:
-    """In words, and seconds from one to the next."""
+    """Return the interval in words and in seconds."""
     if isinstance(schedule, crontab):
         values = {"hour": str(schedule._orig_hour), "minute": str(schedule._orig_minute).zfill(2)}
         return _("daily at %(hour)s:%(minute)s UTC") % values, _CRON_S

@@ -47,9 +47,9 @@ def gateways(version: int | None) -> Finding:
     """Check the gateways by their published status; `version` is that of the routes in the database."""
     now, words = gateway_words()
     if not words:
-        text = _("No gateway has been heard of within a day.")
+        text = _("No gateway has reported within the last 24 hours.")
         return Finding(
-            Level.DOWN, text, _("Start one: python -m gateway, with the same GRAFTWORK_REDIS_URL.")
+            Level.DOWN, text, _("Start a gateway with the same GRAFTWORK_REDIS_URL: python -m gateway.")
         )
     states = [(word, *_gateway(word, now, version)) for word in words]
     level = worst([found for _word, found, _text in states])
@@ -57,8 +57,8 @@ def gateways(version: int | None) -> Finding:
     silent = [word for word in words if now - word.at >= SILENT_S]
     if fine and level is Level.DOWN:
         level = Level.WARN
-    text = _("%(fine)d of %(all)d gateway processes serve.") % {"fine": fine, "all": len(words)}
-    todo = _("Start those that are silent anew, and read the log of those that refuse.")
+    text = _("%(fine)d of %(all)d gateway processes are serving.") % {"fine": fine, "all": len(words)}
+    todo = _("Restart the silent gateways, and check the logs of the gateways that are not ready.")
     since = moment(min(word.at for word in silent)) if silent else None
     details = tuple(f"{word.id} ({word.pid}): {description}" for word, _found, description in states)
     return Finding(level, text, todo if level is not Level.OK else "", since, details)
@@ -67,12 +67,12 @@ def gateways(version: int | None) -> Finding:
 def _gateway(word: GatewayStatus, now: float, version: int | None) -> tuple[Level, str]:
     age = now - word.at
     if age >= SILENT_S:
-        return Level.DOWN, _("silent for %(age).0f s") % {"age": age}
+        return Level.DOWN, _("no report for %(age).0f s") % {"age": age}
     if not word.ready:
-        return Level.DOWN, _("refuses: %(reasons)s") % {"reasons": " ".join(word.reasons)[:300]}
+        return Level.DOWN, _("not ready: %(reasons)s") % {"reasons": " ".join(word.reasons)[:300]}
     if word.routes_age > _OLD_ROUTES_S:
-        return Level.WARN, _("its routes are %(age).0f s old") % {"age": word.routes_age}
-    said = _("serves, %(count)d requests under way, routes %(version)d of %(newest)d") % {
+        return Level.WARN, _("routes are %(age).0f s old") % {"age": word.routes_age}
+    said = _("serving, %(count)d requests in flight, routes %(version)d of %(newest)d") % {
         "count": word.in_flight, "version": word.routes_version, "newest": version or 0,
     }  # fmt: skip
     return Level.OK, said
@@ -83,55 +83,58 @@ def usage_logs() -> Finding:
     now, words = gateway_words()
     alive = [word for word in words if now - word.at < SILENT_S]
     if not alive:
-        return Finding(Level.UNKNOWN, _("No gateway tells."), _("See gateways."))
+        return Finding(Level.UNKNOWN, _("No gateway is reporting."), _("See Gateways."))
     free = min(word.disk_free / max(1, word.disk_total) for word in alive)
     backlog = sum(word.backlog_bytes for word in alive)
     values = {"mb": backlog / 1e6, "share": free * 100}
-    text = _("%(mb).1f MB wait to be shipped; the fullest disk has %(share).0f %% free.") % values
+    text = _("%(mb).1f MB of usage not yet shipped; the fullest disk has %(share).0f %% free.") % values
     if free < _FULL:
-        todo = _("Make room at once: a gateway that cannot record usage refuses requests.")
+        todo = _("Free disk space immediately: a gateway that cannot record usage rejects requests.")
         return Finding(Level.DOWN, text, todo)
     if free < _LITTLE:
-        return Finding(Level.WARN, text, _("Make room: a gateway that cannot record usage refuses requests."))
+        todo = _("Free disk space: a gateway that cannot record usage rejects requests.")
+        return Finding(Level.WARN, text, todo)
     if backlog > _BACKLOG:
-        return Finding(Level.WARN, text, _("Redis takes the events too slowly, or is away: see there."))
+        return Finding(Level.WARN, text, _("Redis is unavailable or too slow for the event rate: see Redis."))
     return Finding(Level.OK, text)
 
 
 def copies(rows: Sequence[Copy]) -> Finding:
     """Check the copies by polling them."""
     if not rows:
-        text = _("No copy of any base model is in the routes.")
-        return Finding(Level.WARN, text, _("Make a deployment, or register a server at a base model's page."))
+        text = _("The route table has no copy of a base model.")
+        return Finding(
+            Level.WARN, text, _("Create a deployment, or register a server on the page of a base model.")
+        )
     looks = copies_look(rows)
     silent = [copy for copy in rows if looks[copy.pk].error]
     values = {"count": len(rows) - len(silent), "all": len(rows)}
     if not silent:
-        return Finding(Level.OK, _("All %(all)d reachable.") % values)
+        return Finding(Level.OK, _("All %(all)d copies are reachable.") % values)
     times = [moment(looks[copy.pk].silent_since) for copy in silent]
     since = min((at for at in times if at is not None), default=None)
     answering = {copy.base_model_id for copy in rows if not looks[copy.pk].error}
     level = Level.DOWN if {copy.base_model_id for copy in silent} - answering else Level.WARN
     details = tuple(f"{copy.pk}: {looks[copy.pk].error}" for copy in silent[:20])
-    todo = _("Look at their processes and hosts; the fleet's page tells since when each is silent.")
-    return Finding(level, _("%(count)d of %(all)d reachable.") % values, todo, since, details)
+    todo = _("Check the processes and hosts; the fleet page shows when each copy last responded.")
+    return Finding(level, _("%(count)d of %(all)d copies are reachable.") % values, todo, since, details)
 
 
 def routes(version: int | None, changed_at: dt.datetime | None, now: dt.datetime) -> Finding:
     """Check that Redis has the database's newest routes, given by `version` and `changed_at`."""
     if version is None:
-        return Finding(Level.OK, _("There is nothing to publish yet."))
+        return Finding(Level.OK, _("No routes to publish yet."))
     client = connection(settings.GRAFTWORK.redis_url)
     published = int(cast(bytes | None, client.get(ROUTES_VERSION)) or -1)
-    todo = _("Start manage.py publish_routes; gateways go on with the routes that they have.")
+    todo = _("Start manage.py publish_routes; gateways keep serving with their current routes.")
     if not client.exists(ROUTES_SNAPSHOT):
-        return Finding(Level.DOWN, _("Redis holds no route table."), todo)
+        return Finding(Level.DOWN, _("Redis has no route table."), todo)
     age = (now - changed_at).total_seconds() if changed_at is not None else 0.0
     if published >= version:
         text = _("Version %(version)d is published.") % {"version": version}
         return Finding(Level.OK, text)
     values = {"behind": version - published, "age": age}
-    text = _("%(behind)d changes are not published; the newest is %(age).0f s old.") % values
+    text = _("%(behind)d route changes are not published; the latest is %(age).0f s old.") % values
     return Finding(
         Level.DOWN if age > 60 else Level.WARN if age > _PUBLISH_S else Level.OK, text, todo, changed_at
     )
@@ -140,34 +143,46 @@ def routes(version: int | None, changed_at: dt.datetime | None, now: dt.datetime
 def deployments(rows: Sequence[Deployment], now: dt.datetime) -> Finding:
     """Check the deployments by the reconciler's last observations."""
     if not rows:
-        return Finding(Level.UNUSED, _("There are none."))
+        return Finding(Level.UNUSED, _("No deployments."))
     bad = [row for row in rows if row.status in (Deployment.Status.FAILED, Deployment.Status.DEGRADED)]
     late = [row for row in rows if row.next_at < now - _OVERDUE]
     details = tuple(f"{row.name}: {row.status}. {row.reason}"[:400] for row in bad[:20])
     if late:
-        text = _("%(count)d have not been looked at for minutes.") % {"count": len(late)}
-        todo = _("Start a Celery worker that takes from graftwork.deployments, and beat.")
+        text = _("%(count)d deployments are more than 5 minutes overdue for reconciliation.") % {
+            "count": len(late)
+        }
+        todo = _("Start a Celery worker for the queue graftwork.deployments, and Celery beat.")
         return Finding(Level.DOWN, text, todo, min(row.next_at for row in late), details)
     if bad:
-        text = _("%(bad)d of %(all)d are failed or degraded.") % {"bad": len(bad), "all": len(rows)}
-        return Finding(Level.WARN, text, _("Each one's page says what to do."), None, details)
-    return Finding(Level.OK, _("All %(all)d are as they are to be, or on their way.") % {"all": len(rows)})
+        text = _("%(bad)d of %(all)d deployments are failed or degraded.") % {
+            "bad": len(bad),
+            "all": len(rows),
+        }
+        return Finding(
+            Level.WARN, text, _("See the page of each deployment for the recommended action."), None, details
+        )
+    return Finding(
+        Level.OK, _("All %(all)d deployments are in their desired state or converging.") % {"all": len(rows)}
+    )
 
 
 def sagemaker(targets: int, rows: Sequence[Deployment]) -> Finding:
     """Check SageMaker by the reconciler's last calls; makes no calls itself."""
     own = [row for row in rows if row.target.kind == Target.Kind.SAGEMAKER]
     if not targets:
-        return Finding(Level.UNUSED, _("No target is SageMaker."))
+        return Finding(Level.UNUSED, _("No SageMaker target is configured."))
     if not own:
-        return Finding(Level.UNKNOWN, _("There is a target and no deployment in it: nothing was called yet."))
+        text = _("The SageMaker targets have no deployment, so no call was made yet.")
+        return Finding(Level.UNKNOWN, text)
     failing = [row for row in own if row.failures]
     seen = max((row.observed_at for row in own if row.observed_at is not None), default=None)
     if not failing:
-        return Finding(
-            Level.OK, _("Its last look at each of %(all)d succeeded.") % {"all": len(own)}, "", None
-        )
+        text = _("The last call for each of %(all)d deployments succeeded.") % {"all": len(own)}
+        return Finding(Level.OK, text, "", None)
     details = tuple(f"{row.name}: {row.reason}"[:400] for row in failing)
-    text = _("The last looks at %(bad)d of %(all)d failed.") % {"bad": len(failing), "all": len(own)}
-    todo = _("Look at the credentials and the network of the Celery workers of graftwork.deployments.")
+    text = _("The last calls for %(bad)d of %(all)d deployments failed.") % {
+        "bad": len(failing),
+        "all": len(own),
+    }
+    todo = _("Check the AWS credentials and the network of the graftwork.deployments Celery workers.")
     return Finding(Level.DOWN if len(failing) == len(own) else Level.WARN, text, todo, seen, details)

@@ -33,15 +33,17 @@ def database() -> Finding:
             cursor.execute("SELECT 1")
             cursor.fetchone()
     except DatabaseError as error:
-        text = _("It refuses: %(error)s") % {"error": str(error).strip()[:300]}
+        text = _("The database refuses queries: %(error)s") % {"error": str(error).strip()[:300]}
         return Finding(
-            Level.DOWN, text, _("Look at the database server's log, its disk and its connections.")
+            Level.DOWN, text, _("Check the log, the disk and the connections of the database server.")
         )
     took = time.monotonic() - started
     name = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
-    text = _("%(name)s responds within %(ms).0f ms.") % {"name": name, "ms": max(1.0, took * 1000)}
+    text = _("%(name)s responded in %(ms).0f ms.") % {"name": name, "ms": max(1.0, took * 1000)}
     if took > _SLOW_S:
-        return Finding(Level.WARN, text, _("Look for long transactions, a full disk or too few connections."))
+        return Finding(
+            Level.WARN, text, _("Check for long transactions, a full disk or too few connections.")
+        )
     return Finding(Level.OK, text)
 
 
@@ -53,16 +55,17 @@ def redis_server() -> Finding:
     took = time.monotonic() - started
     info = client.info()
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    text = _("It responds within %(ms).0f ms and holds %(mb).0f MB.") % {
+    text = _("Redis responded in %(ms).0f ms and uses %(mb).0f MB.") % {
         "ms": max(1.0, took * 1000), "mb": used / 1e6,
     }  # fmt: skip
     if info.get("loading"):
-        return Finding(Level.DOWN, _("It reads its data from disk."), _("Wait: it serves when that is done."))
+        return Finding(Level.DOWN, _("Redis is loading its data from disk."), _("Wait until loading ends."))
     if "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")):
-        return Finding(Level.WARN, text, _("It could not write to its disk: make room there, see its log."))
+        todo = _("Redis could not write to its disk: free disk space there, and check the Redis log.")
+        return Finding(Level.WARN, text, todo)
     if most and used > most * (1 - _LITTLE):
-        todo = _("Raise maxmemory before it refuses writes: queues, routes and usage in transit lie in it.")
-        return Finding(Level.WARN, f"{text} {_('That is nearly all it may.')}", todo)
+        todo = _("Raise maxmemory before Redis rejects writes: it stores queues, routes and pending usage.")
+        return Finding(Level.WARN, f"{text} {_('This is close to maxmemory.')}", todo)
     return Finding(Level.OK, text)
 
 
@@ -79,12 +82,14 @@ def disk(folder: Path) -> Finding:
     """Check that `folder`, or its nearest existing parent, is writable and has free space."""
     existing = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
     if not os.access(existing, os.W_OK):
-        text = _("%(folder)s cannot be written to.") % {"folder": existing}
-        return Finding(Level.DOWN, text, _("Give the web and worker processes the right to, or mount it."))
+        text = _("%(folder)s is not writable.") % {"folder": existing}
+        return Finding(
+            Level.DOWN, text, _("Grant the web and worker processes write permission, or mount the folder.")
+        )
     usage = shutil.disk_usage(existing)
     free = usage.free / usage.total
     text = _("%(gb).1f GB are free (%(share).0f %%).") % {"gb": usage.free / 1e9, "share": free * 100}
-    todo = _("Make room, or move GRAFTWORK_ARTIFACT_STORE to a larger disk or to S3.")
+    todo = _("Free disk space, or move GRAFTWORK_ARTIFACT_STORE to a larger disk or to S3.")
     if free < _FULL:
         return Finding(Level.DOWN, text, todo)
     return Finding(Level.WARN, text, todo) if free < _LITTLE else Finding(Level.OK, text)
@@ -94,10 +99,10 @@ def mail() -> Finding:
     """Check that the mail server accepts connections; sends nothing."""
     url = urlsplit(settings.GRAFTWORK.email_url)
     if not url.scheme:
-        todo = _("Set GRAFTWORK_EMAIL_URL, so that invitations and warnings reach people.")
-        return Finding(Level.UNUSED, _("E-mails are printed to the log."), todo)
+        todo = _("Set GRAFTWORK_EMAIL_URL to send invitations and warnings by email.")
+        return Finding(Level.UNUSED, _("Emails are printed to the log."), todo)
     if url.scheme == "file":
-        return Finding(Level.UNUSED, _("E-mails are written to %(folder)s.") % {"folder": unquote(url.path)})
+        return Finding(Level.UNUSED, _("Emails are written to %(folder)s.") % {"folder": unquote(url.path)})
     host, port = settings.EMAIL_HOST, settings.EMAIL_PORT
     place = {"place": f"{host}:{port}"}
     try:
@@ -105,8 +110,9 @@ def mail() -> Finding:
             greeting = b"220" if url.scheme == "smtps" else line.recv(200)
     except OSError as error:
         text = _("%(place)s cannot be reached: %(error)s") % {**place, "error": error}
-        return Finding(Level.DOWN, text, _("Invitations wait meanwhile. Look at the server and the network."))
+        todo = _("Check the mail server and the network. Invitations are delayed until it is reachable.")
+        return Finding(Level.DOWN, text, todo)
     if not greeting.startswith(b"220"):
-        text = _("%(place)s does not greet as a mail server does.") % place
-        return Finding(Level.WARN, text, _("Look at GRAFTWORK_EMAIL_URL: its port and its scheme."))
+        text = _("%(place)s does not send an SMTP greeting.") % place
+        return Finding(Level.WARN, text, _("Check the port and the scheme of GRAFTWORK_EMAIL_URL."))
     return Finding(Level.OK, _("%(place)s is reachable.") % place)

@@ -57,13 +57,11 @@ def celery_queues() -> Finding:
     depth = sum(item.depth for item in found)
     if alone:
         names = ", ".join(item.name for item in alone)
-        text = _("Nobody takes from %(names)s; %(depth)d tasks wait in all.") % {
+        text = _("No worker consumes %(names)s; %(depth)d tasks are waiting in total.") % {
             "names": names,
             "depth": depth,
         }
-        todo = _(
-            "Start a worker: celery -A controlplane.celery worker (-Q names its queues; all without it)."
-        )
+        todo = _("Start a worker: celery -A controlplane.celery worker (-Q limits it to the named queues).")
         heard = [sign.at for sign in signs if any(item.name in sign.queues for item in alone)]
         since = moment(max(heard, default=None))
         return Finding(Level.DOWN, text, todo, since, details)
@@ -72,10 +70,10 @@ def celery_queues() -> Finding:
         text = _("The oldest task of %(name)s has waited %(age).0f s.") % {
             "name": item.name, "age": now - (item.oldest_at or now),
         }  # fmt: skip
-        todo = _("Start more workers for that queue, or see what the running tasks wait for.")
+        todo = _("Start more workers for the queue, or check what blocks the running tasks.")
         return Finding(Level.WARN, text, todo, moment(item.oldest_at), details)
     values = {"workers": sum(now - sign.at < SILENT_S for sign in signs), "depth": depth}
-    return Finding(Level.OK, _("%(workers)d workers; %(depth)d tasks wait.") % values, details=details)
+    return Finding(Level.OK, _("%(workers)d workers; %(depth)d tasks waiting.") % values, details=details)
 
 
 def _needs_worker(item: Queue) -> bool:
@@ -85,32 +83,36 @@ def _needs_worker(item: Queue) -> bool:
 def beat() -> Finding:
     """Check that beat sends the scheduled tasks."""
     times = sent(connection(settings.GRAFTWORK.redis_url))
-    todo = _("Start one: celery -A controlplane.celery beat. Two would do everything twice.")
+    todo = _(
+        "Start exactly one scheduler: celery -A controlplane.celery beat. A second one duplicates tasks."
+    )
     if not times:
-        return Finding(Level.DOWN, _("It has never been heard of."), todo)
+        return Finding(Level.DOWN, _("The scheduler has never reported."), todo)
     newest = max(times.values())
     age = time.time() - newest
     if age > SILENT_S:
-        text = _("It has sent nothing for %(age).0f s.") % {"age": age}
+        text = _("The scheduler has sent no task for %(age).0f s.") % {"age": age}
         return Finding(Level.DOWN, text, todo, moment(newest))
-    return Finding(Level.OK, _("It sent a task %(age).0f s ago.") % {"age": max(0.0, age)})
+    return Finding(Level.OK, _("The scheduler sent a task %(age).0f s ago.") % {"age": max(0.0, age)})
 
 
 def ingest() -> Finding:
     """Check that the usage stream has a reader, and its lag."""
     client = connection(settings.GRAFTWORK.redis_url)
     waiting, age = stream_lag(client)
-    todo = _("Start manage.py ingest_usage, and read its log: no event is lost meanwhile.")
+    todo = _("Start manage.py ingest_usage, and check its log. Pending events are not lost.")
     values = {"count": waiting, "age": age}
-    text = _("%(count)d events wait, the oldest for %(age).0f s.") % values
+    text = _("%(count)d events are waiting, the oldest for %(age).0f s.") % values
     idle = _ingest_idle_ms(client)
     if idle is None and not waiting:
-        return Finding(Level.UNKNOWN, _("No usage has come yet, and nobody reads it."), todo)
+        return Finding(
+            Level.UNKNOWN, _("No usage has been reported yet, and no process reads the usage stream."), todo
+        )
     if idle is None or idle > _INGEST_SILENT_MS:
         since = None if idle is None else dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=idle)
-        return Finding(Level.DOWN, f"{_('Nobody reads the usage stream.')} {text}", todo, since)
+        return Finding(Level.DOWN, f"{_('No process reads the usage stream.')} {text}", todo, since)
     if not waiting:
-        return Finding(Level.OK, _("Every event that came is in the database."))
+        return Finding(Level.OK, _("All received events are in the database."))
     level = Level.DOWN if age > _LAG_DOWN_S else Level.WARN if age > _LAG_WARN_S else Level.OK
     return Finding(level, text, todo if level is not Level.OK else "")
 
@@ -122,28 +124,29 @@ def nightly_checks(oldest: dt.date | None, now: dt.datetime) -> Finding:
     details = tuple(line for name, sign in results.items() for line in _check_lines(name, sign))
     differing = sum(sign.differing for sign in results.values() if sign is not None)
     if differing:
-        text = _("%(count)d sums differ from what they are made of.") % {"count": differing}
+        text = _("%(count)d totals do not match their source records.") % {"count": differing}
         todo = _(
-            "Finalize no invoice of these days yet. The log of metering.nightly and billing.nightly"
-            " names each; manage.py check_usage checks usage again."
+            "Do not finalize invoices for these days yet. The logs of metering.nightly and billing.nightly"
+            " list each difference; manage.py check_usage repeats the usage check."
         )
         return Finding(Level.WARN, text, todo, details=details)
     late = [sign for sign in results.values() if sign is None or now.timestamp() - sign.at > _CHECKED_S]
     if not late:
-        return Finding(Level.OK, _("Usage and books agreed when they were checked last."), details=details)
+        return Finding(Level.OK, _("Usage and ledger matched in the last check."), details=details)
     if oldest is None or now.date() - oldest <= dt.timedelta(seconds=_CHECKED_S):
-        return Finding(Level.UNKNOWN, _("No usage is old enough to have been checked."), details=details)
+        return Finding(Level.UNKNOWN, _("No usage is old enough for a nightly check."), details=details)
     todo = _(
-        "Start beat and a worker; the queues' page tells what became of metering.nightly and billing.nightly."
+        "Start beat and a worker; the queues page shows the last runs of metering.nightly and"
+        " billing.nightly."
     )
     since = moment(min((sign.at for sign in late if sign is not None), default=None))
     return Finding(Level.WARN, _("A check has not run for 48 hours."), todo, since, details)
 
 
 def _check_lines(name: str, sign: CheckSign | None) -> Iterator[str]:
-    title = _("usage against its events") if name == USAGE_CHECK else _("books against usage")
+    title = _("usage against its events") if name == USAGE_CHECK else _("ledger against usage")
     if sign is None:
-        yield _("%(title)s: not known") % {"title": title}
+        yield _("%(title)s: no result") % {"title": title}
         return
     yield _("%(title)s: %(start)s to %(end)s, checked %(at)s UTC, %(count)d differ") % {
         "title": title, "start": sign.start, "end": sign.end, "count": sign.differing,
@@ -163,7 +166,7 @@ def stream_lag(client: Any) -> tuple[int, float]:
 
 
 def _ingest_idle_ms(client: Any) -> int | None:
-    """Return the milliseconds since a consumer last read; None if there never was one."""
+    """Return the milliseconds since a consumer last read; None if the stream never had a consumer."""
     try:
         consumers = cast(list[dict[str, Any]], client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP))
     except ResponseError:

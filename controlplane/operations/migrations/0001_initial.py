@@ -14,7 +14,10 @@ class Migration(migrations.Migration):
                 ("reason", models.CharField(blank=True, max_length=500)),
                 ("requested_by", models.CharField(max_length=254)),
                 ("requested_at", models.DateTimeField()),
-                ("purge_after", models.DateTimeField(help_text="Until then it can be cancelled.")),
+                (
+                    "purge_after",
+                    models.DateTimeField(help_text="Until this time the deletion can be canceled."),
+                ),
                 ("purged_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 ("sha256", models.CharField(max_length=64, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=100)),
                 ("lines", models.PositiveIntegerField()),
-                ("size", models.PositiveIntegerField(help_text="Bytes.")),
+                ("size", models.PositiveIntegerField(help_text="Size in bytes.")),
                 ("created_by", models.CharField(blank=True, max_length=200)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
@@ -47,12 +47,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("uri", models.CharField(max_length=1000)),
-                ("size", models.BigIntegerField(help_text="Bytes of all files.")),
-                ("files", models.JSONField(help_text="Path below the folder -> SHA-256.")),
+                ("size", models.BigIntegerField(help_text="Size of all files in bytes.")),
+                ("files", models.JSONField(help_text="SHA-256 by path within the folder.")),
                 (
                     "needed_at",
                     models.DateTimeField(
-                        default=django.utils.timezone.now, help_text="When something last needed it."
+                        default=django.utils.timezone.now, help_text="Time of the last use."
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
                     "target",
                     models.ForeignKey(
                         blank=True,
-                        help_text="In whose store SageMaker left it; null: in the artifact store.",
+                        help_text="Target whose store has the files; null for the artifact store.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="artifacts",
@@ -84,7 +84,7 @@ class Migration(migrations.Migration):
                 (
                     "subject",
                     models.CharField(
-                        help_text="Such as job-12.1: its first attempt.", max_length=100, unique=True
+                        help_text="Attempt, such as job-12.1 for the first one.", max_length=100, unique=True
                     ),
                 ),
                 ("base_model", models.CharField(max_length=63)),
@@ -97,11 +97,11 @@ class Migration(migrations.Migration):
                 ("instance_type", models.CharField(blank=True, max_length=40)),
                 ("host", models.CharField(max_length=255)),
                 ("started_at", models.DateTimeField()),
-                ("seen_at", models.DateTimeField(help_text="When it last said that it lives.")),
+                ("seen_at", models.DateTimeField(help_text="Time of the last heartbeat.")),
                 ("ended_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "metered",
-                    models.BooleanField(default=False, help_text="Its time is in metering, to its end."),
+                    models.BooleanField(default=False, help_text="Whether its time is metered completely."),
                 ),
             ],
             options={
@@ -145,25 +145,30 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("error_code", models.CharField(blank=True, max_length=40)),
-                ("reason", models.TextField(blank=True, help_text="What it waits for, or why it ended.")),
+                (
+                    "reason",
+                    models.TextField(blank=True, help_text="Pending condition, or reason of the end."),
+                ),
                 ("cancel_asked_at", models.DateTimeField(blank=True, null=True)),
                 ("phase", models.CharField(blank=True, max_length=60)),
                 ("percent", models.FloatField(default=0)),
                 ("eta_seconds", models.FloatField(blank=True, null=True)),
                 ("log_tail", models.TextField(blank=True)),
                 ("progress_at", models.DateTimeField(blank=True, null=True)),
-                ("result", models.JSONField(blank=True, help_text="As the subprocess wrote it.", null=True)),
+                ("result", models.JSONField(blank=True, help_text="Result of the subprocess.", null=True)),
                 ("attempts", models.PositiveSmallIntegerField(default=0)),
                 (
                     "lost_attempts",
                     models.PositiveSmallIntegerField(
-                        default=0, help_text="In a row: their process vanished."
+                        default=0, help_text="Consecutive attempts whose process vanished."
                     ),
                 ),
                 (
                     "next_at",
                     models.DateTimeField(
-                        db_index=True, default=django.utils.timezone.now, help_text="When to enqueue again."
+                        db_index=True,
+                        default=django.utils.timezone.now,
+                        help_text="Time of the next enqueueing.",
                     ),
                 ),
                 ("host", models.CharField(blank=True, max_length=255)),
@@ -175,9 +180,9 @@ class Migration(migrations.Migration):
                 ("ended_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "checkpoint_sha256",
-                    models.CharField(help_text="Of the base, when it was asked for.", max_length=64),
+                    models.CharField(help_text="Checkpoint of the base at the request.", max_length=64),
                 ),
-                ("recipe", models.JSONField(help_text="contracts.recipes.recipe, every field stated.")),
+                ("recipe", models.JSONField(help_text="contracts.recipes.recipe with defaults filled in.")),
                 ("recipe_sha256", models.CharField(max_length=64)),
                 ("engine", models.CharField(max_length=10)),
                 (
@@ -186,22 +191,24 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default=models.Value({}, models.JSONField()),
                         default=dict,
-                        help_text="sagemaker: options, as they were asked for; told, what is known of its job.",
+                        help_text="sagemaker: requested `options`, and `told`, the observed job.",
                     ),
                 ),
                 (
                     "identity",
                     models.CharField(
-                        help_text="Digest of checkpoint, recipe and calibration's texts.", max_length=64
+                        help_text="Digest of checkpoint, recipe and calibration texts.", max_length=64
                     ),
                 ),
                 (
                     "variant_name",
-                    models.CharField(help_text="What its result is called in the catalogue.", max_length=63),
+                    models.CharField(help_text="Name of the result in the catalogue.", max_length=63),
                 ),
                 (
                     "lineage",
-                    models.JSONField(blank=True, default=dict, help_text="From the base to the variant."),
+                    models.JSONField(
+                        blank=True, default=dict, help_text="Lineage from the base to the variant."
+                    ),
                 ),
                 (
                     "artifact",
@@ -225,7 +232,7 @@ class Migration(migrations.Migration):
                     "target",
                     models.ForeignKey(
                         blank=True,
-                        help_text="sagemaker: in whose account it is done.",
+                        help_text="sagemaker: target whose account runs the job.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="optimizations",
@@ -289,25 +296,30 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("error_code", models.CharField(blank=True, max_length=40)),
-                ("reason", models.TextField(blank=True, help_text="What it waits for, or why it ended.")),
+                (
+                    "reason",
+                    models.TextField(blank=True, help_text="Pending condition, or reason of the end."),
+                ),
                 ("cancel_asked_at", models.DateTimeField(blank=True, null=True)),
                 ("phase", models.CharField(blank=True, max_length=60)),
                 ("percent", models.FloatField(default=0)),
                 ("eta_seconds", models.FloatField(blank=True, null=True)),
                 ("log_tail", models.TextField(blank=True)),
                 ("progress_at", models.DateTimeField(blank=True, null=True)),
-                ("result", models.JSONField(blank=True, help_text="As the subprocess wrote it.", null=True)),
+                ("result", models.JSONField(blank=True, help_text="Result of the subprocess.", null=True)),
                 ("attempts", models.PositiveSmallIntegerField(default=0)),
                 (
                     "lost_attempts",
                     models.PositiveSmallIntegerField(
-                        default=0, help_text="In a row: their process vanished."
+                        default=0, help_text="Consecutive attempts whose process vanished."
                     ),
                 ),
                 (
                     "next_at",
                     models.DateTimeField(
-                        db_index=True, default=django.utils.timezone.now, help_text="When to enqueue again."
+                        db_index=True,
+                        default=django.utils.timezone.now,
+                        help_text="Time of the next enqueueing.",
                     ),
                 ),
                 ("host", models.CharField(blank=True, max_length=255)),
@@ -326,7 +338,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "settings",
-                    models.JSONField(blank=True, default=dict, help_text="load, quality, price, seed."),
+                    models.JSONField(
+                        blank=True, default=dict, help_text="Settings: load, quality, price, seed."
+                    ),
                 ),
                 ("identity", models.CharField(max_length=64)),
                 (
@@ -351,7 +365,7 @@ class Migration(migrations.Migration):
                     "texts",
                     models.ForeignKey(
                         blank=True,
-                        help_text="Held-out, for perplexity.",
+                        help_text="Held-out texts for perplexity.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="comparisons_by_texts",
@@ -395,25 +409,30 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("error_code", models.CharField(blank=True, max_length=40)),
-                ("reason", models.TextField(blank=True, help_text="What it waits for, or why it ended.")),
+                (
+                    "reason",
+                    models.TextField(blank=True, help_text="Pending condition, or reason of the end."),
+                ),
                 ("cancel_asked_at", models.DateTimeField(blank=True, null=True)),
                 ("phase", models.CharField(blank=True, max_length=60)),
                 ("percent", models.FloatField(default=0)),
                 ("eta_seconds", models.FloatField(blank=True, null=True)),
                 ("log_tail", models.TextField(blank=True)),
                 ("progress_at", models.DateTimeField(blank=True, null=True)),
-                ("result", models.JSONField(blank=True, help_text="As the subprocess wrote it.", null=True)),
+                ("result", models.JSONField(blank=True, help_text="Result of the subprocess.", null=True)),
                 ("attempts", models.PositiveSmallIntegerField(default=0)),
                 (
                     "lost_attempts",
                     models.PositiveSmallIntegerField(
-                        default=0, help_text="In a row: their process vanished."
+                        default=0, help_text="Consecutive attempts whose process vanished."
                     ),
                 ),
                 (
                     "next_at",
                     models.DateTimeField(
-                        db_index=True, default=django.utils.timezone.now, help_text="When to enqueue again."
+                        db_index=True,
+                        default=django.utils.timezone.now,
+                        help_text="Time of the next enqueueing.",
                     ),
                 ),
                 ("host", models.CharField(blank=True, max_length=255)),
@@ -438,7 +457,7 @@ class Migration(migrations.Migration):
                     "remote",
                     models.JSONField(
                         default=dict,
-                        help_text="options, as they were asked for; told, what is known of its job.",
+                        help_text="Requested `options`, and `told`, the observed job.",
                     ),
                 ),
                 (

@@ -61,7 +61,7 @@ class AssessmentTurn(Look[Assessment]):
     def __init__(self, claim: Claim) -> None:
         row = claim.row()
         if not isinstance(row, Assessment):
-            raise TypeError(f"{row._meta.label} is no assessment")
+            raise TypeError(f"{row._meta.label} is not an assessment")
         super().__init__(claim, row)
         self._words = _WORDS[Assessment.Subject(row.subject)]
 
@@ -123,7 +123,7 @@ class AssessmentTurn(Look[Assessment]):
         elif status == "Stopped":
             cancelled = self._row.cancel_asked_at is not None
             self._end(
-                Status.CANCELLED, "cancelled" if cancelled else "somebody stopped it in the account", ""
+                Status.CANCELLED, "cancelled" if cancelled else "the job was stopped in the account", ""
             )
         else:
             folder = f"assessed/{self._remote['name']}"

@@ -1,4 +1,4 @@
-"""A job of SageMaker's in our books: its machine's time, and its result as an artifact and a variant."""
+"""Records of a SageMaker job: its machine time, and its result as an artifact and a variant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDED: Final = ("COMPLETED", "FAILED", "STOPPED")
 
 
 def remote_attempt(job: OptimizationJob, seen: dict[str, Any]) -> None:
-    """When SageMaker's machine was at it, by SageMaker's own clock: what is metered."""
+    """Metered time of SageMaker's machine, by SageMaker's clock."""
     started, ended = seen.get("OptimizationStartTime"), seen.get("OptimizationEndTime")
     if started is None:
         return
@@ -53,7 +53,7 @@ def remote_keep(claim: Claim, output: Output, told: dict[str, Any]) -> bool:
             },
         )  # fmt: skip
         if artifact.state != Artifact.State.STORED:
-            raise UnavailableError("the same files are just being stored, or removed")
+            raise UnavailableError("the same files are being stored or removed")
         Artifact.objects.filter(pk=artifact.pk).update(needed_at=timezone.now())
         claim.write(artifact_id=artifact.pk)
         variant = variant_register(job, artifact)

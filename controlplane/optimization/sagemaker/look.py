@@ -94,7 +94,9 @@ class Look(ABC, Generic[RowT]):
         """End a work whose process vanished too often before SageMaker accepted the job."""
         if self._row.lost_attempts < MOST_LOST or self._remote.get("status"):
             return False
-        text = f"its process vanished {self._row.lost_attempts} times in a row before SageMaker had it"
+        text = (
+            f"its process vanished {self._row.lost_attempts} times in a row before SageMaker accepted the job"
+        )
         self._end(Status.FAILED, f"{text}: the machine may have too little memory", "worker_failed")
         return True
 
@@ -102,7 +104,7 @@ class Look(ABC, Generic[RowT]):
         """End or put off a job that SageMaker does not have; return False if it must be created."""
         asked_at = self._row.cancel_asked_at
         if self._remote.get("status") and asked_at is None:
-            text = f"{self._remote['name']} was removed in the account: ask for it again to have it made anew"
+            text = f"{self._remote['name']} was removed in the account: request the job again to recreate it"
             self._end(Status.FAILED, text, "sagemaker")
         elif asked_at is None:
             return False
@@ -130,7 +132,9 @@ class Look(ABC, Generic[RowT]):
         late = timezone.now() - self._row.created_at > self.MADE_WITHIN
         if late and not self._remote.get("status") and self._row.cancel_asked_at is None:
             hours = self.MADE_WITHIN / dt.timedelta(hours=1)
-            self._end(Status.FAILED, f"SageMaker has not taken it within {hours:g} h: {reason}", "sagemaker")
+            self._end(
+                Status.FAILED, f"SageMaker has not accepted the job within {hours:g} h: {reason}", "sagemaker"
+            )
         else:
             self._again(reason, seconds)
 
@@ -148,7 +152,7 @@ class Look(ABC, Generic[RowT]):
         if now - since > READ_WITHIN:
             self._output_stays = True
             hours = READ_WITHIN / dt.timedelta(hours=1)
-            text = f"what SageMaker made could not be read for {hours:g} h, and stays under {uri}: {error}"
+            text = f"SageMaker's output could not be read for {hours:g} h, and stays under {uri}: {error}"
             self._end(Status.FAILED, text, "unreadable")
             return
         self._keep(phase="unreadable")
@@ -176,8 +180,8 @@ class Look(ABC, Generic[RowT]):
         try:
             self._clear(account, target, Store(account, target, heartbeat=_no_lease))
         except ProvisioningError as error:
-            logger.warning("%s: what it left in the account stays: %s", self._row, error)
-            event_add(self._row, "left", f"what it left in {target.name} could not be removed: {error}")
+            logger.warning("%s: the cleanup of the account failed: %s", self._row, error)
+            event_add(self._row, "left", f"the cleanup of {target.name} failed: {error}")
 
     def _keep(self, **values: Any) -> None:
         self._claim.write(remote={**self._row.remote, "told": self._remote}, **values)

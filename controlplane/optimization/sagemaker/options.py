@@ -50,15 +50,15 @@ class RemoteOptions:
         """Parse and check the options. Raises InvalidInputError naming the field."""
         options = cls(**values)
         if options.weights and options.model:
-            raise _wrong("give weights, or model: SageMaker reads one of them")
+            raise _wrong("weights and model exclude each other: give one")
         if options.weights and _S3.fullmatch(options.weights) is None:
             raise _wrong("weights must be s3://bucket/prefix, such as a JumpStart model's")
         if options.model and _MODEL.fullmatch(options.model) is None:
             raise _wrong("model must be the name of a SageMaker model")
         if options.accept_eula and not options.weights:
-            raise _wrong("accept_eula goes with weights, whose licence it accepts")
+            raise _wrong("accept_eula is valid only with weights, whose license it accepts")
         if len(options.image) > _LONGEST_IMAGE:
-            raise _wrong(f"image has at most {_LONGEST_IMAGE} characters")
+            raise _wrong(f"image must have at most {_LONGEST_IMAGE} characters")
         if options.image and options.image not in IMAGES:
             Image.of(options.image, family="lmi")
         for name, value in options.environment.items():
@@ -90,7 +90,7 @@ def target_of(options: RemoteOptions) -> Target:
     if target is None or target.kind != Target.Kind.SAGEMAKER:
         known = Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)
         raise _wrong(
-            f"there is no target {options.target[:40]!r} of kind sagemaker;"
+            f"target {options.target[:40]!r} of kind sagemaker does not exist;"
             f" there are: {', '.join(known) or 'none, make one first'}"
         )
     return target

@@ -107,7 +107,7 @@ class RemoteTurn(Look[OptimizationJob]):
                 self._end(Status.FAILED, reason, "sagemaker", log=_lines(described))
             case "STOPPED":
                 cancelled = self._row.cancel_asked_at is not None
-                text = "cancelled" if cancelled else "somebody stopped it in the account"
+                text = "cancelled" if cancelled else "the job was stopped in the account"
                 self._end(Status.CANCELLED, text, "", log=_lines(described))
             case "STOPPING":
                 self._again("", LOOK_S, status=Status.CANCELLING)
@@ -122,8 +122,8 @@ class RemoteTurn(Look[OptimizationJob]):
         output = output_read(account, uri, heartbeat=self._claim.renew)
         if not output.files:
             self._end(
-                Status.FAILED, f"SageMaker says that it is done, and nothing lies under {uri}:"
-                " allow its role s3:PutObject there, and ask again", "sagemaker",
+                Status.FAILED, f"SageMaker completed the job without output under {uri}:"
+                " allow its role s3:PutObject there, and request the job again", "sagemaker",
             )  # fmt: skip
             return
         self._output_stays = remote_keep(self._claim, output, self._remote)

@@ -51,7 +51,7 @@ def test_a_full_quota_is_told_and_given_back_by_those_that_go(
     register("rslora", "one", 2)
     drive(deployment, lambda row: "quota" in row.reason, pause=pause)
     assert deployment.status == Deployment.Status.SERVING
-    assert deployment.reason.startswith("A quota of the account is used up: ask for more")
+    assert deployment.reason.startswith("A quota of the account is exhausted: request an")
     assert ready(deployment) == {"a_one.v1", "a_two.v1"}, "those that are there are known to be"
     unregister(first)
     deployment = drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
@@ -78,7 +78,7 @@ def test_throttled_creations_and_removals_go_on_in_the_same_run(
         drive(deployment, placed, pause=pause)
         deployment_remove(deployment=deployment)
         drive(deployment, removed, pause=pause)
-        assert not deployment.steps.filter(cause__contains="fewer calls").exists()
+        assert not deployment.steps.filter(cause__contains="throttled").exists()
     finally:
         stand.put("rates", {})
     assert resources(stand) == NOTHING
@@ -94,7 +94,7 @@ class Account:
     def call(self) -> int:
         self.calls += 1
         if self.now < self._next:
-            raise ThrottledError("fewer calls")
+            raise ThrottledError("throttled")
         self._next = self.now + self._seconds
         self.passed += 1
         return self.passed

@@ -90,17 +90,17 @@ def test_removal_is_asked_for_once_and_ends_changes(staff: Client, cloud: Target
     [
         ({"name": "Llama"}, "name", "lower-case"),
         ({"name": "llama-0123abcd"}, "name", "hexadecimal"),
-        ({"hosting": "api"}, "hosting", "is one of components, preloaded, fused, on_demand"),
+        ({"hosting": "api"}, "hosting", "must be one of components, preloaded, fused, on_demand"),
         ({"instance_type": "ml.z1.large"}, "instance_type", "is not known"),
         ({"options": {"max_cpu_loras": 100000, "max_lora_rank": 512}}, "instance_type", "host memory"),
-        ({"image": "lmi-1"}, "image", "is no image"),
-        ({"image": "tgi-3.3.6"}, "options.enable_lora", "serves no adapters"),
+        ({"image": "lmi-1"}, "image", "is not an image"),
+        ({"image": "tgi-3.3.6"}, "options.enable_lora", "is not supported by"),
         ({"options": {"max_lora_rank": 7}}, "options.max_lora_rank", "must be one of 1, 8"),
         ({"min_copies": 3, "max_copies": 2}, "min_copies", "min_copies <= max_copies"),
         ({"min_instances": 3}, "min_instances", "min_instances <= max_instances"),
         ({"environment": {"HF_TOKEN": "hf_x"}}, "environment", "looks like a secret"),
         ({"environment": {"PRIVATE_KEY": "x"}}, "environment", "looks like a secret"),
-        ({"endpoint": "gw-tiny"}, "endpoint", "choose another"),
+        ({"endpoint": "gw-tiny"}, "endpoint", "must not start with gw-"),
         ({"endpoint": "-x"}, "endpoint", "letters, digits"),
         ({"compute": {"accelerators": 1}}, "compute.memory_mb", "at least 128"),
         ({"hosting": "on_demand"}, "hosting", "family worker"),
@@ -176,7 +176,7 @@ def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny:
     }  # fmt: skip
     wrong = staff.post("/staff/deployments/new", form | {"instance_type": "ml.z1.large"})
     assert wrong.status_code == 422
-    assert "give compute requirements by hand" in wrong.content.decode()
+    assert "set compute requirements manually" in wrong.content.decode()
     assert 'name="options-max_loras" maxlength="40" placeholder="4" value="8"' in wrong.content.decode()
     assert "<option selected>true</option>" in wrong.content.decode()
     by_hand = {"instance_type": "ml.z1.large", "name": "own", "compute-cpus": "2", "compute-memory_mb": "64"}
@@ -237,7 +237,7 @@ def test_the_list_tells_copies_that_serve(staff: Client, cloud: Target, tiny: Ba
 
 def test_pages_of_targets(staff: Client) -> None:
     wrong = staff.post("/staff/targets/", {"name": "vllm", "kind": "openai_http"})
-    assert "give 1 to 64 urls" in wrong.content.decode()
+    assert "urls must have 1 to 64 entries" in wrong.content.decode()
     staff.post("/staff/targets/", {"name": "vllm", "kind": "openai_http", "urls": "http://a:1 http://b:2"})
     assert Target.objects.get().urls == ["http://a:1", "http://b:2"]
     assert "http://b:2" in staff.get("/staff/targets/").content.decode()

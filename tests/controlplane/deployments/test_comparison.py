@@ -73,7 +73,7 @@ def test_a_host_with_all_that_is_wanted(local: Deployment, tiny: BaseModel) -> N
 
 def test_each_difference_is_marked(local: Deployment, tiny: BaseModel) -> None:
     observe(local, worker(tiny.source), worker("/old", stale=True), worker(tiny.source, "starting"))
-    assert comparison(local, "copies").seen == "2, 1 of them of another state"
+    assert comparison(local, "copies").seen == "2, 1 of them outdated"
     assert comparison(local, "base").seen == f"{tiny.source}, /old"
     deployment_update(deployment=local, min_copies=3)
     local.refresh_from_db()
@@ -110,7 +110,7 @@ def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
     Placement.objects.update(status=Placement.Status.READY)
     assert comparison(row, "adapters") == Comparison("adapters", "1", "1", Verdict.SAME)
     Placement.objects.update(leaves_at=timezone.now())
-    assert comparison(row, "adapters") == Comparison("adapters", "0", "0, 1 leave", Verdict.DIFFERS)
+    assert comparison(row, "adapters") == Comparison("adapters", "0", "0, 1 leaving", Verdict.DIFFERS)
 
 
 def test_servers_are_wanted_as_many_as_the_target_names(tiny: BaseModel) -> None:
@@ -172,7 +172,7 @@ def test_fewer_copies_end_a_growth_that_was_asked_for(local: Deployment) -> None
     deployment_update(deployment=local, min_copies=1)
     row = local.scale_ups.get()
     assert row.outcome == "overtaken"
-    assert row.cause.startswith("asked for by ")
+    assert row.cause.startswith("requested by ")
 
 
 def test_page_and_rest_say_the_same(staff: Client, local: Deployment, tiny: BaseModel) -> None:

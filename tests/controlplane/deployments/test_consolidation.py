@@ -134,7 +134,7 @@ def test_sagemaker_chooses_itself(staff: Client, tiny: BaseModel) -> None:
     assert create(staff, tiny).status_code == 201
     answer = staff.get("/api/v1/deployments/llama/consolidation")
     assert answer.status_code == 400
-    assert "SageMaker chooses among its copies itself" in answer.json()["errors"][0]["detail"]
+    assert "SageMaker routes among its copies itself" in answer.json()["errors"][0]["detail"]
 
 
 @pytest.mark.costly("starts several workers")

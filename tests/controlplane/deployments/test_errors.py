@@ -41,8 +41,8 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
 @pytest.mark.parametrize(
     ("code", "message", "advice", "transient"),
     [
-        ("ThrottlingException", "Rate exceeded", "asks for fewer calls", True),
-        ("TooManyRequestsException", "", "asks for fewer calls", True),
+        ("ThrottlingException", "Rate exceeded", "throttled the call", True),
+        ("TooManyRequestsException", "", "throttled the call", True),
         (
             "AccessDeniedException",
             "not authorized to perform: sagemaker:CreateModel",
@@ -61,8 +61,13 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
             False,
         ),
         ("ValidationException", "SageMaker cannot assume the role x", "trust sagemaker.amazonaws.com", False),
-        ("ValidationException", "Requested image 1.dkr.ecr... not found.", "container's image", False),
-        ("ValidationException", "Instance type ml.x is not supported in region", "choose another", False),
+        ("ValidationException", "Requested image 1.dkr.ecr... not found.", "container image", False),
+        (
+            "ValidationException",
+            "Instance type ml.x is not supported in region",
+            "choose another instance_type",
+            False,
+        ),
         ("ValidationException", "Not enough accelerator devices on variant", "raise max_instances", False),
         (
             "ValidationException",
@@ -70,19 +75,19 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
             "adapter_scope named",
             False,
         ),
-        ("ValidationException", "Cannot update in-progress endpoint", "still happening", True),
-        ("ResourceInUse", "Resource is in use", "still happening", True),
-        ("NoSuchBucket", "The specified bucket does not exist", "make it in the target's region", False),
+        ("ValidationException", "Cannot update in-progress endpoint", "in progress", True),
+        ("ResourceInUse", "Resource is in use", "in progress", True),
+        ("NoSuchBucket", "The specified bucket does not exist", "create it in the target's region", False),
         ("PermanentRedirect", "must be addressed using", "another region", False),
         ("OptInRequired", "", "enable it", False),
-        ("InternalFailure", "", "trouble of its own", True),
-        ("ServiceUnavailable", "", "trouble of its own", True),
-        ("ValidationException", 'Could not find inference component "arn:x/y".', "looked for", True),
-        ("ValidationException", 'Could not find variant v on endpoint "arn:x/y".', "looked for", True),
+        ("InternalFailure", "", "an internal error", True),
+        ("ServiceUnavailable", "", "an internal error", True),
+        ("ValidationException", 'Could not find inference component "arn:x/y".', "looked up", True),
+        ("ValidationException", 'Could not find variant v on endpoint "arn:x/y".', "looked up", True),
         ("ValidationException", "Cannot create endpoint: subnet s-1 does not exist", "name another", False),
         ("ValidationException", "KMS key arn:aws:kms:x:1:key/y does not exist.", "name another", False),
-        ("ValidationException", "1 validation error detected", "does not accept this value", False),
-        ("SomethingNew", "what else", "what it says tells what to change", False),
+        ("ValidationException", "1 validation error detected", "does not accept a value", False),
+        ("SomethingNew", "what else", "see its message for what to change", False),
     ],
 )
 def test_refusals(account: Account, code: str, message: str, advice: str, transient: bool) -> None:
@@ -90,17 +95,17 @@ def test_refusals(account: Account, code: str, message: str, advice: str, transi
     assert advice in str(error)
     assert f"describe_endpoint gw-x: {code}: {message}" in str(error), "nothing is hidden"
     assert error.transient is transient
-    assert isinstance(error, ThrottledError) == ("fewer calls" in advice)
+    assert isinstance(error, ThrottledError) == ("throttled" in advice)
 
 
 @pytest.mark.parametrize(
     ("error", "advice", "transient"),
     [
         (NoCredentialsError(), "finds no AWS credentials", False),
-        (EndpointConnectionError(endpoint_url="https://x"), "does not answer", True),
-        (ConnectTimeoutError(endpoint_url="https://x"), "does not answer", True),
-        (ReadTimeoutError(endpoint_url="https://x"), "does not answer", True),
-        (ParamValidationError(report="x"), "a form that SageMaker does not take", False),
+        (EndpointConnectionError(endpoint_url="https://x"), "does not respond", True),
+        (ConnectTimeoutError(endpoint_url="https://x"), "does not respond", True),
+        (ReadTimeoutError(endpoint_url="https://x"), "does not respond", True),
+        (ParamValidationError(report="x"), "a format that SageMaker does not accept", False),
     ],
 )
 def test_what_comes_from_this_side(error: Exception, advice: str, transient: bool) -> None:
@@ -114,15 +119,15 @@ def test_what_comes_from_this_side(error: Exception, advice: str, transient: boo
     [
         (
             "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity",
-            "no instance of",
+            "no capacity for",
         ),
-        ("Not enough hardware resources on the endpoint", "does not fit beside the others"),
+        ("Not enough hardware resources on the endpoint", "does not fit on the instances"),
         ("CUDA out of memory. Tried to allocate", "lower max_model_len"),
         ("LoRA rank 64 is greater than max_lora_rank 16.", "raise options.max_lora_rank"),
         ("CannotPullContainerError: image not found", "cannot be pulled"),
-        ("Failed to download model data from s3://b/k", "let role_arn read"),
+        ("Failed to download model data from s3://b/k", "allow role_arn to read"),
         ("The primary container did not pass the ping health check.", "CloudWatch"),
-        ("", "change what it names, then retry"),
+        ("", "fix the cause that it names, then retry"),
     ],
 )
 def test_why_a_resource_failed(text: str, advice: str) -> None:

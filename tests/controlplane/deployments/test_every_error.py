@@ -84,23 +84,24 @@ def test_no_row_is_left_out() -> None:
 
 FAILED = [
     # FailureReasons as SageMaker and its containers word them
-    ("The update was rolled back: alarm gw-x went into the ALARM state.", "An alarm that watched the update"),
-    ("The update did not end within MaximumExecutionTimeoutInSeconds", "The update took longer than it may"),
+    ("The update was rolled back: alarm gw-x went into the ALARM state.", "An alarm of the update went off:"),
+    ("The update did not end within MaximumExecutionTimeoutInSeconds", "The update exceeded its time limit"),
     ("Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error.",
-     "AWS has no instance of this type to give now: try again later"),
+     "AWS has no capacity for this instance type: try again later,"),
     ("There is not enough hardware resources on the instances to create a copy for this inference component.",
-     "A copy does not fit beside the others: raise max_instances"),
+     "A copy does not fit on the instances: raise max_instances,"),
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
      "The container ran out of memory: lower max_model_len"),
     ("The container refused it (400): rank 64 of the adapter is more than max_lora_rank 16",
-     "The adapter's rank is above the container's: raise options.max_lora_rank."),
+     "The adapter's rank exceeds the container's maximum: raise options.max_lora_rank."),
     ("CannotPullContainerError: pull image manifest: repository does not exist",
      "The image cannot be pulled: check its name"),
     ("Failed to download model data from s3://b/k: 403", "The model's or adapter's files cannot be read"),
     ("The container did not pass the ping health check. Please check CloudWatch logs.",
-     "The container did not become healthy: its log in CloudWatch"),
-    ("The account-level service limit was reached.", "A quota of the account is used up: ask for more"),
-    ("Request to service failed.", "SageMaker gave this up: change what it names, then retry."),
+     "The container did not become healthy: see its log in"),
+    ("The account-level service limit was reached.", "A quota of the account is exhausted: request an"),
+    ("Request to service failed.", "SageMaker could not create or update the resource: fix the cause"
+        " that it names, then retry."),
 ]  # fmt: skip
 
 

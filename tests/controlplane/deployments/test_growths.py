@@ -47,7 +47,7 @@ def test_a_growth_tells_its_instance_from_its_copy(stand: Stand, tiny: BaseModel
     assert beside.outcome == "done"
     assert (beside.phases["detect"], beside.phases["provision"]) == (0.0, 0.0)
     assert beside.phases["copy"] > 0
-    assert beside.cause.startswith("asked for by")
+    assert beside.cause.startswith("requested by")
 
     deployment_update(deployment=deployment, min_copies=3)
     assert (told := forecast_of(deployment)) is not None

@@ -64,9 +64,9 @@ def test_any_image_may_be_named_with_its_family() -> None:
     own = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1.2"
     image = Image.of(own, family="worker")
     assert (image.uri("us-east-1"), image.family, image.lora) == (own, Family.WORKER, True)
-    with pytest.raises(InvalidInputError, match="say what"):
+    with pytest.raises(InvalidInputError, match="family is required"):
         Image.of(own)
-    with pytest.raises(InvalidInputError, match="is no image"):
+    with pytest.raises(InvalidInputError, match="is not an image"):
         Image.of("lmi-9")
     with pytest.raises(InvalidInputError, match="is of family lmi"):
         Image.of("lmi-0.38.0", family="tgi")
@@ -101,7 +101,7 @@ def test_older_images_have_no_asynchronous_handler() -> None:
 
 def test_a_removed_option_goes_to_images_that_know_it_alone() -> None:
     assert env({"lora_extra_vocab_size": 256}, OLD)["OPTION_LORA_EXTRA_VOCAB_SIZE"] == "256"
-    with pytest.raises(InvalidInputError, match=r"not known to lmi-0\.38\.0"):
+    with pytest.raises(InvalidInputError, match=r"not supported by lmi-0\.38\.0"):
         env({"lora_extra_vocab_size": 256})
 
 
@@ -131,7 +131,7 @@ def test_a_wrong_option_is_named(values: dict[str, Any], field: str) -> None:
 
 
 def test_images_without_adapters_refuse_them() -> None:
-    with pytest.raises(InvalidInputError, match="serves no adapters"):
+    with pytest.raises(InvalidInputError, match="is not supported by"):
         LmiOptions.of({}, IMAGES["tgi-3.3.6"])
     LmiOptions.of({"enable_lora": False}, IMAGES["tgi-3.3.6"])
 
@@ -172,7 +172,7 @@ def test_speculation_is_the_bundled_workers() -> None:
     assert LmiOptions.of({"speculation": "ngram"}, worker).speculation == "ngram"
     with pytest.raises(InvalidInputError, match="one of 'off', 'ngram'"):
         LmiOptions.of({"speculation": "draft"}, worker)
-    with pytest.raises(InvalidInputError, match="bundled worker's"):
+    with pytest.raises(InvalidInputError, match="bundled worker"):
         LmiOptions.of({"speculation": "ngram"}, Image.of("lmi-0.38.0"))
 
 

@@ -113,7 +113,7 @@ def test_throttling_backs_off_further_each_time_and_is_told_once(deployment: Dep
     for _ in range(5):
         before = timezone.now()
         deployment_reconcile(
-            deployment_id=deployment.pk, make=Failing(ThrottledError("AWS asks for fewer calls"))
+            deployment_id=deployment.pk, make=Failing(ThrottledError("AWS throttled the call;"))
         )
         deployment.refresh_from_db()
         waits.append((deployment.next_at - before).total_seconds())
@@ -164,7 +164,7 @@ def test_who_has_lost_the_lease_changes_no_route(deployment: Deployment, base_mo
 
 
 def test_a_second_message_for_one_look_is_late(deployment: Deployment) -> None:
-    throttled = Failing(ThrottledError("AWS asks for fewer calls"))
+    throttled = Failing(ThrottledError("AWS throttled the call;"))
     assert deployment_reconcile(deployment_id=deployment.pk, make=throttled, due=True)
     assert not deployment_reconcile(deployment_id=deployment.pk, make=throttled, due=True)
     assert throttled.taken == 1, "the backoff stands, however many messages there are"

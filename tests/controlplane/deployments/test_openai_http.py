@@ -126,7 +126,7 @@ def test_servers_that_accept_and_hang_end_a_look_before_its_lease(tiny: BaseMode
     assert len(heartbeats) >= 2, "each server is followed by a heartbeat that renews the lease"
     assert 2 * sum(seconds or 0 for seconds in openai_http._LOOK.as_dict().values()) < LEASE.total_seconds()
     deployment.refresh_from_db()
-    assert "does not answer" in deployment.reason
+    assert "does not respond" in deployment.reason
     assert [copy.url for copy in deployment.copies.all()] == [served.url], "it is not gone"
 
 
@@ -151,7 +151,7 @@ def test_a_server_that_is_away_is_told_and_leaves_the_routes(worker: Worker, tin
     gone = f"http://127.0.0.1:{free_port()}"
     deployment = drive(deploy(tiny, url(worker), gone), lambda row: row.observed_at is not None)
     assert deployment.status in ("working", "degraded")
-    assert f"{gone}: does not answer" in deployment.reason
+    assert f"{gone}: does not respond" in deployment.reason
     assert [copy.url for copy in deployment.copies.all()] == [url(worker)]
 
 

@@ -171,7 +171,8 @@ def local(tiny: BaseModel) -> Deployment:
 def put(deployment: Deployment, seconds: float, **phases: float) -> ScaleUp:
     at = timezone.now() - dt.timedelta(seconds=seconds)
     return ScaleUp.objects.create(
-        deployment=deployment, event=str(seconds), copies_before=0, copies_after=1, cause="1 requests wait",
+        deployment=deployment, event=str(seconds), copies_before=0, copies_after=1, cause="1 requests"
+            " are waiting",
         began_at=at, decided_at=at, ended_at=at, phases=phases, outcome="done",
     )  # fmt: skip
 
@@ -185,7 +186,7 @@ def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
     assert told["new_instances"] == 0
     assert told["basis"] == "the last 3 scale-ups of this deployment"
     page = staff.get("/staff/deployments/tiny/?copies=2").text
-    assert 'aria-label="need seen 1.0 s, weights 3.0 s, runtime 0.5 s"' in page
+    assert 'aria-label="demand detection 1.0 s, weights 3.0 s, runtime 0.5 s"' in page
     assert "2 more copies serve after 4 s" in page or "2 more copies serve after 5 s" in page
     assert staff.get("/staff/deployments/tiny/?copies=many").status_code == 200
     rows = staff.get("/api/v1/deployments/tiny/scale-ups").json()["results"]
@@ -198,7 +199,7 @@ def test_bars_of_one_scale(local: Deployment) -> None:
     first, second = timelines(rows)
     assert [(bar.x, bar.width) for bar in first.bars] == [(0.0, 250.0), (250.0, 750.0)]
     assert [(bar.x, bar.width) for bar in second.bars] == [(0.0, 500.0)]
-    assert first.label == "need seen 1.0 s, weights 3.0 s"
+    assert first.label == "demand detection 1.0 s, weights 3.0 s"
 
 
 def begin(local: Deployment, before: int, after: int, ago: float) -> ScaleUp:
@@ -275,7 +276,7 @@ def test_a_machine_that_comes_parts_a_growth(cloud: Deployment) -> None:
     assert row.phases["provision"] == pytest.approx(50, abs=2), "when there first were two"
     assert row.phases["provision"] + row.phases["copy"] == pytest.approx(200)
     (told,) = timelines([row])
-    assert told.label.startswith("need seen 30.0 s, machine or process 5")
+    assert told.label.startswith("demand detection 30.0 s, machine or process 5")
     assert "image, weights and runtime 1" in told.label
     assert "machine, image" not in told.label
 

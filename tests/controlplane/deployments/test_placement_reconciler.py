@@ -104,8 +104,8 @@ def test_a_worker_of_the_release_before_is_told(
     adapter_pin(deployment=deployment, engine_name=name, on=[A])
     kept = reconcile(deployment)
     assert kept.within is None
-    assert "replace it" in kept.failed
-    assert "replace it" in AdapterRule.objects.get().reason
+    assert "upgrade it" in kept.failed
+    assert "upgrade it" in AdapterRule.objects.get().reason
 
 
 def test_homes_are_told_once_a_look_and_again_where_they_were_lost(
@@ -180,7 +180,7 @@ def test_rules_that_end_in_one_look_have_left(
         reconcile(deployment)
     assert not AdapterRule.objects.exists()
     causes = list(deployment.steps.filter(action="evict_adapter").values_list("cause", flat=True))
-    assert sorted(causes) == [f"{A} keeps it under another name", f"has left {A}"]
+    assert sorted(causes) == [f"{A} keeps the adapter under another name", f"has left {A}"]
     assert not servers[A].held
 
 
@@ -232,10 +232,10 @@ def test_a_strange_answer_to_an_eviction_is_looked_at_again(
     reconcile(deployment)
     overdue(AdapterRule.objects.get())
     assert reconcile(deployment).within == SOON
-    assert "of this release" in AdapterRule.objects.get().reason
+    assert "unexpected response" in AdapterRule.objects.get().reason
     residency = WorkerResidency(servers[B].url)
     servers[B].refuses["GET", "/resident"] = 404
-    with pytest.raises(ProvisioningError, match="replace it"):
+    with pytest.raises(ProvisioningError, match="upgrade it"):
         residency.memory()
     residency.close()
 

@@ -236,7 +236,7 @@ def test_a_pin_follows_its_count_over_copies_that_go_and_versions_that_go(
 
     adapter_pin(deployment=pair, engine_name=name, copies=2)
     drive(pair, rule_is(name, "waiting"), pause=wait)
-    assert "wanted on 2" in pair.adapter_rules.get().reason
+    assert "of 2 desired copies" in pair.adapter_rules.get().reason
     pair.refresh_from_db()
     assert pair.status == Deployment.Status.SERVING
 

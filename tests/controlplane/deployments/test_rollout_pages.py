@@ -35,7 +35,7 @@ def deployment(tiny: BaseModel) -> Deployment:
 def test_by_rest(staff: Client, deployment: Deployment, tiny: BaseModel) -> None:  # noqa: F811
     variant_create(base_model=tiny, name="int8", dtype="int8", quantization="awq", source=tiny.source)
     wrong = post(staff, PATH, {"change": {"variant": "none"}})
-    assert (wrong.status_code, "has the variants: int8" in wrong.content.decode()) == (400, True)
+    assert (wrong.status_code, "existing variants: int8" in wrong.content.decode()) == (400, True)
     answer = post(staff, PATH, {"change": {"variant": "int8"}, "policy": {"batch_copies": 2}})
     assert answer.status_code == 201, answer.content
     told = answer.json()
@@ -50,7 +50,7 @@ def test_by_rest(staff: Client, deployment: Deployment, tiny: BaseModel) -> None
     assert post(staff, f"{one}/resume", {}).status_code == 409
     for verb, status in (("pause", "paused"), ("resume", "running"), ("abort", "rolling_back")):
         assert post(staff, f"{one}/{verb}", {}).json()["status"] == status
-    assert staff.get(f"/api/v1/{one}").json()["reason"] == "aborted by hand"
+    assert staff.get(f"/api/v1/{one}").json()["reason"] == "aborted manually"
     assert staff.get("/api/v1/deployments/tiny").json()["variant"] == ""
     assert [item["id"] for item in staff.get(f"/api/v1/{PATH}").json()["results"]] == [told["id"]]
     steps = staff.get("/api/v1/deployments/tiny/steps").json()["results"]
@@ -77,8 +77,8 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
         ("environment", "[" * 100_000, "give a JSON object"),
         ("wait_seconds", "soon", "give a number"),
         ("batch_copies", "0", "from 1 to 1000"),
-        ("options", "{}", "nothing would be another"),
-        ("shares", "5 25", "for the strategy canary"),
+        ("options", "{}", "the change equals the current state"),
+        ("shares", "5 25", "only for strategy canary"),
         ("shares", "5 %", "give whole numbers"),
     ):
         answer = staff.post(f"{PAGE}/rollouts", form | {field: text})

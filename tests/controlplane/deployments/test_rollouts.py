@@ -152,9 +152,9 @@ def test_paused_it_stays_resumed_it_goes_on_and_a_dead_reconciler_does_not_matte
     deployment_rollout_pause(rollout=rollout)
     with pytest.raises(ConflictError, match="is paused, not running"):
         deployment_rollout_pause(rollout=rollout)
-    with pytest.raises(ConflictError, match="let it end, or abort it"):
+    with pytest.raises(ConflictError, match="wait until it ends, or abort it"):
         deployment_update(deployment=deployment, options={"max_rolling_batch_size": 2})
-    with pytest.raises(ConflictError, match="let it end, or abort it"):
+    with pytest.raises(ConflictError, match="wait until it ends, or abort it"):
         start(deployment, {"options": {"max_rolling_batch_size": 2}})
     for _ in range(10):
         deployment_reconcile(deployment_id=deployment.pk)

@@ -225,7 +225,7 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         assert text not in answers.values()
         unregister(second)
         drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=told)
-        told.says_that_it_serves("1 of its adapters are being placed")
+        told.says_that_it_serves("1 adapters are being placed")
         assert adapter_component("gw-tiny", second.engine_name) not in resources(stand)["components"]
         route_publish_now()
         assert ask("two@prod") == text
@@ -258,7 +258,7 @@ def test_two_bases_share_an_endpoint_with_adapters_preloaded_and_none(
     # Another adapter is another archive, hence another model: the base rolls on to it.
     second, told = register("all", "two"), StatusRecorder(first)
     drive(first, lambda row: placed(row) and row.placements.count() == 2, pause=told)
-    told.says_that_it_serves("2 of its adapters are being placed")
+    told.says_that_it_serves("2 adapters are being placed")
     assert stand.ask("both", "gw-tiny", adapters=second.engine_name) not in (of_base, of_adapter)
     assert stand.ask("both", "gw-tiny", adapters=version.engine_name) == of_adapter
     assert len([key for key in resources(stand)["files"] if key.endswith("adapters.tar.gz")]) == 1
@@ -283,7 +283,7 @@ def test_throttled_it_waits_and_then_goes_on(stand: Stand, tiny: BaseModel) -> N
             deployment_reconcile(deployment_id=deployment.pk)
             deployment.refresh_from_db()
             assert deployment.failures == failures
-        assert "AWS asks for fewer calls" in deployment.reason
+        assert "AWS throttled the call;" in deployment.reason
         assert deployment.status == Deployment.Status.WORKING
         assert resources(stand) == NOTHING
     finally:

@@ -120,7 +120,7 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
     reconcile_until(asleep, lambda: not workers(local_root))
     told = list(asleep.steps.filter(action="scale").order_by("pk").values_list("resource", "cause"))
     assert [resource for resource, _ in told] == ["0 -> 1", "1 -> 0"]
-    assert told[0][1] == "1 requests wait, and there is no copy"
+    assert told[0][1] == "1 requests are waiting without a copy"
     assert told[1][1].startswith("at most 0.0 requests at a time in the last 3 s")
     deployment_remove(deployment=asleep)
     drive(asleep, removed, pause=wait)

@@ -97,7 +97,7 @@ def test_nobody_waits_for_what_is_being_removed(
     [
         ({}, "target", "required"),
         ({"target": 4, "timezone": "Mars/Olympus"}, "timezone", "IANA"),
-        ({"target": 4, "max_copies": 17}, "max_copies", "at most 16 copies on one host"),
+        ({"target": 4, "max_copies": 17}, "max_copies", "a host runs at most 16 copies"),
         ({"target": 4, "release": "CONSOLIDATION"}, "release", "of kind sagemaker"),
         ({"target": 4, "min_copies": 5}, "min_copies", "min_copies <= max_copies"),
     ],
@@ -118,7 +118,7 @@ def test_what_aws_decides_cannot_be_set_there(staff: Client, tiny: BaseModel) ->
     assert create(staff, tiny, max_copies=4).status_code == 201
     path = "/api/v1/deployments/llama/scaling"
     answer = put(staff, path, target=4, in_after=60)
-    assert "in_after is 900 s in targets of kind sagemaker" in answer.json()["errors"][0]["detail"]
+    assert "in_after must be 900 s in targets of kind sagemaker" in answer.json()["errors"][0]["detail"]
     assert put(staff, path, target=4, routing="RANDOM").status_code == 200
     assert staff.get(path).json()["copies"] is None
 
@@ -168,7 +168,7 @@ def test_gateways_learn_when_only_the_bounds_change(
     assert patch(min_copies=0).status_code == 200
     assert held(tiny) == 60
     answer = patch(max_copies=17)
-    assert "at most 16 copies on one host" in answer.json()["errors"][0]["detail"]
+    assert "a host runs at most 16 copies" in answer.json()["errors"][0]["detail"]
 
 
 def test_what_was_measured_by_another_metric_counts_no_more(staff: Client, deployment: Deployment) -> None:

@@ -36,19 +36,19 @@ def policy(least: int = 1, most: int = 8, **values: Any) -> ScalingPolicy:
         ({"target": True}, "target", "from 0.01"),
         ({"metric": "cpu"}, "metric", "one of concurrency, invocations"),
         ({"out_after": -1}, "out_after", "0 to 3600"),
-        ({"in_cooldown": 1.5}, "in_cooldown", "whole number"),
+        ({"in_cooldown": 1.5}, "in_cooldown", "an integer"),
         ({"hold_seconds": 601}, "hold_seconds", "0 to 600"),
         ({"protect": 1}, "protect", "true or false"),
         ({"timezone": "Mars/Olympus"}, "timezone", "IANA"),
         ({"timezone": "../etc/passwd"}, "timezone", "IANA"),
         ({"routing": "KV_AWARE"}, "routing", "LEAST_OUTSTANDING_REQUESTS, RANDOM"),
         ({"release": "NOW"}, "release", "IDLE_RELEASE, CONSOLIDATION"),
-        ({"targets": 3}, "targets", "is not known"),
-        ({"schedule": [NIGHT, NIGHT]}, "schedule", "two entries of one name"),
+        ({"targets": 3}, "targets", "does not exist"),
+        ({"schedule": [NIGHT, NIGHT]}, "schedule", "two entries of the same name"),
         ({"schedule": [NIGHT | {"at": "24:00"}]}, "schedule", "HH:MM"),
         ({"schedule": [NIGHT | {"days": ["noon"]}]}, "schedule", "mon, tue"),
         ({"schedule": [NIGHT | {"min_copies": 3}]}, "schedule", "min_copies <= max_copies"),
-        ({"schedule": [{"name": "x"}]}, "schedule", "has entries of"),
+        ({"schedule": [{"name": "x"}]}, "schedule", "must have the fields"),
     ],
 )
 def test_what_is_wrong_is_named(values: dict[str, Any], field: str, words: str) -> None:
@@ -139,7 +139,7 @@ def test_one_step_in_is_followed_by_as_long_a_wait() -> None:
 def test_the_first_request_brings_the_first_copies_at_once() -> None:
     rules = policy(0, 8, from_zero=2)
     state, cause = decide(rules, ScaleState(0, in_at=NOON.timestamp() - 1), Reading(1, held=1), NOON)
-    assert (state.copies, cause) == (2, "1 requests wait, and there is no copy")
+    assert (state.copies, cause) == (2, "1 requests are waiting without a copy")
     assert run(policy(0, 8, in_after=5), [0.0] * 10, copies=1)[-1] == 0
 
 
@@ -150,7 +150,7 @@ def test_protection_and_missing_answers_take_nothing_away() -> None:
 
 def test_bounds_are_kept_at_once() -> None:
     state, cause = decide(policy(3, 8), ScaleState(1), Reading(0), NOON)
-    assert (state.copies, cause) == (3, "there are to be 3 to 8 copies now")
+    assert (state.copies, cause) == (3, "the bounds are 3 to 8 copies now")
     assert decide(policy(1, 2), ScaleState(5), Reading(40), NOON)[0].copies == 2
 
 

@@ -91,7 +91,7 @@ def test_what_does_not_fit_says_what_would() -> None:
         requirements(LLAMA_8B, "ml.m5.xlarge", Load(sequences=1, tokens=128))
     with pytest.raises(InvalidInputError, match=r"host memory"):
         requirements(LLAMA_8B, "ml.g6e.xlarge", Load(sequences=1, tokens=128, max_cpu_loras=300))
-    with pytest.raises(InvalidInputError, match=r"is not known: give compute requirements by hand"):
+    with pytest.raises(InvalidInputError, match=r"is not known: set compute requirements manually"):
         requirements(LLAMA_8B, "ml.z9.large", Load())
 
 

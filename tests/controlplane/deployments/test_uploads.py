@@ -75,7 +75,7 @@ def test_whose_bucket_is_gone_is_told_and_can_be_removed(
     s3.delete_objects(Bucket="short-lived", Delete={"Objects": [{"Key": item["Key"]} for item in kept]})
     s3.delete_bucket(Bucket="short-lived")
     drive(deployment, lambda row: not serving(row), pause=pause, rounds=5)
-    assert "The bucket of the target's store does not exist: make it" in deployment.reason
+    assert "The bucket of the target's store does not exist: create" in deployment.reason
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
     assert resources(stand) == NOTHING

@@ -313,7 +313,7 @@ def test_a_copy_by_hand_is_drained_and_a_deployments_is_not(base_model: BaseMode
     assert "Reduce copies" in page
     refused = staff.post("/staff/fleet/copies/own/")
     assert refused.status_code == 409
-    assert "would bring it back" in refused.content.decode()
+    assert "would restore it" in refused.content.decode()
     assert staff.post("/staff/fleet/copies/by-hand/").status_code == 302
     assert set(Copy.objects.values_list("pk", flat=True)) == {"own"}
     assert staff.get("/staff/fleet/copies/by-hand/").status_code == 404

@@ -92,7 +92,7 @@ def test_where_everybody_speaks_all_is_well(server: redis.Redis, redis_url: str)
     report = health_look()
     bad = {part.name: part.finding.text for part in report.parts if part.finding.level is Level.DOWN}
     assert bad == {}
-    assert "1 of 1 gateway processes serve" in finding(report, "gateways").text
+    assert "1 of 1 gateway processes are serving" in finding(report, "gateways").text
     assert finding(report, "usage_logs").level is Level.OK
 
 
@@ -111,7 +111,7 @@ def test_gateways_that_fall_silent_refuse_or_fill_their_disks(server: redis.Redi
     assert found.since is not None
     assert 90 < (timezone.now() - found.since).total_seconds() < 3600
     told = "\n".join(found.details)
-    assert "silent for" in told
+    assert "no report for" in told
     assert "told to stop" in told
     assert finding(report, "usage_logs").level is Level.DOWN
 
@@ -184,7 +184,7 @@ def test_usage_that_nobody_reads_is_seen_with_its_age(server: redis.Redis, redis
     server.xadd(USAGE_STREAM, {"event": "x"}, id=f"{int((time.time() - 120) * 1000)}-0")
     found = finding(health_look(), "ingest")
     assert found.level is Level.WARN
-    assert "1 events wait" in found.text
+    assert "1 events are waiting" in found.text
     server.xgroup_delconsumer(USAGE_STREAM, USAGE_GROUP, "me")
     assert finding(health_look(), "ingest").level is Level.DOWN
 

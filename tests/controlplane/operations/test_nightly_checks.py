@@ -77,7 +77,7 @@ def test_both_tasks_say_what_they_found(tenant: Tenant, redis_url: str) -> None:
     assert metering_nightly() == 1
     drift = nightly_finding()
     assert drift.level is Level.WARN
-    assert "1 sums differ" in drift.text
+    assert "1 totals do not match" in drift.text
     assert "check_usage" in drift.todo
     assert any("'key_id': 'k1'" in line for line in drift.details), "which one"
 
@@ -127,7 +127,7 @@ def test_books_that_differ_or_cannot_be_compared_are_told(
     monkeypatch.setattr(posting, "books_drift", compared)
     billing_nightly()
     told = nightly_finding()
-    assert (told.level, told.text) == (Level.WARN, "2 sums differ from what they are made of.")
+    assert (told.level, told.text) == (Level.WARN, "2 totals do not match their source records.")
     assert "books of acme could not be compared" in told.details
     assert f"books of globex on {day}: 1 booked, 2 expected" in told.details
 
@@ -166,5 +166,5 @@ def test_staff_read_it_by_rest_and_on_the_page(redis_url: str) -> None:
     assert (told["name"], told["start"], told["end"]) == ("usage", "2026-11-01", "2026-11-03")
     assert (told["differing"], told["examples"]) == (2, ["<b>UsageRollup</b>"])
     page = client.get("/staff/health/").content.decode()
-    assert "2 sums differ" in page
+    assert "2 totals do not match" in page
     assert "&lt;b&gt;UsageRollup" in page

@@ -79,17 +79,17 @@ def test_an_idempotency_key_answers_again(staff: Client, tiny_base: BaseModel) -
         ({"recipe": {"quantization": "int3"}}, "recipe.quantization must be none, int8"),
         ({"recipe": {"quantisation": "int8"}}, "recipe.quantisation is not a known field"),
         ({"recipe": {"quantization": "fp8"}}, "FP8 products need a GPU"),
-        ({"recipe": {}, "preset": "balanced"}, "give recipe, or preset with target"),
-        ({}, "give recipe, or preset with target"),
+        ({"recipe": {}, "preset": "balanced"}, "either recipe, or preset with target"),
+        ({}, "either recipe, or preset with target"),
         ({"preset": "fastest"}, '"fastest" is not a valid choice.'),
         ({"preset": "balanced", "target": {"hardware": "sm12"}}, "target.hardware must be cpu"),
-        ({"recipe": {}, "target": {"hardware": "cpu"}}, "target goes with preset"),
-        ({"recipe": {}, "variant": "Not A Name"}, "a variant's name is 1-63 lower-case"),
+        ({"recipe": {}, "target": {"hardware": "cpu"}}, "target is valid only with preset"),
+        ({"recipe": {}, "variant": "Not A Name"}, "variant must be 1-63 lower-case"),
         ({"recipe": {}, "variants": "x"}, "'variants' is none of"),
         (
             {"recipe": {"quantization": "awq_int4_g128", "target": {
                 "engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"}}},
-            "say in which account",
+            "sagemaker.target is required",
         ),
     ],
 )  # fmt: skip
@@ -219,11 +219,11 @@ def test_a_comparison_is_asked_for_once_at_a_time(staff: Client, base: BaseModel
     ("body", "status", "says"),
     [
         ({"arms": [{}]}, 400, "2 to 8 arms"),
-        ({"arms": [{}, {}]}, 400, "two arms are called 'original'"),
+        ({"arms": [{}, {}]}, 400, "two arms are named 'original'"),
         ({"arms": [{}, {"variant": "gone"}]}, 404, "has no variant 'gone'"),
         ({"arms": [{}, {"name": "again"}], "load": {"streams": 1}}, 400, "'streams' is none of"),
         ({"arms": [{}, {"name": "again"}], "load": {"concurrency": [0]}}, 400, "greater than or equal to 1"),
-        ({"arms": [{}, {"name": "again"}], "prompts": "ab"}, 404, "there is no prompt set 'ab'"),
+        ({"arms": [{}, {"name": "again"}], "prompts": "ab"}, 404, "prompt set 'ab' does not exist"),
     ],
 )
 def test_a_wrong_comparison_is_refused(

@@ -256,7 +256,7 @@ def test_adapters_are_named_by_their_files() -> None:
         ("benchmarks", {"deployment": "none", "workload": "x"}, 404, "none"),
         ("benchmarks", {"deployment": "llama", "workload": " "}, 400, "workload"),
         ("recommendations", {"best_by": "price"}, 400, "is not a valid choice"),
-        ("recommendations", {"target": "here"}, 400, "there is no target"),
+        ("recommendations", {"target": "here"}, 400, "of kind sagemaker does not exist"),
         ("recommendations", {"weights": ""}, 400, "may not be blank"),
         ("recommendations", {"adapters": ["no name"]}, 400, "no name"),
         ("recommendations", {"instance_types": ["a", "b", "c", "d"]}, 400, "no more than 3"),

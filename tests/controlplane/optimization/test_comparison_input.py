@@ -126,11 +126,11 @@ def test_a_trace_and_prices_reach_the_order(staff: Client, tiny_base: BaseModel,
         ({"load": {"lengths": [[9, 4, 0.5], [9, 4, 0.4]]}}, 400, "row 2: arrival_s must be a number"),
         ({"load": {"lengths": [[9, 4, 0.5], [9, 4]]}}, 400, "row 2: has 2 numbers, the first has 3"),
         ({"load": {"lengths": [[9, 4]], "speeds": [1]}}, 400, "which this trace does not tell"),
-        ({"load": {"speeds": [1]}}, 400, "give the trace, as load.trace or load.lengths"),
-        ({"load": {"trace": "bundled", "speeds": [1], "concurrency": [1]}}, 400, "streams take turns: give"),
+        ({"load": {"speeds": [1]}}, 400, "give load.trace or load.lengths"),
+        ({"load": {"trace": "bundled", "speeds": [1], "concurrency": [1]}}, 400, "exclude each other: give"),
         ({"load": {"trace": "bundled", "speeds": [0]}}, 400, "greater than or equal to 0.001"),
         ({"load": {"lengths": [[4]]}}, 400, "at least 2"),
-        ({"load": {"adapters": True}}, 400, "of which none is named"),
+        ({"load": {"adapters": True}}, 400, "requires at least one adapter"),
         ({"price": {"hour": 1, "input": 1}}, 400, "input and output go together"),
         ({"adapters": [{"engine_name": "no name"}]}, 400, "no name"),
         ({"adapters": [{"engine_name": "acme/other/1@" + "0" * 12}]}, 0, ""),
@@ -186,13 +186,13 @@ def test_the_form_takes_a_trace_of_ones_own_and_replays_it(staff: Client, tiny_b
         (rows.replace("arrival_s,", "when,"), {"speeds": "1"}, "which this trace does not tell"),
         (rows, {"prompts": "trace"}, "choose either a trace file or prompts"),
         (rows, {"speeds": "fast"}, "give distinct speeds above 0"),
-        (rows, {"speeds": "1", "concurrency": "4"}, "streams take turns: give one"),
+        (rows, {"speeds": "1", "concurrency": "4"}, "exclude each other: give one"),
         ("context_tokens,generated_tokens\n", {}, "a trace has 1 to 10000 requests, got 0"),
     ):
         answer = send(text, **more)
         assert (answer.status_code, says in html.unescape(answer.content.decode())) == (422, True), says
     without = staff.post("/staff/comparisons/new", form | {"speeds": "1"})
-    assert (without.status_code, "give the trace" in without.content.decode()) == (422, True)
+    assert (without.status_code, "requires a trace" in without.content.decode()) == (422, True)
     assert not ComparisonRun.objects.exists()
     assert send(rows, speeds="1 2.5").status_code == 302
     settings = ComparisonRun.objects.get().settings

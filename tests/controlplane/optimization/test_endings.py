@@ -140,7 +140,7 @@ def test_progress_forgives_lost_attempts(tiny_base: BaseModel, ask: Ask, act: Ac
 def test_a_damaged_folder_is_made_anew(tiny_base: BaseModel, ask: Ask, act: Act, code: str) -> None:
     act(error(code))
     job = run(ask(tiny_base))
-    assert (job.status, "it begins anew" in job.reason) == ("waiting", True)
+    assert (job.status, "it starts over" in job.reason) == ("waiting", True)
     assert not (work_folder(job) / "output").exists()
 
 
@@ -199,11 +199,11 @@ def test_what_does_not_fit_now_waits(
     monkeypatch.setattr(admission, "_memory", lambda: (1 << 20, 1 << 50))
     job = run(ask(tiny_base))
     assert (job.status, job.attempts) == ("waiting", 0)
-    assert "GiB of memory, and 0.0 are free on this host" in job.reason
+    assert "GiB of memory, and this host has 0.0 free" in job.reason
     monkeypatch.undo()
     lock = host_lock("cpu")
     run(job)
-    assert "another work is on this host's CPU" in job.reason
+    assert "another job uses this host's CPU" in job.reason
     lock.close()
     assert works_sweep() == 0
     OptimizationJob.objects.update(next_at=timezone.now())
@@ -227,16 +227,16 @@ def test_gpus_are_chosen_by_kind_memory_and_who_is_on_them(
         {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"},
         {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2"},
     ]
-    with pytest.raises(admission.NoRoomYetError, match="others work on them"):
+    with pytest.raises(admission.NoRoomYetError, match="other jobs use the rest"):
         admission.seat_take(needs)
     seats[0].close()
     assert admission.seat_take(needs).environment["CUDA_VISIBLE_DEVICES"] == "1"
-    with pytest.raises(admission.NoRoomYetError, match=r"this host's 4 are of 8\.6, 9\.0"):
+    with pytest.raises(admission.NoRoomYetError, match=r"this host's 4 have 8\.6, 9\.0"):
         admission.seat_take(admission.Needs("gpu", 1, 1 << 30, capability=89))
     with pytest.raises(admission.NeverFitsError, match=r"200\.0 GiB on each of 1 GPUs, and they have 80\.0"):
         admission._gpus_take(admission.Needs("gpu", 1, 200 << 30), found)
     monkeypatch.setattr(admission, "gpus", list)
-    with pytest.raises(admission.NoRoomYetError, match="no GPU that nvidia-smi tells of"):
+    with pytest.raises(admission.NoRoomYetError, match="nvidia-smi reports no GPU"):
         admission.seat_take(needs)
 
 

@@ -132,7 +132,10 @@ def test_a_job_from_the_menu_is_followed_and_cancelled(staff: Client, tiny_base:
 def test_prompt_sets_by_page(staff: Client) -> None:
     sent = SimpleUploadedFile("p.jsonl", b'{"prompt": "a"}\n{"prompt": 1}\n')
     answer = staff.post("/staff/prompt-sets/", {"file": sent})
-    assert (answer.status_code, "line 2: prompt must be a text" in answer.content.decode()) == (422, True)
+    assert (answer.status_code, "line 2: prompt must be a non-empty string" in answer.content.decode()) == (
+        422,
+        True,
+    )
     staff.post(
         "/staff/prompt-sets/", {"file": SimpleUploadedFile("p.jsonl", b'{"prompt": "a"}\n'), "name": "Mine"}
     )
@@ -178,7 +181,7 @@ def test_one_click_takes_it_back_under_way_and_later(
     take_back = {"action": "take_back", "deployment": "tiny"}
     plain = {"GRAFTWORK_WORKER_FLAG_DTYPE": "bf16"}
     nothing = staff.post(act, take_back, follow=True).content.decode()
-    assert "tiny does not serve fast: there is nothing to take back" in nothing
+    assert "tiny does not serve fast: there is nothing to revert" in nothing
     assert "take-back-tiny" not in staff.get(here).content.decode()
     staff.post(act, {"action": "deploy", "deployment": "tiny"})
     page = staff.get(here).content.decode()
@@ -231,7 +234,7 @@ def test_what_came_with_a_variant_leaves_with_it(
 def test_what_cannot_take_it_is_refused(made: OptimizationJob, deployment: Deployment, ask: Ask) -> None:
     target = target_create(name="vllm", kind="openai_http", urls=["http://127.0.0.1:1"])
     servers = deployment_create(name="others", target=target, base_model=made.base_model)
-    with pytest.raises(InvalidInputError, match="are somebody else's"):
+    with pytest.raises(InvalidInputError, match="are not managed here"):
         job_deploy(job=made, deployment=servers)
     waiting = ask(made.base_model, {"quantization": "int8"})
     with pytest.raises(ConflictError, match="is queued and has no variant"):

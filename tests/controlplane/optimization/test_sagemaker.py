@@ -217,10 +217,10 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ({}, "say in which account"),
-        ({"sagemaker": {"target": "elsewhere"}}, "there is no target 'elsewhere' of kind sagemaker"),
+        ({}, "sagemaker.target is required"),
+        ({"sagemaker": {"target": "elsewhere"}}, "target 'elsewhere' of kind sagemaker does not exist"),
         ({"sagemaker": {"target": "aws", "weights": "http://x"}}, "weights must be s3://"),
-        ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "reads one of them"),
+        ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "exclude each other"),
         ({"sagemaker": {"target": "aws", "hours": 0}}, "hours must be 1 to 240"),
         ({"sagemaker": {"target": "aws", "environment": {"a b": "c"}}}, "must be upper-case"),
         ({"sagemaker": {"target": "aws", "environment": {"HF_TOKEN": "c"}}}, "HF_TOKEN looks like a secret"),
@@ -231,7 +231,7 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
         ({"sagemaker": {"target": "aws", "image": f"x/{'y' * 300}:1"}}, "255 characters"),
         ({"sagemaker": {"target": "aws", "place": "x"}}, "'place' is none of"),
         ({"recipe": {"quantization": "int8"}, "sagemaker": {"target": "aws"}}, "target.engine is sagemaker"),
-        ({"prompts": "set", "sagemaker": {"target": "aws"}}, "texts of its own"),
+        ({"prompts": "set", "sagemaker": {"target": "aws"}}, "its own texts"),
     ],
 )
 def test_what_is_malformed_is_refused_by_rest(
@@ -259,7 +259,7 @@ def test_rest_tells_where_it_is_done(target: Target, tiny_base: BaseModel) -> No
 
 
 def test_a_base_that_has_gone_is_no_job(tiny_base: BaseModel) -> None:
-    with pytest.raises(InvalidInputError, match="there is no target"):
+    with pytest.raises(InvalidInputError, match="of kind sagemaker does not exist"):
         create_job(tiny_base)
 
 

@@ -183,7 +183,7 @@ def test_an_output_that_cannot_be_read_yet_waits_where_everybody_sees_it(
     stand.put("faults", [DENIED | {"operation": "s3", "status": 403}])
     assert (advance(job).phase, "lacks the permission" in job.reason) == ("unreadable", True)
     stand.put("faults", [{"kind": "unavailable", "operation": "DescribeOptimizationJob"}])
-    assert (advance(job).phase, "trouble of its own" in job.reason) == ("unreadable", True)
+    assert (advance(job).phase, "an internal error" in job.reason) == ("unreadable", True)
     assert job.next_at > timezone.now() + timedelta(seconds=30), "it is tried again by itself"
     event = job.events.get(event="unreadable")
     assert f"s3://{BUCKET}/{folder}" in event.detail

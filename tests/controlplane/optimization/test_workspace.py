@@ -67,7 +67,7 @@ def test_a_copy_is_held_to_its_digests(tiny_base: BaseModel, bucket: Bucket) -> 
 
 def test_two_works_do_not_copy_the_same_at_once(tiny_base: BaseModel, bucket: Bucket) -> None:
     def another() -> None:
-        with pytest.raises(UnavailableError, match="another work is copying"):
+        with pytest.raises(UnavailableError, match="another job is copying"):
             copied(tiny_base)
 
     folder = copied(tiny_base, heartbeat=another)

@@ -106,7 +106,7 @@ class CopyClient:
             answer = self._http.request(method, self.url + path, json=body, timeout=limits)
         except httpx.HTTPError as error:
             raise ProvisioningError(
-                f"{self.url} does not answer: {error}", transient=True, code="away"
+                f"{self.url} does not respond: {error}", transient=True, code="away"
             ) from error
         if answer.is_success:
             return answer

@@ -26,7 +26,9 @@ class OpenAIHttpResidency:
         try:
             names = [str(item["id"]) for item in answer.json()["data"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ProvisioningError(f"{self._client.url}/v1/models is no list of models") from error
+            raise ProvisioningError(
+                f"{self._client.url}/v1/models did not return a list of models"
+            ) from error
         return Memory({name: Resident("server", pinned=True) for name in names})
 
     def on_disk(self) -> frozenset[str]:

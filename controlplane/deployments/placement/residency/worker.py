@@ -21,7 +21,7 @@ class WorkerResidency:
         except ProvisioningError as error:
             if error.code != "404":
                 raise
-            text = f"{self._client.url} is a worker of a release that places no adapters: replace it"
+            text = f"{self._client.url} is a worker without adapter placement: upgrade it"
             raise ProvisioningError(text, code=error.code) from error
         try:
             body = answer.json()
@@ -65,7 +65,7 @@ class WorkerResidency:
 
     @property
     def _strange(self) -> str:
-        return f"{self._client.url}/resident is not told as a worker tells it: is it of this release?"
+        return f"{self._client.url}/resident returned an unexpected response: check the worker's release"
 
     def close(self) -> None:
         self._client.close()

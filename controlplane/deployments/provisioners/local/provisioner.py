@@ -94,7 +94,7 @@ class LocalProvisioner:
         """Return the provisioner. Raises ProvisioningError on any other host than the target's."""
         if target.host != (here := socket.gethostname()):
             raise ProvisioningError(
-                f"this is {here}, and the target is {target.host}: run a Celery worker there",
+                f"this host is {here}, not the target {target.host}: run a Celery worker there",
                 transient=True, wait=15.0, code="other_host",
             )  # fmt: skip
         return cls(target, desired, root=VAR)
@@ -117,9 +117,11 @@ class LocalProvisioner:
         # Keep silent copies in the routes: a busy host may only be slow to answer.
         enough = wanted if stage is None or self._share is None else wanted + stage.routed_copies
         silent = [copy for copy in copies if copy.silent] if len(serving) < enough else []
-        waiting = f"{len(starting)} workers load the model or are too busy to say" if starting else ""
+        waiting = (
+            f"{len(starting)} workers are loading the model or are too busy to respond" if starting else ""
+        )
         if not missing and len(copies) > len(ready):
-            waiting = "copies that are no longer wanted end their last requests"
+            waiting = "surplus copies are finishing their last requests"
         whole = not missing and len(copies) == len(ready)
         failed = "" if starting else "; ".join(self._died(number) for number in self._dead(copies))
         return Observation(
@@ -152,7 +154,7 @@ class LocalProvisioner:
             if not self._is_wanted(copy, seen) and copy.url not in served and self._may_end(copy):
                 yield from self._stop(copy, "no longer wanted")
             elif copy.silent and self._desired.drained.get(copy.url, 0.0) > _HUNG_SECONDS:
-                yield from self._stop(copy, "it hangs: it has not answered for minutes")
+                yield from self._stop(copy, "it hangs: no response for minutes")
 
     def remove(self, seen: Observation) -> Iterator[Step]:
         for copy in seen.detail:
@@ -312,7 +314,7 @@ class LocalProvisioner:
             yield Step("stop_worker", copy.name, cause)
         elif stopping_for > patience:
             end(copy.process.pid, at_once=True)
-            yield Step("kill_worker", copy.name, f"asked to end {stopping_for:.0f} s ago, it has not")
+            yield Step("kill_worker", copy.name, f"it has not stopped {stopping_for:.0f} s after the request")
 
 
 _FLAG: Final = "GRAFTWORK_WORKER_FLAG_"

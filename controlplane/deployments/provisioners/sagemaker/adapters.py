@@ -76,7 +76,7 @@ class Adapters:
                     except ArtifactMissingError as error:
                         self._refused[name] = str(error)
                         yield Step(
-                            "put_archive", self._store.url(key), f"{ref.name} is not there", str(error)
+                            "put_archive", self._store.url(key), f"{ref.name} does not exist", str(error)
                         )
                         continue
                     yield Step("put_archive", self._store.url(key), f"{ref.name} is loaded from there")
@@ -87,7 +87,7 @@ class Adapters:
                     continue
                 yield created
             elif item.state is State.FAILED and self._retry:
-                yield self._delete(seen.adapters[name], f"{ref.name} failed, and is made anew")
+                yield self._delete(seen.adapters[name], f"{ref.name} failed and is recreated")
             elif name in seen.wrong_archives:
                 url = self._store.url(self._key(ref))
                 self._account.call(
@@ -123,7 +123,7 @@ class Adapters:
                 raise
             self._refused[name] = str(error)
         return Step(
-            "create_inference_component", name, f"{ref.name} is not there", self._refused.get(name, "")
+            "create_inference_component", name, f"{ref.name} does not exist", self._refused.get(name, "")
         )
 
     def _delete(self, item: Component, cause: str) -> Step:

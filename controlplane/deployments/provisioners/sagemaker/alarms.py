@@ -83,7 +83,7 @@ class Alarms:
     def ring(self, there: Mapping[str, str]) -> Iterator[Step]:
         """Make SageMaker roll back the update in progress."""
         if there.get(self.verdict, "ALARM") != "ALARM":
-            yield self._set("ALARM", "the rollout is taken back")
+            yield self._set("ALARM", "the rollout is rolled back")
 
     def remove(self, there: Mapping[str, str], cause: str) -> Iterator[Step]:
         """Delete all of our alarms."""
@@ -95,7 +95,8 @@ class Alarms:
         states = self._states(AlarmNames=names) if names else {}
         if missing := sorted(set(names) - set(states)):
             raise ProvisioningError(
-                f"the target's account and region have no alarm {missing[0]}: make it, or name another",
+                f"alarm {missing[0]} does not exist in the target's account and region: create it, or"
+                " name another",
                 code="no_alarm",
             )
         if ringing := sorted(name for name, state in states.items() if state == "ALARM"):
@@ -120,7 +121,7 @@ class Alarms:
         self._call(
             "put_metric_alarm", name, AlarmName=name, Period=_MINUTE, EvaluationPeriods=1,
             ComparisonOperator="GreaterThanThreshold", ActionsEnabled=False,
-            AlarmDescription="Made by Graftwork for a rollout; it goes with it.", **metric,
+            AlarmDescription="Created by Graftwork for a rollout; removed with it.", **metric,
         )  # fmt: skip
         return Step("put_metric_alarm", name, f"it takes the update back when {metric['MetricName']} is high")
 

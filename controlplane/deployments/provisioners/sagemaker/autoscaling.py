@@ -201,10 +201,10 @@ class Autoscaling:
         """Delete surplus resources with our prefix only: those of other tools stay."""
         for name in sorted({name for name in seen.policies if name.startswith(_OURS)} - policies):
             self._do(act, "delete_scaling_policy", PolicyName=name)
-            yield Step("delete_scaling_policy", name, "the policy asks for it no more")
+            yield Step("delete_scaling_policy", name, "the policy no longer includes it")
         for name in sorted({name for name in seen.scheduled if name.startswith(_OURS)} - scheduled):
             self._do(act, "delete_scheduled_action", ScheduledActionName=name)
-            yield Step("delete_scheduled_action", name, "the policy asks for it no more")
+            yield Step("delete_scheduled_action", name, "the policy no longer includes it")
 
     def _alarms(self, seen: RegisteredScaling, *, act: bool) -> Iterator[Step]:
         """Keep the alarm for scaling from zero: requests that found no copy trigger the step policy."""
@@ -213,7 +213,7 @@ class Autoscaling:
             if seen.alarm is not None:
                 if act:
                     self._account.ask("cloudwatch", "delete_alarms", self._alarm, AlarmNames=[self._alarm])
-                yield Step("delete_alarms", self._alarm, "nothing leads to no copy")
+                yield Step("delete_alarms", self._alarm, "the deployment does not scale from zero")
             return
         if not arn:
             # The step policy's ARN is known at the next observation, after it was created.
@@ -308,12 +308,12 @@ def _difference(wanted: Mapping[str, Any], registered: Mapping[str, Any] | None)
     Additional registered fields are ignored.
     """
     if registered is None:
-        return "it is not there"
+        return "it does not exist"
     for name, value in wanted.items():
         has = registered.get(name)
         if isinstance(value, Mapping) and isinstance(has, Mapping):
             if found := _difference(value, has):
                 return found
         elif has != value:
-            return f"{name} is {has}, and {value} is wanted"
+            return f"{name} is {has}, desired {value}"
     return ""

@@ -44,7 +44,7 @@ class BaseComponent:
             return ""
         specification = seen.base.description.get("Specification", {})
         if seen.model_in_force != self._specs.model_name:
-            return f"its model is {seen.model_in_force}, and {self._specs.model_name} is wanted"
+            return f"its model is {seen.model_in_force}, desired {self._specs.model_name}"
         has = specification.get("ComputeResourceRequirements", {})
         wrong = [name for name, value in self._specs.requirements.items() if has.get(name) != value]
         return f"{wrong[0]} is {has.get(wrong[0])}" if wrong else ""
@@ -64,7 +64,7 @@ class BaseComponent:
                     EndpointName=self._names.endpoint, VariantName=VARIANT, Specification=self._specs.base,
                     RuntimeConfig={"CopyCount": self._desired.min_copies}, Tags=self._names.tags(),
                 )  # fmt: skip
-                yield Step("create_inference_component", name, "it is not there")
+                yield Step("create_inference_component", name, "it does not exist")
             case State.CHANGING if self._stage is not None and self._stage.rolling_back:
                 yield from self._alarms.ring(seen.alarms)
             case State.READY if self.taken_back(seen):
@@ -77,13 +77,13 @@ class BaseComponent:
                     "update_inference_component_runtime_config", name, InferenceComponentName=name,
                     DesiredRuntimeConfig={"CopyCount": count},
                 )  # fmt: skip
-                cause = f"{seen.copies[0]} copies, and {self.wanted_copies()} are wanted"
+                cause = f"{seen.copies[0]} copies, desired {self.wanted_copies()}"
                 yield Step("update_inference_component_runtime_config", name, cause)
             case State.FAILED if self._desired.retry and not seen.adapters:
                 self._account.take_away("delete_inference_component", name, InferenceComponentName=name)
-                yield Step("delete_inference_component", name, "it failed, and is made anew")
+                yield Step("delete_inference_component", name, "it failed and is recreated")
             case State.FAILED if self._desired.retry:
-                yield from self._adapters.remove(seen, "its base failed, and is made anew")
+                yield from self._adapters.remove(seen, "its base failed and is recreated")
 
     def _update(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Update all copies at once, or as the active rollout prescribes."""
@@ -115,5 +115,5 @@ def taken_back_text(item: Component, difference: str) -> str:
     return (
         f"SageMaker took the update of {item.name} back ({difference}): what was there serves on; "
         "change what made it, or retry. "
-        + (reason or "The log of the copies that did not start, in CloudWatch, says why.")
+        + (reason or "See the log of the copies that did not start in CloudWatch.")
     )

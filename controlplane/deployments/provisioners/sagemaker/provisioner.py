@@ -183,7 +183,7 @@ class SageMakerProvisioner:
     def _create_model(self) -> Step:
         name = self._specs.model_name
         self._account.make("create_model", name, ModelName=name, Tags=self._names.tags(), **self._specs.model)
-        return Step("create_model", name, "no model of this image, environment and data is there")
+        return Step("create_model", name, "no model with this image, environment and data exists")
 
     def _create_config(self) -> Step:
         name = self._specs.config_name
@@ -191,7 +191,7 @@ class SageMakerProvisioner:
         self._account.make(
             "create_endpoint_config", name, EndpointConfigName=name, Tags=tags, **self._specs.config
         )
-        return Step("create_endpoint_config", name, "no configuration of these instances is there")
+        return Step("create_endpoint_config", name, "no configuration with these instances exists")
 
     def _endpoint(self, seen: ObservedResources) -> Iterator[Step]:
         name, config = self._names.endpoint, self._specs.config_name
@@ -201,17 +201,17 @@ class SageMakerProvisioner:
                     "create_endpoint", name, EndpointName=name, EndpointConfigName=config,
                     Tags=self._names.tags(shared=True),
                 )  # fmt: skip
-                yield Step("create_endpoint", name, "it is not there")
+                yield Step("create_endpoint", name, "it does not exist")
             case State.READY:
                 self._account.call("update_endpoint", name, EndpointName=name, EndpointConfigName=config)
                 yield Step("update_endpoint", name, self._config_difference(seen))
             case State.FAILED if self._desired.retry and seen.base.state is State.ABSENT:
-                yield self._delete("endpoint", name, "it failed, and is made anew")
+                yield self._delete("endpoint", name, "it failed and is recreated")
 
     def _tidy(self, seen: ObservedResources) -> Iterator[Step]:
         """Delete resources of an earlier desired state."""
         if self._desired.stage is None:
-            yield from self._alarms.remove(seen.alarms, "no rollout is under way")
+            yield from self._alarms.remove(seen.alarms, "no rollout is in progress")
         for name in sorted(seen.configs - {self._specs.config_name, seen.config_in_force}):
             yield self._delete("endpoint_config", name, "another configuration is in force")
         for name in sorted(seen.models - {self._specs.model_name}):
@@ -219,7 +219,7 @@ class SageMakerProvisioner:
         keep = {self._specs.preloaded, *self._adapters.keys()}
         going = {sha12 for name in self._desired.keep if (sha12 := name.rpartition(".")[2])}
         old = {key for key in seen.archives - keep if key.rpartition("/")[2][:12] not in going}
-        yield from self._remove_files(old, "no adapter of these is placed any more")
+        yield from self._remove_files(old, "none of these adapters is placed")
         folder = f"{self._specs.checkpoint_folder}/"
         stale = {key for key in seen.checkpoint if not key.startswith(folder)}
         yield from self._remove_files(stale, "another content of the checkpoint is in force")
@@ -288,7 +288,7 @@ class SageMakerProvisioner:
                 return f"the {kind} {item.name} is {item.state}"
         count = sum(1 for item in seen.adapters.values() if item.state in slow)
         if count:
-            return f"{count} adapters are on their way"
+            return f"{count} adapters are being placed"
         least, running = self._desired.min_copies, seen.copies[1]
         return f"{running} of {least} copies run" if running < least else ""
 
@@ -334,7 +334,7 @@ class SageMakerProvisioner:
     def _config_difference(self, seen: ObservedResources) -> str:
         """Return how the endpoint differs from the desired state; "" if it does not."""
         has, wanted = seen.config_in_force, self._specs.config_name
-        return "" if has == wanted else f"its configuration is {has}, and {wanted} is wanted"
+        return "" if has == wanted else f"its configuration is {has}, desired {wanted}"
 
     def _config_taken_back(self, seen: ObservedResources) -> bool:
         tried = self._config_difference(seen) in self._desired.tried

@@ -1,4 +1,4 @@
-"""`manage.py verify`: whether a database, such as a restored one, is whole."""
+"""`manage.py verify`: check the integrity of a database, such as a restored backup."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from controlplane.webhooks.models import WebhookEndpoint
 
 
 class Command(BaseCommand):
-    """Changes nothing; ends with status 1 where something is wrong."""
+    """Changes nothing; exits with status 1 if a check fails."""
 
-    help = "Check migrations, constraints, audit logs, adapters' files and sealed secrets."
+    help = "Check migrations, constraints, audit logs, adapter files and sealed secrets."
 
     def handle(self, *args: Any, **options: Any) -> None:
         file = connection.settings_dict["NAME"]
-        # SQLite makes a file that is not there, and an empty one is no word on a restored one.
+        # SQLite creates a missing file, and an empty database would pass all checks.
         if connection.vendor == "sqlite" and not Path(file).is_file():
-            raise CommandError(f"there is no database {file}: see GRAFTWORK_DATABASE_URL")
+            raise CommandError(f"The database {file} does not exist: check GRAFTWORK_DATABASE_URL.")
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-            raise CommandError("migrations are missing: run manage.py migrate")
+            raise CommandError("Some migrations are not applied: run manage.py migrate.")
         call_command("check", database=["default"], stdout=self.stdout)
         connection.check_constraints()
         faults = [report.fault for name in chain_tenants() if (report := chain_verify(tenant=name)).fault]
@@ -42,8 +42,8 @@ class Command(BaseCommand):
         for fault in faults:
             self.stderr.write(fault)
         if faults:
-            raise CommandError(f"{len(faults)} faults")
-        self.stdout.write("whole: schema, constraints, audit logs, adapters' files, secrets")
+            raise CommandError(f"The database has {len(faults)} faults.")
+        self.stdout.write("All checks passed: schema, constraints, audit logs, adapter files and secrets.")
 
 
 def _missing_files() -> list[str]:
@@ -53,7 +53,7 @@ def _missing_files() -> list[str]:
     )
     try:
         return [
-            f"the store lacks adapters/{digest}/{name}"
+            f"missing in the artifact store: adapters/{digest}/{name}"
             for digest in digests.order_by("sha256").distinct()
             for name in ADAPTER_FILES
             if store.size(f"adapters/{digest}/{name}") is None
