@@ -15,8 +15,8 @@ django_application = get_asgi_application()
 from django.conf import settings  # noqa: E402
 
 from controlplane import urls as urls  # noqa: E402  # with all views, before what is loaded is frozen
+from controlplane.artifacts.uploads.authentication import UploadAuthentication  # noqa: E402
 from controlplane.artifacts.uploads.bodies import UploadBodies  # noqa: E402
-from controlplane.artifacts.uploads.door import UploadDoor  # noqa: E402
 from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES  # noqa: E402
 from controlplane.platform.http.body_limit import BodyLimit  # noqa: E402
 from controlplane.platform.http.collector import CollectBetweenAnswers, heap_freeze  # noqa: E402
@@ -24,7 +24,7 @@ from controlplane.platform.http.concurrency import ConcurrencyLimit  # noqa: E40
 
 application = CollectBetweenAnswers(
     BodyLimit(
-        UploadDoor(UploadBodies(django_application, ConcurrencyLimit(django_application))),
+        UploadAuthentication(UploadBodies(django_application, ConcurrencyLimit(django_application))),
         limit=settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         # The files, and what multipart form puts around them.
         upload_limit=MAX_ARCHIVE_BYTES + (1 << 20),

@@ -38,7 +38,7 @@ _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 
 
 def deployment_check(deployment: Deployment) -> None:
-    """Validate the desired state and fill in derived fields.
+    """Validate the desired state and fill in derived fields, without saving them.
 
     Raises:
         InvalidInputError: a value is malformed, out of bounds, or not valid for this kind of target.

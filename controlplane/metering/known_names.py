@@ -18,7 +18,7 @@ def reasons_unknown(rows: Sequence[EventRow]) -> list[str]:
     of "" is the platform's own and bills nobody. Adapters are not checked: their versions are deleted, and
     their usage stays.
     """
-    tenants = _tenants_unknown({row.tenant for row in rows})
+    tenants = _unknown_tenants({row.tenant for row in rows})
     named = {row.base_model for row in rows}
     bases = named - set(BaseModel.objects.filter(name__in=named).values_list("name", flat=True))
     if not tenants and not bases:
@@ -26,7 +26,8 @@ def reasons_unknown(rows: Sequence[EventRow]) -> list[str]:
     return [_reason(row, tenants, bases) for row in rows]
 
 
-def _tenants_unknown(named: set[str]) -> set[str]:
+def _unknown_tenants(named: set[str]) -> set[str]:
+    """Return the names that no tenant has or had; a purged tenant is known by its audit log or usage."""
     unknown = named - set(Tenant.objects.filter(pk__in=named).values_list("pk", flat=True))
     if purged := unknown - {""}:
         unknown -= set(AuditChain.objects.filter(tenant__in=purged).values_list("tenant", flat=True))

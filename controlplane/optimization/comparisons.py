@@ -161,6 +161,7 @@ def _named(arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _machine(variants: Sequence[Variant | None]) -> Machine:
+    """Return GPU if any variant was optimized for one, else CPU; None is the base model itself."""
     jobs = (getattr(variant, "optimization", None) for variant in variants)
     on_gpu = any(job is not None and job.machine != Machine.CPU for job in jobs)
     return Machine.GPU if on_gpu else Machine.CPU

@@ -104,7 +104,7 @@ def tenant_saving(
     price = price_on(prices, start, instance_type, region, field="dedicated_type")
     report = usage_report(tenant=tenant, start=start, end=end, group_by=())
     paid = hosting_booked_nano(tenant=tenant.pk, start=start, end=end) + report.priced_nano
-    hours = _daily(tenant.pk, start, end, tier)
+    hours = _hosted_seconds(tenant.pk, start, end, tier)
     days = _seconds_by_day(hours)
     prices_by_day = {
         day: price_on(prices, day, instance_type, region, field="dedicated_type") for day in days
@@ -131,8 +131,8 @@ def _cheapest(day: dt.date, region: str) -> str:
     return found[0].instance_type
 
 
-def _daily(tenant: str, start: dt.date, end: dt.date, tier: str) -> QuerySet[HostingHour, Any]:
-    """Seconds by day, hour and version. A version on several deployments at once counts once."""
+def _hosted_seconds(tenant: str, start: dt.date, end: dt.date, tier: str) -> QuerySet[HostingHour, Any]:
+    """Return hosted seconds by day, hour and version; of several deployments in an hour the longest counts."""
     hours = hosting_hours(tenant=tenant, start=start, end=end).filter(kind=HostingKind.ADAPTER, tier=tier)
     return hours.order_by().values("day", "hour", "adapter").annotate(seconds=Max("quantity_seconds"))
 

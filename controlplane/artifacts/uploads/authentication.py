@@ -1,7 +1,7 @@
 """Authenticates uploads before the first byte of a body is read and written to the disk.
 
-A caller without a live key or session gets the view's answer to a request without a body: 401, or the log-in
-page.
+A request without a live key or session is passed on with an empty body, so that the view answers it: with
+401, or the log-in page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL_BYTES: Final = 1 << 20
 """Bodies up to this declared size stay in memory, and have the usual bounds."""
 
 
-class UploadDoor:
+class UploadAuthentication:
     """Admit file bodies of authenticated callers, a bounded number at a time."""
 
     def __init__(
@@ -51,7 +51,7 @@ class UploadDoor:
             await self._application(without_lengths(scope), nothing(), send)
             return
         if self._receiving[caller] >= self._per_caller or self._receiving.total() >= self._in_all:
-            await _refuse(send)
+            await _send_too_many_uploads(send)
             return
         self._receiving[caller] += 1
         try:
@@ -86,7 +86,8 @@ def _caller(scope: Scope) -> str:
         connections.close_all()
 
 
-async def _refuse(send: Send) -> None:
+async def _send_too_many_uploads(send: Send) -> None:
+    """Answer 429 `too_many_uploads` and close the connection."""
     detail = "too many files are being received: send the file again in a few seconds"
     error = {"code": "too_many_uploads", "detail": detail, "attr": None}
     body = json.dumps({"type": "client_error", "errors": [error]}).encode()
