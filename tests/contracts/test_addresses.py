@@ -27,9 +27,9 @@ def test_networks_of_both_families(address: str, inside: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no address or network"),
-        ("example.com", "no address or network"),
-        ("10.0.0.0/33", "no address or network"),
+        ("", "not an address or network"),
+        ("example.com", "not an address or network"),
+        ("10.0.0.0/33", "not an address or network"),
         ("10.1.2.3/8", "write 10.0.0.0/8"),
         ("2001:db8::1/32", "write 2001:db8::/32"),
         ("::ffff:10.0.0.0/104", "write it as IPv4"),

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from controlplane import web_server
-from controlplane.artifacts.uploads import door
+from controlplane.artifacts.uploads import authentication
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.conftest import free_port
@@ -137,7 +137,7 @@ def test_known_callers_send_a_bounded_number_of_files_at_once(web: Web, tenant: 
         + b"\r\ncontent-length: 2000000\r\n\r\n"
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
-        for number in range(door.PER_CALLER):
+        for number in range(authentication.PER_CALLER):
             stack.enter_context(web.connect(head + b"x" * 1_500_000))
             eventually(partial(web.has_written, number * 1_500_000))
         assert web.answer(head).startswith(b"HTTP/1.1 429 ")

@@ -132,7 +132,7 @@ def _cheapest(day: dt.date, region: str) -> str:
 
 
 def _hosted_seconds(tenant: str, start: dt.date, end: dt.date, tier: str) -> QuerySet[HostingHour, Any]:
-    """Return hosted seconds by day, hour and version; of several deployments in an hour the longest counts."""
+    """Return hosted seconds by day, hour and version; the longest of several deployments counts."""
     hours = hosting_hours(tenant=tenant, start=start, end=end).filter(kind=HostingKind.ADAPTER, tier=tier)
     return hours.order_by().values("day", "hour", "adapter").annotate(seconds=Max("quantity_seconds"))
 
