@@ -28,7 +28,7 @@ from gateway.errors import (
     error_code,
     failure_status,
 )
-from gateway.routing.fleet import Place
+from gateway.routing.fleet import CopySlot
 from gateway.usage.metering import Attempt
 
 _PARSED_BYTES: Final = 64 << 10
@@ -48,7 +48,7 @@ class Answer:
 
     __slots__ = ("_begun", "_first", "_names", "_place", "_stream", "attempt", "context", "events", "request")
 
-    def __init__(self, request: BackendRequest, model_name: str, attempt: Attempt, place: Place) -> None:
+    def __init__(self, request: BackendRequest, model_name: str, attempt: Attempt, place: CopySlot) -> None:
         """`model_name` is the backend's name for the model."""
         self.request, self.attempt, self.context = request, attempt, attempt.context
         self._names = (model_name, request.call.model)

@@ -85,7 +85,7 @@ class Gateway:
         trace = self._observer.begin(scope, request_id)
         task = None
         try:
-            task = self._drain.enter()
+            task = self._drain.register()
             if scope["path"] in PATHS and scope["method"] == "POST":
                 await self._post(scope, receive, send, headers, trace)
             elif scope["method"] == "OPTIONS":
@@ -109,7 +109,7 @@ class Gateway:
             await self._apologize(send, request_id, headers)
         finally:
             if task is not None:
-                self._drain.leave(task)
+                self._drain.unregister(task)
             self._observer.end(trace)
 
     async def _post(
@@ -263,7 +263,7 @@ class Gateway:
         except (RedisError, OSError, TimeoutError) as error:
             logger.warning("usage log: events remain unshipped until the next start: %s", error)
         # In parallel: with Redis away each close waits for one of the few seconds that a stop has.
-        await asyncio.gather(self._broker.close(), self._presence.leave())
+        await asyncio.gather(self._broker.close(), self._presence.withdraw())
         await self._limits_redis.aclose()
         await self._answers_redis.aclose()
         self._wal.close()

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy, Deployment, Scaling
 from controlplane.deployments.scaling.selectors import copies_in_force
-from controlplane.fleet.looks import Look, copies_look
+from controlplane.fleet.polls import PolledCopy, copies_poll
 from controlplane.fleet.traffic import Traffic, traffic_by_copy
 
 MINUTES: Final = 5
@@ -49,7 +49,7 @@ class SeenCopy:
     state: CopyState
     copy: Copy | None = None
     deployment: str = ""
-    look: Look = field(default_factory=Look)
+    look: PolledCopy = field(default_factory=PolledCopy)
     traffic: Traffic = field(default_factory=Traffic)
     since: dt.datetime | None = None
     reason: str = ""
@@ -116,14 +116,14 @@ class Overview:
 
 
 def fleet_overview(*, minutes: int = MINUTES) -> Overview:
-    """Return the whole fleet by seven queries, and one poll of each copy (`copies_look`)."""
+    """Return the whole fleet by seven queries, and one poll of each copy (`copies_poll`)."""
     now = timezone.now()
     copies = list(Copy.objects.select_related("deployment").order_by("created_at", "id"))
     deployments = list(
         Deployment.objects.filter(removed_at=None).select_related("target", "base_model").order_by("name")
     )
     scaling = {row.deployment_id: row for row in Scaling.objects.filter(deployment__in=deployments)}
-    looks = copies_look(copies)
+    looks = copies_poll(copies)
     traffic, whole = traffic_by_copy(minutes=minutes, now=now)
     by_base: dict[int, list[SeenCopy]] = defaultdict(list)
     routed = Counter(copy.deployment_id for copy in copies)
@@ -147,7 +147,7 @@ def copy_overview(copy: Copy, *, minutes: int = MINUTES) -> tuple[dt.datetime, S
     """Return (now, the copy, minutes of traffic)."""
     now = timezone.now()
     traffic, _whole = traffic_by_copy(minutes=minutes, now=now, copy=copy.pk)
-    seen = _routed_copy(copy, copies_look([copy])[copy.pk], traffic.get(copy.pk, Traffic()))
+    seen = _routed_copy(copy, copies_poll([copy])[copy.pk], traffic.get(copy.pk, Traffic()))
     return now, seen, minutes
 
 
@@ -155,14 +155,14 @@ _NO_POLICY: Final = Scaling(policy=None)
 """Stands for the missing row of a deployment without a policy, and saves a query for it."""
 
 
-def _routed_copy(copy: Copy, look: Look, traffic: Traffic) -> SeenCopy:
+def _routed_copy(copy: Copy, look: PolledCopy, traffic: Traffic) -> SeenCopy:
     place = copy.url or "/".join(part for part in (copy.region, copy.endpoint, copy.component) if part)
     state, since, reason = _state(copy, look)
     name = "" if copy.deployment is None else copy.deployment.name
     return SeenCopy(copy.pk, place, copy.kind, state, copy, name, look, traffic, since, reason)
 
 
-def _state(copy: Copy, look: Look) -> tuple[CopyState, dt.datetime | None, str]:
+def _state(copy: Copy, look: PolledCopy) -> tuple[CopyState, dt.datetime | None, str]:
     if copy.kind == Copy.Kind.SAGEMAKER:
         return (
             CopyState.UNTOLD,

@@ -24,7 +24,7 @@ from controlplane.optimization.endings import attempt_begin, attempt_end, attemp
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import ComparisonRun, Status, Work
 from controlplane.optimization.orders import order_of
-from controlplane.optimization.subprocesses import Optimizer, Told
+from controlplane.optimization.subprocesses import Optimizer, OptimizerProgress
 from controlplane.optimization.workspace import OUTPUT, FileLock, HeldError, log_tail, work_folder
 
 logger = logging.getLogger(__name__)
@@ -164,21 +164,21 @@ class WorkAttempt:
         self._work = self._claim.row()
         event_add(self._work, "started", f"attempt {self._work.attempts} on {self._work.host}")
 
-    def _follow(self, optimizer: Optimizer) -> Told:
+    def _follow(self, optimizer: Optimizer) -> OptimizerProgress:
         """Write the process's progress until it ends; return its last progress, with the result."""
         try:
             while (status := optimizer.ended(within=_TICK_S)) is None:
-                self._retry_database(self._write, optimizer.told)
+                self._retry_database(self._write, optimizer.progress)
         except _CancelledError:
             optimizer.stop()
             raise
         except BaseException:
             optimizer.stop(grace=1.0)
             raise
-        self._retry_database(self._write_last, optimizer.told)
-        return self._judged(optimizer.told, status)
+        self._retry_database(self._write_last, optimizer.progress)
+        return self._judged(optimizer.progress, status)
 
-    def _judged(self, progress: Told, status: int) -> Told:
+    def _judged(self, progress: OptimizerProgress, status: int) -> OptimizerProgress:
         """Return `progress` if the process ended with a result; else raise the error that fits."""
         last = progress.last or {}
         if status == 0 and last.get("event") == "result":
@@ -200,12 +200,12 @@ class WorkAttempt:
             raise _RetryError("its process was ended externally", seconds=_RETRY_LOST_S, lost=True)
         raise _FailedError(code, text)
 
-    def _write_last(self, progress: Told) -> None:
+    def _write_last(self, progress: OptimizerProgress) -> None:
         """Write the final progress at once, without the usual delay between writes."""
         self._written = 0.0
         self._write(progress)
 
-    def _write(self, progress: Told) -> None:
+    def _write(self, progress: OptimizerProgress) -> None:
         """Update the row at most once a second. Raises _CancelledError when a cancel was requested."""
         clock = time.monotonic()
         if clock - self._written < _WRITE_S:

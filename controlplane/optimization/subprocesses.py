@@ -27,7 +27,7 @@ _INHERITED: Final = ("GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "OMP_", "CUDA_", "
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OptimizerProgress:
     """Progress that the process has reported so far."""
 
     phase: str = ""
@@ -42,7 +42,7 @@ class Optimizer:
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process, self._log = process, log
-        self._progress = Told()
+        self._progress = OptimizerProgress()
         self._reader = threading.Thread(target=self._read, name="optimizer-progress", daemon=True)
         self._reader.start()
 
@@ -69,7 +69,7 @@ class Optimizer:
         return self._process.pid
 
     @property
-    def told(self) -> Told:
+    def progress(self) -> OptimizerProgress:
         return self._progress
 
     def ended(self, *, within: float) -> int | None:
@@ -118,19 +118,19 @@ class Optimizer:
         progress = self._progress
         match event["event"]:
             case "phase":
-                self._progress = Told(
+                self._progress = OptimizerProgress(
                     str(event["phase"])[:60], progress.percent, progress.eta_seconds, progress.last
                 )
             case "progress":
                 eta = event["eta_seconds"]
-                self._progress = Told(
+                self._progress = OptimizerProgress(
                     str(event["phase"])[:60],
                     float(event["percent"]),
                     None if eta is None else float(eta),
                     progress.last,
                 )
             case "result" | "error":
-                self._progress = Told(progress.phase, progress.percent, None, event)
+                self._progress = OptimizerProgress(progress.phase, progress.percent, None, event)
 
 
 def child_environment() -> dict[str, str]:

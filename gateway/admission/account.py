@@ -40,7 +40,7 @@ class Account(Protocol):
     def alone(self) -> None:
         """Decide the waiting requests without Redis, which is away."""
 
-    def beat(self, now: float) -> bool:
+    def tick(self, now: float) -> bool:
         """Run twice a second; True if an operation is due although no request needs one."""
 
     def release(self) -> None:

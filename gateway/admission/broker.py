@@ -187,7 +187,7 @@ class Broker:
         if now - self._beaten >= BEAT_SECONDS:
             self._beaten = now
             for account in self._accounts:
-                if account.beat(now):
+                if account.tick(now):
                     self._pending[account] = None
 
     def _ring(self) -> None:

@@ -175,7 +175,7 @@ class BudgetAccount:
             if not future.done():
                 future.set_result(Refused(2.0, unknown=True))
 
-    def beat(self, now: float) -> bool:
+    def tick(self, now: float) -> bool:
         self._want, self._taken = 4 * self._taken, 0
         if self.left > 0 and not self._want and not self._broker.away:
             self.left = 0

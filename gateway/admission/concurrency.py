@@ -169,7 +169,7 @@ class ConcurrencyAccount:
         self.held = self.used
         self._dismiss(full=True)
 
-    def beat(self, now: float) -> bool:
+    def tick(self, now: float) -> bool:
         self._recent, self._peak = self._peak, self.used
         self._quiet += 1
         return self.held > self.used or (self.held > 0 and now - self._stated > _RESTATE_SECONDS)

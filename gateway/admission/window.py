@@ -184,7 +184,7 @@ class WindowAccount:
             if not future.done():
                 self._decide_alone(need, future)
 
-    def beat(self, now: float) -> bool:
+    def tick(self, now: float) -> bool:
         if now >= self.until:
             self._end_lease(-1)
         if not self._touched:

@@ -36,8 +36,8 @@ class Drain:
         self._over = asyncio.Event()
         self.begun = False
 
-    def enter(self) -> asyncio.Task[Any]:
-        """Register a request on the current task; `leave` must follow. Raises Stopping."""
+    def register(self) -> asyncio.Task[Any]:
+        """Register a request on the current task; `unregister` must follow. Raises Stopping."""
         if self.begun:
             raise Stopping()
         task = asyncio.current_task()
@@ -46,7 +46,7 @@ class Drain:
         self._open.add(task)
         return task
 
-    def leave(self, task: asyncio.Task[Any]) -> None:
+    def unregister(self, task: asyncio.Task[Any]) -> None:
         self._open.discard(task)
         self._protected.discard(task)
 

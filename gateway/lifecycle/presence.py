@@ -30,7 +30,7 @@ _SWEEP_SECONDS: Final = 3600.0
 
 
 class Presence:
-    """The presence of one process. `run` it as a task, and `leave` at the end."""
+    """The presence of one process. `run` it as a task, and `withdraw` it at the end."""
 
     def __init__(self, redis: Redis, gateway_id: str, state: GatewayState, health: Health) -> None:
         self._redis, self._gateway_id, self._state, self._health = redis, gateway_id, state, health
@@ -57,7 +57,7 @@ class Presence:
                 silent = True
             await asyncio.sleep(SAY_SECONDS)
 
-    async def leave(self) -> None:
+    async def withdraw(self) -> None:
         """Remove the status, so that a stopped process is not reported as missing."""
         with suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self.forget(self._name), 1)

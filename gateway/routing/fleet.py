@@ -98,8 +98,8 @@ class Copy:
         )
 
 
-class Place:
-    """A request's place at a copy, from `Fleet.acquire` until `release`."""
+class CopySlot:
+    """A request's slot on a copy, from `Fleet.acquire` until `release`."""
 
     __slots__ = ("_adapter", "_adapters", "_copy", "_probe", "_reported")
 
@@ -161,9 +161,9 @@ class Fleet:
         for key in gone:
             del self._copies[key]
 
-    def acquire(self, copy: CopyRoute, adapter: AdapterRef | None) -> Place:
+    def acquire(self, copy: CopyRoute, adapter: AdapterRef | None) -> CopySlot:
         """Take a place at a copy from `choose`."""
-        return Place(self.copy(copy.id), self._adapters, "" if adapter is None else adapter.name)
+        return CopySlot(self.copy(copy.id), self._adapters, "" if adapter is None else adapter.name)
 
     def wait(self, copies: Iterable[CopyRoute]) -> int:
         """Return the whole seconds, at least 1, until one of the copies may accept a request."""

@@ -30,7 +30,7 @@ class GenerationBrokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ScoredCompletion:
     """Natural log-probabilities of the prompt's tokens from the second on, and the generated text."""
 
     logprobs: tuple[float, ...]
@@ -40,7 +40,7 @@ class Told:
 class Prober(AbstractContextManager["Prober"], Protocol):
     """Queries one copy with and without the adapter; the end of the block removes it from the copy."""
 
-    def ask(self, *, adapted: bool) -> Told:
+    def ask(self, *, adapted: bool) -> ScoredCompletion:
         """Request one completion.
 
         Raises:
@@ -50,7 +50,7 @@ class Prober(AbstractContextManager["Prober"], Protocol):
         """
 
 
-def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> Told:
+def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> ScoredCompletion:
     """Request a completion from `/v1/completions`; `model` holds the fields that name the model.
 
     Raises as `Prober.ask` does.
@@ -75,7 +75,7 @@ def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> T
         raise CopyUnableError("its answer has no prompt_logprobs") from error
     if not all(map(math.isfinite, logprobs)):
         raise GenerationBrokenError("its log-probabilities are not finite")
-    return Told(logprobs, text)
+    return ScoredCompletion(logprobs, text)
 
 
 def _refusal(status: int, value: object, *, adapted: bool) -> None:

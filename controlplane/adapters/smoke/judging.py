@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from controlplane.adapters.smoke.base import CopyUnableError, GenerationBrokenError, Prober, Told
+from controlplane.adapters.smoke.base import CopyUnableError, GenerationBrokenError, Prober, ScoredCompletion
 from controlplane.adapters.steps import StepStatus
 from controlplane.errors import RefusedError
 
@@ -99,14 +99,14 @@ def compare(prober: Prober, *, copy: str, progress: Callable[[], None]) -> Smoke
     )
 
 
-def _ask_base(prober: Prober) -> Told:
+def _ask_base(prober: Prober) -> ScoredCompletion:
     try:
         return prober.ask(adapted=False)
     except GenerationBrokenError as error:
         raise CopyUnableError(f"it cannot generate with the base model: {error}") from error
 
 
-def _ask_adapter(prober: Prober) -> Told:
+def _ask_adapter(prober: Prober) -> ScoredCompletion:
     """Query with the adapter, and once more on failure: only an adapter at fault fails twice."""
     try:
         return prober.ask(adapted=True)

@@ -9,7 +9,7 @@ import httpx
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, Told, complete
+from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, ScoredCompletion, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
 from controlplane.platform.http.tls import tls_context
@@ -32,7 +32,7 @@ class OpenAIHttpProber(Prober):
         self._base, self._name, self._uri = base_model.served_name, f"{ref.name}.check", ref.uri
         self._copy, self._loaded = copy.pk, False
 
-    def ask(self, *, adapted: bool) -> Told:
+    def ask(self, *, adapted: bool) -> ScoredCompletion:
         if adapted and not self._loaded:
             self._load()
         return complete(self._client, {"model": self._name if adapted else self._base}, adapted=adapted)

@@ -6,7 +6,7 @@ import httpx
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.adapters.smoke.base import TIMEOUT, Prober, Told, complete
+from controlplane.adapters.smoke.base import TIMEOUT, Prober, ScoredCompletion, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
 from controlplane.platform.http.tls import tls_context
@@ -24,7 +24,7 @@ class WorkerProber(Prober):
         self._base = {"model": base_model.served_name}
         self._adapted = {"model": ref.name, "adapter": ref.to_dict()}
 
-    def ask(self, *, adapted: bool) -> Told:
+    def ask(self, *, adapted: bool) -> ScoredCompletion:
         model = self._adapted if adapted else self._base
         return complete(self._client, {**model, "tenant": "graftwork-validation"}, adapted=adapted)
 

@@ -192,7 +192,7 @@ class _PlacementReconciler:
         ready = []
         for copy in self.copies:
             memory = self._memory(copy)
-            held = None if memory is None else memory.of(ref)
+            held = None if memory is None else memory.entry(ref)
             # If a copy does not answer, assume its last known state.
             if copy in rule.ready if memory is None else held is not None and held.pinned:
                 ready.append(copy)
@@ -216,7 +216,7 @@ class _PlacementReconciler:
     def _cost(self, copy: str, ref: AdapterRef) -> tuple[bool, bool, int]:
         """Sort key of copies: readable ones first, then holders of the adapter, then fewest pins."""
         memory = self._memory(copy)
-        return memory is None, memory is None or memory.of(ref) is None, self.pins[copy]
+        return memory is None, memory is None or memory.entry(ref) is None, self.pins[copy]
 
     def _pin(self, rule: AdapterRule, ref: AdapterRef) -> tuple[bool, str]:
         """Load the adapter on desired copies that lack it.
@@ -353,7 +353,7 @@ class _PlacementReconciler:
 
     def _holds(self, copy: str, ref: AdapterRef) -> bool:
         memory = self._memory(copy)
-        return memory is not None and memory.of(ref) is not None
+        return memory is not None and memory.entry(ref) is not None
 
 
 def _error_text(copy: str, error: ProvisioningError) -> str:

@@ -13,8 +13,8 @@ from contracts.errors import ContractError
 from contracts.presence import GatewayStatus
 from contracts.redis_names import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION
 from controlplane.deployments.models import Copy, Deployment, Target
-from controlplane.fleet.looks import copies_look
 from controlplane.fleet.overview import moment
+from controlplane.fleet.polls import copies_poll
 from controlplane.operations.health.base import Finding, Level, worst
 from controlplane.platform.task_signs import connection
 
@@ -106,7 +106,7 @@ def copies(rows: Sequence[Copy]) -> Finding:
         return Finding(
             Level.WARN, text, _("Create a deployment, or register a server on the page of a base model.")
         )
-    looks = copies_look(rows)
+    looks = copies_poll(rows)
     silent = [copy for copy in rows if looks[copy.pk].error]
     values = {"count": len(rows) - len(silent), "all": len(rows)}
     if not silent:

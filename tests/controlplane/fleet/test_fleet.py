@@ -20,8 +20,8 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
 from controlplane.fleet.figures import read_figures
-from controlplane.fleet.looks import copies_look
 from controlplane.fleet.overview import CopyState, fleet_overview
+from controlplane.fleet.polls import copies_poll
 from controlplane.fleet.residency import PAGE, residency_map
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
@@ -70,7 +70,7 @@ def test_no_copy_costs_reading_the_authorities_again(
         whole(context, *arguments, **options)
 
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counted)
-    assert copies_look([copy])[copy.pk].answers
+    assert copies_poll([copy])[copy.pk].answers
     assert residency_map(base=base_model).faults == {}
     assert read == []
 
@@ -106,29 +106,29 @@ def test_a_copy_that_falls_silent_keeps_its_last_figures_with_their_time(
     base_model: BaseModel, server: CopyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = routed(base_model, "copy-a", server.url)
-    first = copies_look([copy])["copy-a"]
+    first = copies_poll([copy])["copy-a"]
     assert first.answers
-    assert copies_look([copy])["copy-a"] == first
+    assert copies_poll([copy])["copy-a"] == first
     assert server.asked == ["/metrics"], "two that look at once ask once"
-    monkeypatch.setattr("controlplane.fleet.looks.SHARED_SECONDS", 0.0)
+    monkeypatch.setattr("controlplane.fleet.polls.SHARED_SECONDS", 0.0)
     server.status = 503
-    second = copies_look([copy])["copy-a"]
+    second = copies_poll([copy])["copy-a"]
     assert "503" in second.error
     assert (second.figures, second.answered_at) == (first.figures, first.answered_at)
-    third = copies_look([copy])["copy-a"]
+    third = copies_poll([copy])["copy-a"]
     assert third.silent_since == second.silent_since, "since the first look without an answer"
     server.status = 200
-    assert copies_look([copy])["copy-a"].silent_since is None
+    assert copies_poll([copy])["copy-a"].silent_since is None
 
 
 def test_a_copy_that_hangs_does_not_hold_up_the_others(
     base_model: BaseModel, server: CopyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with copy_server() as other:
-        monkeypatch.setattr("controlplane.fleet.looks._ANSWER_SECONDS", 0.3)
+        monkeypatch.setattr("controlplane.fleet.polls._ANSWER_SECONDS", 0.3)
         server.hangs = 3.0
         copies = [routed(base_model, "hangs", server.url), routed(base_model, "well", other.url)]
-        found = copies_look(copies)
+        found = copies_poll(copies)
         assert (found["hangs"].answers, found["well"].answers) == (False, True)
 
 
@@ -139,7 +139,7 @@ def test_without_redis_copies_are_asked_all_the_same(
 
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, redis_url="redis://127.0.0.1:1/0")
     copy = routed(base_model, "copy-a", server.url)
-    assert copies_look([copy])["copy-a"].answers
+    assert copies_poll([copy])["copy-a"].answers
 
 
 def test_the_overview_has_every_copy_with_its_state_and_its_traffic(

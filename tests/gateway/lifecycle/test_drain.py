@@ -202,10 +202,10 @@ def test_many_signals_are_one(stopping: GatewayProcess, control_plane: ControlPl
 def test_a_request_that_comes_all_the_same_is_refused(tmp_path: Path, redis_url: str) -> None:
     async def work() -> dict[str, Any]:
         drain = Drain()
-        drain.leave(drain.enter())
+        drain.unregister(drain.register())
         drain.begin()
         with pytest.raises(Stopping) as caught:
-            drain.enter()
+            drain.register()
         assert (caught.value.status, caught.value.retry_after) == (503, 1)
         slot, redis = Slot.hold(tmp_path), Redis.from_url(redis_url)
         assert slot is not None
@@ -226,7 +226,7 @@ def test_what_is_recorded_as_whole_is_not_cut() -> None:
         drain, ends = Drain(0.05), []
 
         async def request(*, recorded: bool) -> None:
-            task = drain.enter()
+            task = drain.register()
             try:
                 if recorded:
                     drain.protect()
@@ -237,7 +237,7 @@ def test_what_is_recorded_as_whole_is_not_cut() -> None:
                 assert drain.cut()
                 ends.append(f"recorded {recorded}: cut")
             finally:
-                drain.leave(task)
+                drain.unregister(task)
 
         tasks = [asyncio.create_task(request(recorded=recorded)) for recorded in (True, False)]
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ import pytest
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import AdapterHomes, CopyRoute
-from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, Fleet, Place, Report
+from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, CopySlot, Fleet, Report
 from tests.gateway.conftest import reference
 
 ADAPTERS = [reference("acme", f"bot-{number}") for number in range(400)]
@@ -50,7 +50,7 @@ class Simulation:
             for number in range(self.gateways)
         ]
         self.resident: dict[str, OrderedDict[str, None]] = {copy.id: OrderedDict() for copy in self.copies}
-        self._ends: list[tuple[float, int, Place, str]] = []
+        self._ends: list[tuple[float, int, CopySlot, str]] = []
         self._numbers = count()
 
     def run(self, arrivals: Iterator[tuple[float, AdapterRef | None, bytes]]) -> None:

@@ -53,7 +53,7 @@ class Memory:
     pinned_bytes: int | None = None
     disk: frozenset[str] = frozenset()
 
-    def of(self, ref: AdapterRef) -> Resident | None:
+    def entry(self, ref: AdapterRef) -> Resident | None:
         """Return the adapter's entry; None if it is not in memory."""
         return self.adapters.get(ref.name) or self.adapters.get(ref.sha256[:12])
 

@@ -31,12 +31,12 @@ _DEADLINE_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 1.5
 _AT_ONCE: Final = 32
 _KEY: Final = "graftwork:fleet:looks"
-"""Redis hash: copy -> JSON of a Look."""
+"""Redis hash: copy -> JSON of a PolledCopy."""
 _KEEP_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PolledCopy:
     """The state of a copy at its last poll.
 
     Attributes:
@@ -63,7 +63,7 @@ class Look:
         })  # fmt: skip
 
 
-def copies_look(copies: Sequence[Copy]) -> dict[str, Look]:
+def copies_poll(copies: Sequence[Copy]) -> dict[str, PolledCopy]:
     """Poll the copies, or use shared results; return the state by id. SageMaker's copies get an empty one."""
     askable = [copy for copy in copies if copy.url and copy.kind != Copy.Kind.SAGEMAKER]
     known = _known([copy.pk for copy in askable])
@@ -71,14 +71,14 @@ def copies_look(copies: Sequence[Copy]) -> dict[str, Look]:
     due = [copy for copy in askable if not _fresh(known.get(copy.pk), now)]
     found = _ask_all(due, known)
     _keep(found)
-    return {copy.pk: found.get(copy.pk) or known.get(copy.pk) or Look() for copy in copies}
+    return {copy.pk: found.get(copy.pk) or known.get(copy.pk) or PolledCopy() for copy in copies}
 
 
-def _fresh(look: Look | None, now: float) -> bool:
+def _fresh(look: PolledCopy | None, now: float) -> bool:
     return look is not None and look.asked_at is not None and 0 <= now - look.asked_at < SHARED_SECONDS
 
 
-def _ask_all(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
+def _ask_all(copies: Sequence[Copy], known: dict[str, PolledCopy]) -> dict[str, PolledCopy]:
     if not copies:
         return {}
     pool = ThreadPoolExecutor(min(_AT_ONCE, len(copies)), thread_name_prefix="fleet")
@@ -87,13 +87,13 @@ def _ask_all(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
     pool.shutdown(wait=False, cancel_futures=True)
     now, found = time.time(), {}
     for copy in copies:
-        before = known.get(copy.pk, Look())
+        before = known.get(copy.pk, PolledCopy())
         answer = futures[copy.pk].result() if futures[copy.pk] in done else "no response in time"
         if isinstance(answer, Figures):
-            found[copy.pk] = Look(now, now, answer)
+            found[copy.pk] = PolledCopy(now, now, answer)
         else:
             since = before.silent_since or now
-            found[copy.pk] = Look(now, before.answered_at, before.figures, answer, since)
+            found[copy.pk] = PolledCopy(now, before.answered_at, before.figures, answer, since)
     return found
 
 
@@ -123,7 +123,7 @@ def _ask(copy: Copy) -> Figures | str:
     return figures
 
 
-def _known(ids: Sequence[str]) -> dict[str, Look]:
+def _known(ids: Sequence[str]) -> dict[str, PolledCopy]:
     if not ids:
         return {}
     try:
@@ -131,20 +131,20 @@ def _known(ids: Sequence[str]) -> dict[str, Look]:
     except RedisError as error:
         logger.debug("poll results are not shared: %s", error)
         return {}
-    return {copy: _parse_look(value) for copy, value in zip(ids, values, strict=True) if value is not None}
+    return {copy: _parse_poll(value) for copy, value in zip(ids, values, strict=True) if value is not None}
 
 
-def _parse_look(text: bytes) -> Look:
+def _parse_poll(text: bytes) -> PolledCopy:
     try:
         value: dict[str, Any] = json.loads(text)
         figures = value.pop("figures")
-        return Look(figures=None if figures is None else Figures.from_dict(figures), **value)
+        return PolledCopy(figures=None if figures is None else Figures.from_dict(figures), **value)
     except (ValueError, TypeError, KeyError):
         # Written by another release.
-        return Look()
+        return PolledCopy()
 
 
-def _keep(found: dict[str, Look]) -> None:
+def _keep(found: dict[str, PolledCopy]) -> None:
     if not found:
         return
     try:
