@@ -108,7 +108,7 @@ class Faults:
         )
 
     def meet(self, operation: str) -> None:
-        """Raise the pending ApiError for a control plane call, if there is one."""
+        """Raise the pending ApiError for a control plane call, if there is one, and count it as used."""
         if (fault := self._first(lambda item: item.operation in ("*", operation))) is not None:
             raise _refused(fault)
 

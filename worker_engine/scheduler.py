@@ -116,7 +116,7 @@ class Scheduler:
             heapq.heappush(self._deadlines, (sequence.deadline, next(self._numbers), sequence))
 
     def expired(self) -> list[Sequence]:
-        """Return the waiting or running sequences whose deadline has passed, each of them once."""
+        """Return the waiting or running sequences whose deadline has passed since the last call."""
         late: list[Sequence] = []
         while self._deadlines and self._deadlines[0][0] <= self._clock():
             sequence = heapq.heappop(self._deadlines)[2]

@@ -162,7 +162,10 @@ def shell(request: HttpRequest) -> dict[str, object]:
 
 
 def field_errors(error: ControlPlaneError, *, conflict_field: str) -> dict[str, str]:
-    """Return a service's refusal by form field, in the words of the REST API; reraise other errors."""
+    """Return a service's refusal by form field, in the words of the REST API.
+
+    A conflict stands under `conflict_field`, an error that no field caused under `form`.
+    """
     match error:
         case InvalidInputError():
             return {error.field or conflict_field: str(error)}

@@ -99,6 +99,10 @@ def _collect(artifact: Artifact) -> bool:
 
 @transaction.atomic
 def _take(claim: Claim, digest: str, files: dict[str, tuple[int, str]]) -> Artifact:
+    """Get or create the artifact of these files (name -> size, digest), and link it to the job.
+
+    Raises UnavailableError: another job is storing the same files, or they are being removed.
+    """
     artifact, made = Artifact.objects.select_for_update().get_or_create(
         pk=digest,
         defaults={

@@ -108,6 +108,7 @@ class SageMakerBackend:
     async def _answer(
         self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
     ) -> BackendStream | Refusal:
+        """Invoke the endpoint; a streamed call asks for usage in the form that the copy accepts."""
         if not request.call.streams:
             return await self._ask(request, target, body)
         return await self._usage.ask(

@@ -121,7 +121,7 @@ def usage_post_all(*, start: dt.date, end: dt.date) -> int:
 
 
 def books_check(*, start: dt.date, end: dt.date) -> list[str]:
-    """Compares every tenant's ledger with its usage on these days, and logs what differs.
+    """Compare every tenant's ledger with its usage on the days `start` to `end`, inclusive; log differences.
 
     Returns a sentence for each differing day of a tenant, and for each tenant that could not be compared.
     Usage that arrives during the check is reported too, by that check only.
