@@ -79,7 +79,7 @@ def test_a_language_is_there_once_it_has_a_catalogue(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_the_catalogue_says_so() -> None:
-    with pytest.raises(SettingsError, match=r"GRAFTWORK_LANGUAGE is 'xx'.* there are en"):
+    with pytest.raises(SettingsError, match=r"GRAFTWORK_LANGUAGE is 'xx'.* available are en"):
         Environment.from_env({"GRAFTWORK_SECRET_KEY": "x", "GRAFTWORK_LANGUAGE": "xx"})
 
 

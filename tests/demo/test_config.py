@@ -59,7 +59,7 @@ def test_what_the_demo_decides_is_named(tmp_path: Path) -> None:
             [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(tmp_path)],
             env=os.environ | OWN | DECIDED, cwd=ROOT, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-    (line,) = [line for line in done.stdout.splitlines() if "has no effect" in line]
+    (line,) = [line for line in done.stdout.splitlines() if "have no effect" in line]
     assert line.endswith(f": {', '.join(sorted(DECIDED))}")
     assert "quiet" not in done.stdout + done.stderr
     assert DemoConfig(var=tmp_path).overruled == []

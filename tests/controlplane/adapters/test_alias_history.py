@@ -111,10 +111,10 @@ def test_a_removed_alias_comes_back(adapter: Adapter) -> None:
 
 
 def test_a_rollback_that_cannot_be_changes_nothing(adapter: Adapter) -> None:
-    with pytest.raises(NotFoundError, match="had none"):
+    with pytest.raises(NotFoundError, match="never had an alias"):
         alias_rollback(adapter=adapter, name="prod")
     alias_move(adapter=adapter, name="prod", number=1)
-    with pytest.raises(ConflictError, match="no alias 'prod' then"):
+    with pytest.raises(ConflictError, match="did not exist then"):
         alias_rollback(adapter=adapter, name="prod")
     seen = newest(adapter).pk
     alias_move(adapter=adapter, name="prod", number=2)

@@ -192,7 +192,7 @@ HOSTILE: dict[str, Case] = {
     "zip of a large config": (
         "a.zip",
         lambda: zipped({**FILES, CONFIG: bytes(2 << 20)}),
-        "larger than the 1048576",
+        "larger than the accepted 1048576",
     ),
     "zip cut off": ("a.zip", lambda: zipped()[:-40], "is damaged"),
     "large zip cut off": ("a.zip", lambda: large_damaged()[:-30], "is damaged"),
@@ -243,7 +243,7 @@ HOSTILE: dict[str, Case] = {
     "tar of a large config": (
         "a.tgz",
         lambda: tarred({**FILES, CONFIG: bytes(2 << 20)}),
-        "larger than the 1048576",
+        "larger than the accepted 1048576",
     ),
     "tar cut off": ("a.tar.gz", lambda: tarred()[:-30], "is damaged"),
     "gzip of nothing": ("a.tar.gz", lambda: gzip.compress(b"") * 200_000, "larger than its contents"),

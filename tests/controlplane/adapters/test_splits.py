@@ -55,7 +55,7 @@ def test_a_split_stands_in_the_route_until_the_alias_is_moved(adapter: Adapter) 
         ([(1, 100)], InvalidInputError, "2 to 10 arms"),
         ([], InvalidInputError, "2 to 10 arms"),
         ([(number, 9) for number in range(1, 12)], InvalidInputError, "2 to 10 arms"),
-        ([(1, 50), (1, 50)], InvalidInputError, "another version"),
+        ([(1, 50), (1, 50)], InvalidInputError, "different versions"),
         ([(1, 110), (2, -10)], InvalidInputError, "from 1"),
         ([(1, 100), (2, 0)], InvalidInputError, "from 1"),
         ([(1, 50), (4, 50)], ConflictError, "refused, not ready"),

@@ -115,7 +115,7 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     assert "dataset pirates-v2" in late
     assert AdapterVersion.objects.get(number=2).notes == ""
     refused = page.post(f"{URL}v1/delete", follow=True).content.decode()
-    assert "pirate@prod means" in refused
+    assert "is the target of pirate@prod" in refused
     page.post(f"{URL}v2/delete")
     assert set(route().versions) == {1, 3}
 

@@ -253,7 +253,7 @@ def test_a_provider_that_drips_under_tls_is_left_too(tmp_path: Path, monkeypatch
 
 
 def test_a_provider_needs_its_client() -> None:
-    with pytest.raises(SettingsError, match="OIDC_CLIENT_ID is needed"):
+    with pytest.raises(SettingsError, match="OIDC_CLIENT_ID is required"):
         Environment.from_env({"GRAFTWORK_OIDC_ISSUER": "https://id.example"})
 
 

@@ -234,7 +234,7 @@ def test_prompts_that_cannot_be_read_now_are_read_later(
         assert row.reason == "the store is away"
         Assessment.objects.update(created_at=timezone.now() - timedelta(hours=2))
         until(row, "failed")
-    assert "has not taken it within 1 h: the store is away" in row.reason
+    assert "has not accepted the job within 1 h: the store is away" in row.reason
 
 
 def test_adapters_are_named_by_their_files() -> None:

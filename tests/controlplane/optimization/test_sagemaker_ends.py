@@ -132,7 +132,7 @@ def test_what_sagemaker_never_takes_ends(stand: Stand, target: Target, tiny_base
     assert job.status == "running"
     OptimizationJob.objects.update(created_at=timezone.now() - timedelta(hours=13))
     assert advance(job).status == "failed"
-    assert "has not taken it within 12 h" in job.reason
+    assert "has not accepted the job within 12 h" in job.reason
     lost = create_job(tiny_base, weights=f"s3://{BUCKET}/y/")
     OptimizationJob.objects.filter(pk=lost.pk).update(lost_attempts=3)
     assert advance(lost).status == "failed"

@@ -41,7 +41,7 @@ def test_the_loop_outlives_redis_and_ends_at_sigterm(
     tenant: Tenant, start: Start, valkey: Valkey, tmp_path: Path
 ) -> None:
     loop = start("manage.py", "publish_routes", redis=valkey.url)
-    eventually(lambda: "publishing waits" in (tmp_path / "log").read_text())
+    eventually(lambda: "publishing is delayed" in (tmp_path / "log").read_text())
     valkey.start()
     eventually(lambda: "acme" in snapshot(valkey.url).tenants)
     valkey.stop()
@@ -57,7 +57,7 @@ def test_the_loop_outlives_redis_and_ends_at_sigterm(
 def test_sigterm_ends_it_at_once_while_redis_is_away(start: Start, valkey: Valkey, tmp_path: Path) -> None:
     tenant_create(slug="acme", name="Acme")
     loop = start("manage.py", "publish_routes", redis=valkey.url)
-    eventually(lambda: "publishing waits" in (tmp_path / "log").read_text())
+    eventually(lambda: "publishing is delayed" in (tmp_path / "log").read_text())
     time.sleep(0.5)  # It waits between two attempts by now: the case that must end at once.
     loop.terminate()
     assert loop.wait(PROMPTLY) == 0
