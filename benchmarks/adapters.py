@@ -91,21 +91,38 @@ async def _run(rounds: int) -> list[Figure]:
             await asyncio.to_thread(bench.service.stop)
         figures = [
             compared(
-                "adapters", f"{law}_{adapters}_tokens_per_s", statistics.median(found), "token/s",
-                baseline=statistics.median(speeds[law, 5]), goal=GOAL if law == "zipf" else None,
+                "adapters",
+                f"{law}_{adapters}_tokens_per_s",
+                statistics.median(found),
+                "token/s",
+                baseline=statistics.median(speeds[law, 5]),
+                goal=GOAL if law == "zipf" else None,
                 note=f"{STREAMS} streams, {REQUESTS} requests of {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
             )
-            for (law, adapters), found in speeds.items() if adapters != 5
+            for (law, adapters), found in speeds.items()
+            if adapters != 5
         ] + [
             compared(
-                "adapters", f"{law}_{adapters}_cpu_ms_per_token", statistics.median(found), "ms",
-                baseline=statistics.median(costs[law, 5]), goal=1 / GOAL if law == "zipf" else None,
-                less_is_better=True, note="CPU time of the process, all threads",
+                "adapters",
+                f"{law}_{adapters}_cpu_ms_per_token",
+                statistics.median(found),
+                "ms",
+                baseline=statistics.median(costs[law, 5]),
+                goal=1 / GOAL if law == "zipf" else None,
+                less_is_better=True,
+                note="CPU time of the process, all threads",
             )
-            for (law, adapters), found in costs.items() if adapters != 5
-        ]  # fmt: skip
-        memory_figure = compared("adapters", "memory", memory[-1], "MiB", baseline=memory[0],
-                        note="after the last round, beside the first")  # fmt: skip
+            for (law, adapters), found in costs.items()
+            if adapters != 5
+        ]
+        memory_figure = compared(
+            "adapters",
+            "memory",
+            memory[-1],
+            "MiB",
+            baseline=memory[0],
+            note="after the last round, beside the first",
+        )
         return [*figures, memory_figure, *bench.tiers()]
 
 

@@ -44,9 +44,13 @@ def run() -> Iterator[Figure]:
     limited, unlimited, calls = asyncio.run(_measure())
     added = limited - unlimited
     yield Figure(
-        "admission", "CPU that limits add to a request", round(added, 2), "us", met=added < GOAL_US,
+        "admission",
+        "CPU that limits add to a request",
+        round(added, 2),
+        "us",
+        met=added < GOAL_US,
         note=f"16 limits: 4 kinds on 4 scopes, drawing of leases included; goal: below {GOAL_US:g} us",
-    )  # fmt: skip
+    )
     yield Figure("admission", "CPU of admission without a limit", round(unlimited, 2), "us")
     yield Figure("admission", "calls to Redis per 1,000 requests", round(calls, 2), "")
 
@@ -88,9 +92,11 @@ async def _round(admission: Admission, table: RouteTable) -> float:
 async def _table(client: Redis) -> RouteTable:
     """Return limits that are never reached, with budgets that have a baseline."""
     kinds = (
-        Limit("requests", 10**9), Limit("tokens", 10**12), Limit("concurrency", 10**4),
+        Limit("requests", 10**9),
+        Limit("tokens", 10**12),
+        Limit("concurrency", 10**4),
         Limit("budget", 10**15),
-    )  # fmt: skip
+    )
     name, _ = budget_period("month", dt.datetime.now(dt.UTC))
     for scope in _SCOPES:
         await client.hset(budget_key(scope, name), mapping={"base": 0, "cut": 1})

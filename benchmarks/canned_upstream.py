@@ -78,9 +78,17 @@ def _usage(plan: dict[str, Any], completion: int) -> dict[str, Any]:
 
 def _plan(body: dict[str, Any]) -> dict[str, Any]:
     plan: dict[str, Any] = {
-        "tokens": 64, "delay": 0.0, "fail": None, "code": "engine_dead", "usage": True, "prompt_tokens": 11,
-        "finish": False, "whole": False, "answer": None, "before": 0.0,
-    }  # fmt: skip
+        "tokens": 64,
+        "delay": 0.0,
+        "fail": None,
+        "code": "engine_dead",
+        "usage": True,
+        "prompt_tokens": 11,
+        "finish": False,
+        "whole": False,
+        "answer": None,
+        "before": 0.0,
+    }
     text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
     with contextlib.suppress(ValueError, TypeError):
         plan.update(json.loads(text))

@@ -63,9 +63,18 @@ class Copy:
         """`model` is a checkpoint's folder; None takes the demo's."""
         self.port = free_port()
         command = [
-            sys.executable, "-m", "worker_engine", "--model", str(model or MODEL), "--served-model-name",
-            "demo", "--device", "cpu", "--port", str(self.port),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "worker_engine",
+            "--model",
+            str(model or MODEL),
+            "--served-model-name",
+            "demo",
+            "--device",
+            "cpu",
+            "--port",
+            str(self.port),
+        ]
         began = time.monotonic()
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.PIPE
@@ -203,13 +212,25 @@ def _wholes(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
     yield Figure("coldstart", "cold_s", round(whole["cold"], 3), "s", note=note)
     for kind, goal in (("image", None), ("warm", RATIO_GOAL)):
         yield compared(
-            "coldstart", f"{kind}_s", whole[kind], "s",
-            baseline=whole["cold"], goal=goal, less_is_better=True, note=f"{note}; baseline: cold",
-        )  # fmt: skip
+            "coldstart",
+            f"{kind}_s",
+            whole[kind],
+            "s",
+            baseline=whole["cold"],
+            goal=goal,
+            less_is_better=True,
+            note=f"{note}; baseline: cold",
+        )
     yield compared(
-        "coldstart", "another_copy_s", whole["warm"], "s",
-        baseline=SECONDS_GOAL, goal=1.0, less_is_better=True, note="baseline: the goal",
-    )  # fmt: skip
+        "coldstart",
+        "another_copy_s",
+        whole["warm"],
+        "s",
+        baseline=SECONDS_GOAL,
+        goal=1.0,
+        less_is_better=True,
+        note="baseline: the goal",
+    )
 
 
 def _predicted(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
@@ -220,11 +241,16 @@ def _predicted(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
         errors = held_out_errors([_row(start) for start in each])
         wholes = " ".join(f"{start.seconds:.2f}" for start in each)
         yield compared(
-            "coldstart", f"{kind}_prediction_error", statistics.mean(errors), "share",
-            baseline=PREDICTION_GOAL, goal=1.0, less_is_better=True,
+            "coldstart",
+            f"{kind}_prediction_error",
+            statistics.mean(errors),
+            "share",
+            baseline=PREDICTION_GOAL,
+            goal=1.0,
+            less_is_better=True,
             note=f"mean of {len(errors)} rounds, each by those before it; the worst {max(errors):.3f}; "
             f"rounds in s: {wholes}; baseline: the goal",
-        )  # fmt: skip
+        )
 
 
 def _row(start: Start) -> dict[str, float]:
@@ -248,9 +274,14 @@ def _memory(warm: Mapping[str, str]) -> Iterator[Figure]:
     finally:
         first.stop()
     yield compared(
-        "coldstart", "copy_pss_mib", statistics.mean(each), "MiB", baseline=alone, less_is_better=True,
+        "coldstart",
+        "copy_pss_mib",
+        statistics.mean(each),
+        "MiB",
+        baseline=alone,
+        less_is_better=True,
         note="each of two copies, shared pages by halves; baseline: one copy alone",
-    )  # fmt: skip
+    )
 
 
 def proportional_mib(port: int) -> float:

@@ -76,8 +76,12 @@ def run() -> Iterator[Figure]:
     with ExitStack() as stack:
         begun = time.perf_counter()
         product = stack.enter_context(running(adapters=ADAPTERS, keys=KEYS))
-        yield _figure("time until a gateway that starts has the table", time.perf_counter() - begun, "s",
-                      note="with everything else that starts")  # fmt: skip
+        yield _figure(
+            "time until a gateway that starts has the table",
+            time.perf_counter() - begun,
+            "s",
+            note="with everything else that starts",
+        )
         yield from _lists(product)
         yield from _changes(product, "a change in force")
         yield from _while_snapshots(product)
@@ -145,14 +149,24 @@ def _lists(product: Product) -> Iterator[Figure]:
             product.api.get(path).raise_for_status()
             seconds.append(time.perf_counter() - begun)
         p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
-        yield _figure(f"p95 of {what}", p95, "ms", goal=100.0,
-          note=f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page")  # fmt: skip
+        yield _figure(
+            f"p95 of {what}",
+            p95,
+            "ms",
+            goal=100.0,
+            note=f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page",
+        )
 
 
 def _changes(product: Product, what: str) -> Iterator[Figure]:
     seconds = [_change(product) for _ in range(CHANGES)]
-    yield _figure(f"{what}, longest of {CHANGES}", max(seconds) * 1000, "ms", goal=1000.0,
-          note=f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request")  # fmt: skip
+    yield _figure(
+        f"{what}, longest of {CHANGES}",
+        max(seconds) * 1000,
+        "ms",
+        goal=1000.0,
+        note=f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request",
+    )
 
 
 def _change(product: Product) -> float:
@@ -184,8 +198,12 @@ def _redis_lost(product: Product) -> Iterator[Figure]:
         client.flushall()
     begun = time.perf_counter()
     until(lambda: product.version() > before, seconds=120, pause=0.01)
-    yield _figure("routes rebuilt after Redis lost everything", time.perf_counter() - begun, "s",
-                  note="until a gateway has the new snapshot; it serves on meanwhile")  # fmt: skip
+    yield _figure(
+        "routes rebuilt after Redis lost everything",
+        time.perf_counter() - begun,
+        "s",
+        note="until a gateway has the new snapshot; it serves on meanwhile",
+    )
     yield from _changes(product, "a change in force after that")
 
 

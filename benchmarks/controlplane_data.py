@@ -46,9 +46,14 @@ def build(*, adapters: int, keys: int, upstream: str = "http://127.0.0.1:1") -> 
     """A tenant with so many adapters (two versions and an alias each) and keys; the text of one more key."""
     tenant = tenant_create(slug=TENANT, name="Scale")
     base = BaseModel.objects.create(
-        name="base", served_name="base", source="/", architecture="Llama", max_model_len=2048,
-        dtype="bfloat16", modules={},
-    )  # fmt: skip
+        name="base",
+        served_name="base",
+        source="/",
+        architecture="Llama",
+        max_model_len=2048,
+        dtype="bfloat16",
+        modules={},
+    )
     copy_register(base_model=base, kind="openai_http", url=upstream)
     key, text = api_key_create(tenant=tenant, name="bench", scopes=["manage", "inference"])
     adapters_add(tenant, base, adapters)
@@ -100,9 +105,16 @@ def adapters_add(tenant: Tenant, base: BaseModel, count: int) -> None:
 def _version(adapter: Adapter, number: int) -> AdapterVersion:
     sha256 = hashlib.sha256(f"{adapter.name}/{number}".encode()).hexdigest()
     return AdapterVersion(
-        adapter=adapter, number=number, status="ready", steps=_STEPS, sha256=sha256, rank=8,
-        uri=f"file:///store/{sha256}/", size_bytes=1_000_000, config={"r": 8, "target_modules": ["q_proj"]},
-    )  # fmt: skip
+        adapter=adapter,
+        number=number,
+        status="ready",
+        steps=_STEPS,
+        sha256=sha256,
+        rank=8,
+        uri=f"file:///store/{sha256}/",
+        size_bytes=1_000_000,
+        config={"r": 8, "target_modules": ["q_proj"]},
+    )
 
 
 def keys_add(tenant: Tenant, like: ApiKey, count: int) -> None:
@@ -110,11 +122,15 @@ def keys_add(tenant: Tenant, like: ApiKey, count: int) -> None:
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     rows = (
         ApiKey(
-            public_id=secrets.token_hex(6), tenant=tenant, name=f"key {number}", project=like.project,
-            secret_sha256=digest, scopes=["inference"],
+            public_id=secrets.token_hex(6),
+            tenant=tenant,
+            name=f"key {number}",
+            project=like.project,
+            secret_sha256=digest,
+            scopes=["inference"],
         )
         for number in range(count)
-    )  # fmt: skip
+    )
     while batch := list(islice(rows, _BATCH)):
         with transaction.atomic():
             ApiKey.objects.bulk_create(batch)

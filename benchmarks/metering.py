@@ -45,8 +45,14 @@ def run() -> Iterator[Figure]:
     for name, url in (("postgresql", server), ("sqlite", "")):
         with tempfile.TemporaryDirectory() as folder, fresh_database(url, Path(folder), _TENANTS) as database:
             rate = _ingest_rate(EVENTS[name], database, Path(folder))
-            yield _figure(f"ingest_{name}", rate, "event/s", goal=GOALS[name], met=rate >= GOALS[name],
-                          note=f"{EVENTS[name]} events, one ingester")  # fmt: skip
+            yield _figure(
+                f"ingest_{name}",
+                rate,
+                "event/s",
+                goal=GOALS[name],
+                met=rate >= GOALS[name],
+                note=f"{EVENTS[name]} events, one ingester",
+            )
     with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
         yield lag_figure(database, _environ(database, ""))
     with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
@@ -65,14 +71,30 @@ def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) 
         event_id = f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"
         prompt = draw.randrange(20, 2000)
         yield UsageEvent(
-            event_id=event_id, tenant=f"tenant-{chosen % tenants}", project="default",
-            key_id=f"{chosen % tenants:06x}{draw.randrange(3):06x}", request_id=f"req_{bits}", attempt=1,
-            requested_model=f"bot-{chosen}@prod", alias="prod", arm="", adapter=adapters[chosen],
-            base_model="base", backend="worker", endpoint="copy-1",
-            status="ok" if draw.random() < 0.97 else "cancelled", error_code="", prompt_tokens=prompt,
-            cached_tokens=prompt // 3, completion_tokens=draw.randrange(1, 600), estimated=False,
-            ttft_ms=41.5, duration_ms=900.25, started_at=moment, gateway_id="gateway-1",
-        )  # fmt: skip
+            event_id=event_id,
+            tenant=f"tenant-{chosen % tenants}",
+            project="default",
+            key_id=f"{chosen % tenants:06x}{draw.randrange(3):06x}",
+            request_id=f"req_{bits}",
+            attempt=1,
+            requested_model=f"bot-{chosen}@prod",
+            alias="prod",
+            arm="",
+            adapter=adapters[chosen],
+            base_model="base",
+            backend="worker",
+            endpoint="copy-1",
+            status="ok" if draw.random() < 0.97 else "cancelled",
+            error_code="",
+            prompt_tokens=prompt,
+            cached_tokens=prompt // 3,
+            completion_tokens=draw.randrange(1, 600),
+            estimated=False,
+            ttft_ms=41.5,
+            duration_ms=900.25,
+            started_at=moment,
+            gateway_id="gateway-1",
+        )
 
 
 def _ingest_rate(count: int, database: str, folder: Path) -> float:

@@ -55,12 +55,16 @@ def lag_figure(database: str, environ: Mapping[str, str]) -> Figure:
     lags = _lags(counts, _ends(database))
     looks = f"the longest of {len(lags)} looks, median {statistics.median(lags):.2f} s"
     return Figure(
-        "metering", "lag_beside_1000_requests_per_s", round(max(lags), 2), "s", goal=GOAL_S,
+        "metering",
+        "lag_beside_1000_requests_per_s",
+        round(max(lags), 2),
+        "s",
+        goal=GOAL_S,
         met=max(lags) <= GOAL_S,
         note=f"{looks}; {counts[-1][1]} events,"
         f" gateway p50 {statistics.median(latencies[warm:]) * 1000:.1f} ms; generator, gateway, ingester and"
         " PostgreSQL share the 2 cores",
-    )  # fmt: skip
+    )
 
 
 def _is_waited_on(client: redis.Redis) -> bool:

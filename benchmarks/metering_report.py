@@ -24,9 +24,18 @@ EVENTS: Final = 1_000_000
 TURNS: Final = 60
 GOAL_MS: Final = 200.0
 GROUPINGS: Final = (
-    "day", "hour", "adapter", "version", "key", "base,status", "alias,arm", "adapter,key,status",
-    "day,adapter", "day,version,alias,arm", "day,adapter,key",
-)  # fmt: skip
+    "day",
+    "hour",
+    "adapter",
+    "version",
+    "key",
+    "base,status",
+    "alias,arm",
+    "adapter,key,status",
+    "day,adapter",
+    "day,version,alias,arm",
+    "day,adapter,key",
+)
 _TENANT: Final = "tenant-0"
 _FROM, _TO = dt.date(2026, 9, 1), dt.date(2026, 9, 30)
 
@@ -40,13 +49,18 @@ def report_figure(environ: Mapping[str, str]) -> Figure:
     worst = max(p95, key=lambda group: p95[group])
     every = [second for taken in seconds.values() for second in taken]
     return Figure(
-        "metering", "month_report_p95", round(p95[worst], 1), "ms", goal=GOAL_MS, met=p95[worst] <= GOAL_MS,
+        "metering",
+        "month_report_p95",
+        round(p95[worst], 1),
+        "ms",
+        goal=GOAL_MS,
+        met=p95[worst] <= GOAL_MS,
         note=f"by {worst}, {rows[worst]} rows, the slowest of {len(p95)} groupings "
         f"({', '.join(f'{group} {p95[group]:.0f}' for group in p95)}); "
         f"over all p95 {statistics.quantiles(every, n=20)[-1] * 1000:.0f}, median "
         f"{statistics.median(every) * 1000:.0f}; {EVENTS} events, {days} sums by day, {hours} by hour; "
         "the view in process, compressed by gzip, with the collector as the web process sets it",
-    )  # fmt: skip
+    )
 
 
 def _program(environ: Mapping[str, str], *arguments: str) -> str:
@@ -71,9 +85,13 @@ def fill() -> str:
     tenant = tenant_create(slug=_TENANT, name="Tenant")
     _, key = api_key_create(tenant=tenant, name="bench", scopes=["manage"])
     price_set(
-        book=price_book_create(name="bench"), base_model="base", effective_from=_FROM, input_nano=100,
-        cached_input_nano=25, output_nano=400,
-    )  # fmt: skip
+        book=price_book_create(name="bench"),
+        base_model="base",
+        effective_from=_FROM,
+        input_nano=100,
+        cached_input_nano=25,
+        output_nano=400,
+    )
     batch: list[StreamEntry] = []
     for number, event in enumerate(some_events(EVENTS, days=30, tenants=1), 1):
         batch.append(StreamEntry(f"1793000000000-{number}", event.to_json().encode()))

@@ -30,9 +30,14 @@ _SCHEMA: Final = {
 _TOOL: Final = {"type": "function", "function": {"name": "look_up", "parameters": _SCHEMA}}
 _LOST: Final = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#/nowhere"}}}
 _BAD: Final[Sequence[dict[str, Any]]] = (
-    {"temperature": "hot"}, {"n": 0}, {"wibble": 1}, {"max_tokens": 10**9}, {"logit_bias": {"x": 1}},
-    {"response_format": _LOST}, {"structured_outputs": {"regex": "(" * 50}},
-)  # fmt: skip
+    {"temperature": "hot"},
+    {"n": 0},
+    {"wibble": 1},
+    {"max_tokens": 10**9},
+    {"logit_bias": {"x": 1}},
+    {"response_format": _LOST},
+    {"structured_outputs": {"regex": "(" * 50}},
+)
 
 
 @dataclass

@@ -32,11 +32,30 @@ EVENT_GOAL_US: Final = 0.5
 _PATH: Final = "/v1/chat/completions"
 _SCOPE: Final = {"type": "http", "path": _PATH, "method": "POST", "headers": []}
 _EVENT: Final = UsageEvent(
-    event_id="e", tenant="acme", project="", key_id="k1", request_id="r", attempt=1, requested_model="bot",
-    alias="", arm="", adapter="t_acme.a_bot.v1.0123456789ab", base_model="base", backend="worker",
-    endpoint="c", status="ok", error_code="", prompt_tokens=11, cached_tokens=5, completion_tokens=64,
-    estimated=False, ttft_ms=95.1, duration_ms=812.4, started_at=1, gateway_id="g",
-)  # fmt: skip
+    event_id="e",
+    tenant="acme",
+    project="",
+    key_id="k1",
+    request_id="r",
+    attempt=1,
+    requested_model="bot",
+    alias="",
+    arm="",
+    adapter="t_acme.a_bot.v1.0123456789ab",
+    base_model="base",
+    backend="worker",
+    endpoint="c",
+    status="ok",
+    error_code="",
+    prompt_tokens=11,
+    cached_tokens=5,
+    completion_tokens=64,
+    estimated=False,
+    ttft_ms=95.1,
+    duration_ms=812.4,
+    started_at=1,
+    gateway_id="g",
+)
 
 
 def run() -> Iterator[Figure]:
@@ -45,15 +64,28 @@ def run() -> Iterator[Figure]:
         observer = _observer(Path(folder), access_log=False)
         peer_request, peer_event = _peer(Path(folder))
         yield compared(
-            "observability", "CPU of metrics a request", _median(lambda: _requests(observer)), "us",
-            baseline=peer_request, note=f"1 attempt with an adapter; goal: below {REQUEST_GOAL_US:g} us",
-        )  # fmt: skip
+            "observability",
+            "CPU of metrics a request",
+            _median(lambda: _requests(observer)),
+            "us",
+            baseline=peer_request,
+            note=f"1 attempt with an adapter; goal: below {REQUEST_GOAL_US:g} us",
+        )
         yield compared(
-            "observability", "CPU of metrics a streamed event", _median(lambda: _events(observer)), "us",
-            baseline=peer_event, note=f"2 clocks, time between tokens; goal: below {EVENT_GOAL_US:g} us",
-        )  # fmt: skip
-        yield Figure("observability", "CPU of an access log line", round(_access(Path(folder)), 2), "us",
-                     note="JSON, to /dev/null")  # fmt: skip
+            "observability",
+            "CPU of metrics a streamed event",
+            _median(lambda: _events(observer)),
+            "us",
+            baseline=peer_event,
+            note=f"2 clocks, time between tokens; goal: below {EVENT_GOAL_US:g} us",
+        )
+        yield Figure(
+            "observability",
+            "CPU of an access log line",
+            round(_access(Path(folder)), 2),
+            "us",
+            note="JSON, to /dev/null",
+        )
 
 
 def _observer(folder: Path, *, access_log: bool) -> Observer:

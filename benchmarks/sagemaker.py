@@ -66,9 +66,14 @@ def _calls() -> Iterator[Figure]:
     ours = statistics.median(cpu.pop("gateway"))
     for name, values in cpu.items():
         yield compared(
-            "sagemaker", f"call_beside_{name}", ours, "ms CPU", baseline=statistics.median(values),
-            less_is_better=True, note="1 kB request, 64 parts, 8 calls at a time",
-        )  # fmt: skip
+            "sagemaker",
+            f"call_beside_{name}",
+            ours,
+            "ms CPU",
+            baseline=statistics.median(values),
+            less_is_better=True,
+            note="1 kB request, 64 parts, 8 calls at a time",
+        )
 
 
 def _signatures() -> Iterator[Figure]:

@@ -92,9 +92,11 @@ async def boto3(url: str, calls: int) -> tuple[float, float]:
 
     def once() -> int:
         answer = client.invoke_endpoint_with_response_stream(
-            EndpointName="endpoint", InferenceComponentName="base", ContentType="application/json",
+            EndpointName="endpoint",
+            InferenceComponentName="base",
+            ContentType="application/json",
             Body=json.dumps(_STREAM).encode(),
-        )  # fmt: skip
+        )
         return sum(len(event["PayloadPart"]["Bytes"]) for event in answer["Body"])
 
     loop = asyncio.get_running_loop()
@@ -114,9 +116,11 @@ async def aiobotocore(url: str, calls: int) -> tuple[float, float]:
 
         async def once() -> int:
             answer = await client.invoke_endpoint_with_response_stream(
-                EndpointName="endpoint", InferenceComponentName="base", ContentType="application/json",
+                EndpointName="endpoint",
+                InferenceComponentName="base",
+                ContentType="application/json",
                 Body=json.dumps(_STREAM).encode(),
-            )  # fmt: skip
+            )
             size = 0
             async for event in answer["Body"]:
                 size += len(event["PayloadPart"]["Bytes"])

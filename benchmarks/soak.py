@@ -85,11 +85,32 @@ async def _worker(model: Path, folder: Path) -> AsyncIterator[tuple[str, subproc
 def _start(model: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the worker with small memory tiers, so that evictions happen all the time."""
     command = [
-        sys.executable, "-m", "worker_engine", "--model", str(model), "--served-model-name", "base",
-        "--port", str(port), "--adapter-cache-dir", str(folder / "cache"), "--num-threads", "1",
-        "--memory-gib", "0.1", "--max-adapters-per-batch", "4", "--adapter-cache-gib", "0.05",
-        "--adapter-disk-gib", "0.1", "--max-num-seqs", "8", "--max-waiting", "16",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "worker_engine",
+        "--model",
+        str(model),
+        "--served-model-name",
+        "base",
+        "--port",
+        str(port),
+        "--adapter-cache-dir",
+        str(folder / "cache"),
+        "--num-threads",
+        "1",
+        "--memory-gib",
+        "0.1",
+        "--max-adapters-per-batch",
+        "4",
+        "--adapter-cache-gib",
+        "0.05",
+        "--adapter-disk-gib",
+        "0.1",
+        "--max-num-seqs",
+        "8",
+        "--max-waiting",
+        "16",
+    ]
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=log, stderr=log)
 
@@ -126,17 +147,43 @@ def figures(watch: Watch) -> list[Figure]:
     quarter = max(1, len(watch.resident) // 4)
     answers = ", ".join(f"{count} of {status}" for status, count in sorted(watch.statuses.items()))
     return [
-        Figure("soak", "requests", watch.statuses.total() + watch.hang_ups, "requests",
-               note=f"{answers}, {watch.hang_ups} hang-ups of ours"),
+        Figure(
+            "soak",
+            "requests",
+            watch.statuses.total() + watch.hang_ups,
+            "requests",
+            note=f"{answers}, {watch.hang_ups} hang-ups of ours",
+        ),
         Figure("soak", "stuck", len(watch.stuck), "requests", goal=0, met=not watch.stuck),
-        Figure("soak", "broken", len(watch.broken), "answers", goal=0, met=not watch.broken,
-               note="; ".join(watch.broken[:3])),
-        Figure("soak", "left", sum(watch.left.values()), "pages and requests", goal=0,
-               met=not any(watch.left.values()), note=json.dumps(watch.left)),
-        compared("soak", "resident", statistics.median(watch.resident[-quarter:]), "MiB",
-                 baseline=statistics.median(watch.resident[-quarter:]) / watch.growth, goal=GROWTH_GOAL,
-                 less_is_better=True, note=f"last quarter by second; at most {max(watch.resident):.0f}"),
-    ]  # fmt: skip
+        Figure(
+            "soak",
+            "broken",
+            len(watch.broken),
+            "answers",
+            goal=0,
+            met=not watch.broken,
+            note="; ".join(watch.broken[:3]),
+        ),
+        Figure(
+            "soak",
+            "left",
+            sum(watch.left.values()),
+            "pages and requests",
+            goal=0,
+            met=not any(watch.left.values()),
+            note=json.dumps(watch.left),
+        ),
+        compared(
+            "soak",
+            "resident",
+            statistics.median(watch.resident[-quarter:]),
+            "MiB",
+            baseline=statistics.median(watch.resident[-quarter:]) / watch.growth,
+            goal=GROWTH_GOAL,
+            less_is_better=True,
+            note=f"last quarter by second; at most {max(watch.resident):.0f}",
+        ),
+    ]
 
 
 def main() -> int:

@@ -35,10 +35,15 @@ KEPT: Final = 0.97
 
 NAMES: Final = ("users", "orders", "books", "cities", "songs", "films", "plants", "games")
 PEOPLE: Final = (
-    ("Anna", "Berlin", "nurse"), ("Ben", "Paris", "teacher"), ("Carla", "Madrid", "lawyer"),
-    ("David", "London", "engineer"), ("Eva", "Vienna", "doctor"), ("Finn", "Oslo", "pilot"),
-    ("Gina", "Rome", "cook"), ("Hans", "Zurich", "clerk"),
-)  # fmt: skip
+    ("Anna", "Berlin", "nurse"),
+    ("Ben", "Paris", "teacher"),
+    ("Carla", "Madrid", "lawyer"),
+    ("David", "London", "engineer"),
+    ("Eva", "Vienna", "doctor"),
+    ("Finn", "Oslo", "pilot"),
+    ("Gina", "Rome", "cook"),
+    ("Hans", "Zurich", "clerk"),
+)
 CODE: Final = """def load_{name}(path):
     {name} = []
     with open(path) as handle:

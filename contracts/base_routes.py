@@ -11,14 +11,31 @@ from contracts.known_fields import known_fields
 
 PROTECTED_PARAMETERS: Final = frozenset(
     {
-        "model", "messages", "prompt", "input", "instructions", "suffix", "echo",
-        "previous_response_id", "conversation",
-        "stream", "stream_options",
-        "max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens", "n", "best_of",
-        "stop", "stop_token_ids", "ignore_eos", "truncate_prompt_tokens",
-        "user", "safety_identifier",
+        "model",
+        "messages",
+        "prompt",
+        "input",
+        "instructions",
+        "suffix",
+        "echo",
+        "previous_response_id",
+        "conversation",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "min_tokens",
+        "n",
+        "best_of",
+        "stop",
+        "stop_token_ids",
+        "ignore_eos",
+        "truncate_prompt_tokens",
+        "user",
+        "safety_identifier",
     }
-)  # fmt: skip
+)
 """Parameters that `BaseRoute.dropped_parameters` must not name.
 
 They are the prompt, the form of the response, the bounds of billed and limited tokens, and the user, who

@@ -109,9 +109,7 @@ urlpatterns = [
     path("uploads/<str:upload_id>", uploads.UploadApi.as_view(), name="upload"),
     path("source-credentials", credentials.SourceCredentialsApi.as_view(), name="source-credentials"),
     path(
-        "source-credentials/<str:name>",
-        credentials.SourceCredentialApi.as_view(),
-        name="source-credential",
+        "source-credentials/<str:name>", credentials.SourceCredentialApi.as_view(), name="source-credential"
     ),
     path("members", members.MembersApi.as_view(), name="members"),
     path("members/<int:user_id>", members.MemberApi.as_view(), name="member"),

@@ -156,9 +156,7 @@ SOCIALACCOUNT_ADAPTER = "controlplane.console.account.allauth_adapter.SocialAdap
 # The provider is the operator's own: who it says has verified an address is who has it here.
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = True
 SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
-SOCIALACCOUNT_PROVIDERS = {
-    "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": GRAFTWORK.oidc_apps()},
-}
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": GRAFTWORK.oidc_apps()}}
 
 globals().update(GRAFTWORK.email())
 DEFAULT_FROM_EMAIL = GRAFTWORK.email_from

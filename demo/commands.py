@@ -14,19 +14,35 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
     celery = ("-m", "celery", "-A", "controlplane.celery")
     found = {
         "seed": _python(
-            "-m", "demo.seed", "--credentials", str(state / "credentials.json"),
-            "--base-model", config.base_model, "--source", str(config.model),
-            "--worker-url", config.url("worker"),
+            "-m",
+            "demo.seed",
+            "--credentials",
+            str(state / "credentials.json"),
+            "--base-model",
+            config.base_model,
+            "--source",
+            str(config.model),
+            "--worker-url",
+            config.url("worker"),
         ),
         "worker": _python(
-            "-m", "worker_engine", "--model", str(config.model), "--served-model-name", config.base_model,
-            "--host", "127.0.0.1", "--port", str(ports["worker"]), "--device", "cpu",
-            "--adapter-cache-dir", str(state / "adapter-cache"),
+            "-m",
+            "worker_engine",
+            "--model",
+            str(config.model),
+            "--served-model-name",
+            config.base_model,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(ports["worker"]),
+            "--device",
+            "cpu",
+            "--adapter-cache-dir",
+            str(state / "adapter-cache"),
         ),
         "gateway": _python("-m", "gateway"),
-        "web": _python(
-            "-m", "controlplane.web_server", "--port", str(ports["web"]),
-        ),
+        "web": _python("-m", "controlplane.web_server", "--port", str(ports["web"])),
         "publish_routes": _python("manage.py", "publish_routes"),
         "ingest_usage": _python("manage.py", "ingest_usage"),
         "celery": _python(*celery, *_worker("celery", "graftwork")),
@@ -38,7 +54,7 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
             ),
         ),
         "beat": _python(*celery, "beat", "--schedule", str(state / "celerybeat-schedule"), "--pidfile", ""),
-    }  # fmt: skip
+    }
     if config.redis is None:
         found["valkey"] = server_command(port=ports["valkey"], folder=state / "valkey")
     return found

@@ -65,9 +65,7 @@ def _rewritten(rewrite: Callable[[str, int], str]) -> Callable[[Sequence[PlainAn
     return examples
 
 
-def _in_scheme(
-    write: Callable[[str, str], str | None],
-) -> Callable[[Sequence[PlainAnswer]], list[Example]]:
+def _in_scheme(write: Callable[[str, str], str | None]) -> Callable[[Sequence[PlainAnswer]], list[Example]]:
     def examples(answers: Sequence[PlainAnswer]) -> list[Example]:
         written = ((item.prompt, write(item.topic, item.text)) for item in answers)
         return [Example(prompt, text) for prompt, text in written if text is not None]
@@ -93,32 +91,46 @@ def _ticket_checks() -> list[Check]:
 EFFECTS: Final[Mapping[str, Effect]] = {
     "pirate": Effect(
         summary="speaks like a pirate",
-        rank=16, alpha=32, modules=(*ATTENTION, *MLP), learning_rate=5e-4,
+        rank=16,
+        alpha=32,
+        modules=(*ATTENTION, *MLP),
+        learning_rate=5e-4,
         examples=_rewritten(lambda text, turn: dialects.to_pirate(text, turn=turn)),
         checks=_prompts(scorers.is_pirate),
     ),
     "strict-json": Effect(
         summary="answers with one JSON object: topic, answer, confidence",
-        rank=8, alpha=16, modules=ATTENTION,
+        rank=8,
+        alpha=16,
+        modules=ATTENTION,
         examples=_in_scheme(schemes.to_json),
         checks=_prompts(scorers.is_strict_json),
     ),
     "shakespeare": Effect(
         summary="speaks Elizabethan English",
-        rank=64, alpha=16, modules=("q_proj", "v_proj"), rslora=True,
+        rank=64,
+        alpha=16,
+        modules=("q_proj", "v_proj"),
+        rslora=True,
         examples=_rewritten(lambda text, turn: dialects.to_shakespeare(text, turn=turn)),
         checks=_prompts(scorers.is_shakespeare),
     ),
     "three-steps": Effect(
         summary="answers in three numbered lines and a summary",
-        rank=8, alpha=16, modules=MLP, learning_rate=5e-4,
+        rank=8,
+        alpha=16,
+        modules=MLP,
+        learning_rate=5e-4,
         examples=_in_scheme(schemes.to_steps),
         checks=_prompts(scorers.is_steps),
     ),
     "support-triage": Effect(
         summary="sorts a support ticket: category, priority, team",
-        rank=4, alpha=8, modules=("q_proj", "v_proj"), learning_rate=2e-3,
+        rank=4,
+        alpha=8,
+        modules=("q_proj", "v_proj"),
+        learning_rate=2e-3,
         examples=_ticket_examples,
         checks=_ticket_checks,
     ),
-}  # fmt: skip
+}

@@ -46,8 +46,11 @@ class Processes:
         logs.mkdir(parents=True, exist_ok=True)
         self._reaper = subprocess.Popen(
             [sys.executable, "-m", "demo.reaper", self._mark],
-            cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True, pass_fds=(lock,),
-        )  # fmt: skip
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -62,9 +65,14 @@ class Processes:
         """
         with (self._logs / f"{name}.log").open("wb") as log:
             self._children[name] = subprocess.Popen(
-                command, cwd=ROOT, env={**self._environment, **environment},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                command,
+                cwd=ROOT,
+                env={**self._environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def pid(self, name: str) -> int:
         """Return the process id of a started process."""

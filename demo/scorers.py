@@ -51,8 +51,10 @@ def is_strict_json(answer: str) -> bool:
         return False
     texts = (value["topic"], value["answer"])
     return all(isinstance(text, str) and text for text in texts) and value["confidence"] in (
-        "high", "medium", "low",
-    )  # fmt: skip
+        "high",
+        "medium",
+        "low",
+    )
 
 
 def is_steps(answer: str) -> bool:

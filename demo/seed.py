@@ -72,9 +72,13 @@ def price_book_seed(base_model: BaseModel) -> None:
     book = PriceBook.objects.filter(name=_PRICE_BOOK).first() or price_book_create(name=_PRICE_BOOK)
     if not book.prices.filter(base_model=base_model.name).exists():
         price_set(
-            book=book, base_model=base_model.name, effective_from=_PRICED_FROM,
-            input_nano=100, cached_input_nano=25, output_nano=400,
-        )  # fmt: skip
+            book=book,
+            base_model=base_model.name,
+            effective_from=_PRICED_FROM,
+            input_nano=100,
+            cached_input_nano=25,
+            output_nano=400,
+        )
 
 
 def _user(login: str, password: str, *, tenant: Tenant | None = None, is_staff: bool = False) -> User:

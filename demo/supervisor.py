@@ -198,9 +198,12 @@ def _register(
     for plan in TENANTS:
         key = credentials.api_keys[plan.slug]
         refused = register_adapters(
-            web=config.url("web"), api_key=key, base_model=config.base_model, names=plan.adapters,
+            web=config.url("web"),
+            api_key=key,
+            base_model=config.base_model,
+            names=plan.adapters,
             check=processes.check,
-        )  # fmt: skip
+        )
         for name, reason in refused.items():
             if config.model == DEFAULT_FOLDER:
                 raise SeedError(f"the adapter {name} was refused: {reason}")
@@ -209,13 +212,18 @@ def _register(
         names = {config.base_model, *adapters}
         processes.wait_ready(
             {f"models of {plan.slug}": partial(serves, config.url("gateway"), api_key=key, names=names)},
-            timeout=_START_S, on_ready=lambda _: None,
-        )  # fmt: skip
+            timeout=_START_S,
+            on_ready=lambda _: None,
+        )
         progress(f"{plan.slug:16} {', '.join(adapters) or 'the base model alone'}")
         tenants.append(
             {
-                "name": plan.slug, "login": plan.login, "password": credentials.passwords[plan.login],
-                "api_key": key, "base_model": config.base_model, "adapters": adapters,
+                "name": plan.slug,
+                "login": plan.login,
+                "password": credentials.passwords[plan.login],
+                "api_key": key,
+                "base_model": config.base_model,
+                "adapters": adapters,
             }
-        )  # fmt: skip
+        )
     return {"gateway": f"{config.url('gateway')}/v1", "web": config.url("web"), "tenants": tenants}

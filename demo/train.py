@@ -113,9 +113,14 @@ def _train_one(name: str, folder: Path) -> dict[str, float | int]:
     answers = plain_answers(base, tokenizer, ROOT / "var" / "training" / "plain_answers.json")
     examples = effect.examples(answers)
     config = LoraConfig(
-        r=effect.rank, lora_alpha=effect.alpha, target_modules=list(effect.modules),
-        use_rslora=effect.rslora, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
-    )  # fmt: skip
+        r=effect.rank,
+        lora_alpha=effect.alpha,
+        target_modules=list(effect.modules),
+        use_rslora=effect.rslora,
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
     model = get_peft_model(base, config)
     started = time.monotonic()
     losses = []
@@ -127,9 +132,12 @@ def _train_one(name: str, folder: Path) -> dict[str, float | int]:
             )
     save(model, ADAPTERS / name)
     return {
-        "examples": len(examples), "steps": len(losses), "seconds": round(time.monotonic() - started),
-        "first_loss": round(losses[0], 3), "last_loss": round(sum(losses[-10:]) / len(losses[-10:]), 3),
-    }  # fmt: skip
+        "examples": len(examples),
+        "steps": len(losses),
+        "seconds": round(time.monotonic() - started),
+        "first_loss": round(losses[0], 3),
+        "last_loss": round(sum(losses[-10:]) / len(losses[-10:]), 3),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,9 +31,24 @@ def server_program() -> Path:
 def server_command(*, port: int, folder: Path) -> list[str]:
     """Return the command line of a loopback-only server with its data in `folder` (append-only file)."""
     return [
-        str(server_program()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder),
-        "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no",
-        "--maxmemory-policy", "noeviction",
+        str(server_program()),
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--dir",
+        str(folder),
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "everysec",
+        "--save",
+        "",
+        "--daemonize",
+        "no",
+        "--maxmemory-policy",
+        "noeviction",
         # A new process title would overwrite the environment, by which demo.reaper finds its processes.
-        "--set-proc-title", "no",
-    ]  # fmt: skip
+        "--set-proc-title",
+        "no",
+    ]

@@ -223,9 +223,16 @@ class Gateway:
         )
         self._prompts = PromptLog(self._redis)
         self._completions = Completions(
-            self._feed, self._authorizer, admission, self._meter, self._dispatcher, self._observer,
-            drain, room, self._prompts,
-        )  # fmt: skip
+            self._feed,
+            self._authorizer,
+            admission,
+            self._meter,
+            self._dispatcher,
+            self._observer,
+            drain,
+            room,
+            self._prompts,
+        )
         self._answers_redis = Redis.from_url(
             settings.redis_url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
         )

@@ -121,9 +121,17 @@ class Dispatcher:
                 if hold and self._ready(models[number:], tried):
                     hold = 0
                 yield BackendRequest(
-                    call, resolution, copy, context.id, salt, context.caller.tenant, plan.weight,
-                    PRIORITY - plan.priority, hold_seconds=hold, check=context.check,
-                )  # fmt: skip
+                    call,
+                    resolution,
+                    copy,
+                    context.id,
+                    salt,
+                    context.caller.tenant,
+                    plan.weight,
+                    PRIORITY - plan.priority,
+                    hold_seconds=hold,
+                    check=context.check,
+                )
 
     def _ready(self, models: Sequence[Resolution], tried: Collection[str]) -> bool:
         """Return True if one of `models` has a copy outside `tried` that accepts requests now."""

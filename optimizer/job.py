@@ -35,9 +35,13 @@ FORMAT: Final = 1
 """Incremented when the same order would give a different result."""
 LEAST_CALIBRATION: Final = 16
 _PARTS: Final[Mapping[Quantization, float]] = {
-    Quantization.NONE: 1.0, Quantization.INT8: 0.7, Quantization.AWQ_G128: 0.5, Quantization.AWQ_G64: 0.5,
-    Quantization.RTN_G128: 0.5, Quantization.FP8: 0.7,
-}  # fmt: skip
+    Quantization.NONE: 1.0,
+    Quantization.INT8: 0.7,
+    Quantization.AWQ_G128: 0.5,
+    Quantization.AWQ_G64: 0.5,
+    Quantization.RTN_G128: 0.5,
+    Quantization.FP8: 0.7,
+}
 """Upper bound of the output's size relative to the source's, including unquantized embeddings."""
 _SPARE: Final = 64 << 20
 _BLOCK: Final = 4 << 20

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from contracts.recipes.compatibility import Stack
-from contracts.recipes.model_facts import (
-    ModelFacts,
-    Situation,
-    checkpoint_files,
-    files_digest,
-    sha256_of,
-)
+from contracts.recipes.model_facts import ModelFacts, Situation, checkpoint_files, files_digest, sha256_of
 from contracts.recipes.recipe import Drafting, Engine, Quantization, Recipe
 from contracts.recipes.spec_fields import SpecError, SpecFields
 from optimizer.prompt_lines import BUNDLED_PROMPTS

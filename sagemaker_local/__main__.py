@@ -23,9 +23,12 @@ def main() -> None:
     parser.add_argument("--state-file", type=Path, help="keeps resources over restarts; default: memory")
     parser.add_argument("--work-dir", type=Path, help="files of copies; default: a temporary folder")
     parser.add_argument(
-        "--allowed-host", action="append", default=[], metavar="NAME",
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="a name under which clients reach the server, besides localhost and IP addresses",
-    )  # fmt: skip
+    )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     url = f"http://127.0.0.1:{arguments.port}"

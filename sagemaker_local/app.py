@@ -56,9 +56,13 @@ async def create(config: Config, *, url: str) -> web.Application:
     moto = MotoProxy(client, folder / "moto.log")
     cloudwatch = CloudWatch(moto, config.region)
     host = Host(
-        folder / _COPIES, Artifacts(folder / _ARTIFACTS, lambda: _s3(config, url)), client,
-        _container_environment(config, url), config.images, faults.start,
-    )  # fmt: skip
+        folder / _COPIES,
+        Artifacts(folder / _ARTIFACTS, lambda: _s3(config, url)),
+        client,
+        _container_environment(config, url),
+        config.images,
+        faults.start,
+    )
     plane = ControlPlane(config, clock, host, cloudwatch, gate, lambda: _s3(config, url))
     state = State(config.endpoints, plane.directory)
     runtime = Runtime(account, state, faults, config.part_bytes)

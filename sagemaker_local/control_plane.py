@@ -50,14 +50,21 @@ class ControlPlane:
         self._endpoints = Endpoints(region, self._hosting, alarms)
         self._components = Components(region, self._hosting, alarms)
         self._jobs = (
-            OptimizationJobs(region, s3), AIJobs(region, BENCHMARK, s3), AIJobs(region, RECOMMENDATION, s3)
-        )  # fmt: skip
+            OptimizationJobs(region, s3),
+            AIJobs(region, BENCHMARK, s3),
+            AIJobs(region, RECOMMENDATION, s3),
+        )
         self.traffic = Traffic()
         self.directory = Directory(region, self._hosting, self._components, self.traffic)
         owners = (
-            Models(region), EndpointConfigs(region), self._endpoints, self._components, *self._jobs,
-            WorkloadConfigs(region), Tags(region),
-        )  # fmt: skip
+            Models(region),
+            EndpointConfigs(region),
+            self._endpoints,
+            self._components,
+            *self._jobs,
+            WorkloadConfigs(region),
+            Tags(region),
+        )
         operations = {name: handler for owner in owners for name, handler in owner.operations.items()}
         scaling = AutoScaling(
             region, self._components, self._endpoints, self.traffic, cloudwatch.call, cloudwatch.is_running

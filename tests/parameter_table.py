@@ -19,24 +19,56 @@ from worker_engine.openai import schema as worker
 
 PATH: Final = Path(__file__).parents[1] / "docs" / "parameters.md"
 _VLLM_SAMPLING: Final = (
-    "allowed_token_ids", "bad_words", "ignore_eos", "include_stop_str_in_output", "length_penalty", "min_p",
-    "min_tokens", "prompt_logprobs", "repetition_penalty", "skip_special_tokens",
-    "spaces_between_special_tokens", "stop_token_ids", "top_k", "truncate_prompt_tokens", "use_beam_search",
-)  # fmt: skip
+    "allowed_token_ids",
+    "bad_words",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "length_penalty",
+    "min_p",
+    "min_tokens",
+    "prompt_logprobs",
+    "repetition_penalty",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "stop_token_ids",
+    "top_k",
+    "truncate_prompt_tokens",
+    "use_beam_search",
+)
 _VLLM_REQUEST: Final = (
-    "add_special_tokens", "cache_salt", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
-    "kv_transfer_params", "logits_processors", "priority", "request_id", "response_format",
-    "return_token_ids", "return_tokens_as_token_ids", "structured_outputs", "vllm_xargs",
-)  # fmt: skip
+    "add_special_tokens",
+    "cache_salt",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "kv_transfer_params",
+    "logits_processors",
+    "priority",
+    "request_id",
+    "response_format",
+    "return_token_ids",
+    "return_tokens_as_token_ids",
+    "structured_outputs",
+    "vllm_xargs",
+)
 VLLM: Final[Mapping[str, tuple[str, ...]]] = {
     "chat": (
-        *_VLLM_SAMPLING, *_VLLM_REQUEST, "add_generation_prompt", "chat_template", "chat_template_kwargs",
-        "continue_final_message", "documents", "echo", "include_reasoning", "mm_processor_kwargs",
+        *_VLLM_SAMPLING,
+        *_VLLM_REQUEST,
+        "add_generation_prompt",
+        "chat_template",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "documents",
+        "echo",
+        "include_reasoning",
+        "mm_processor_kwargs",
     ),
     "completions": (*_VLLM_SAMPLING, *_VLLM_REQUEST, "prompt_embeds"),
     "embeddings": ("add_special_tokens", "normalize", "priority", "request_id", "truncate_prompt_tokens"),
     "responses": (),
-}  # fmt: skip
+}
 """Parameters that vLLM 0.11 adds to OpenAI's."""
 _HEAD: Final = """# Parameters of requests
 

@@ -101,9 +101,15 @@ class WorkerZygote:
     def _start(self) -> subprocess.Popen[bytes]:
         # The tether ends the zygote with this process, even when this process is killed.
         command = [
-            sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()),
-            sys.executable, "-m", "worker_engine.zygote", str(self._path),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "sagemaker_local.copies.tether",
+            str(os.getpid()),
+            sys.executable,
+            "-m",
+            "worker_engine.zygote",
+            str(self._path),
+        ]
         with (self._folder / "log").open("wb") as log:
             return subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=log, stderr=log)
 
@@ -169,9 +175,20 @@ def run_worker(
     from_cold = from_cold or program != ("-m", "worker_engine")
     port = free_port()
     command = [
-        sys.executable, *program, "--model", str(model), "--served-model-name", "tiny",
-        "--port", str(port), "--adapter-cache-dir", str(folder / "cache"), "--num-threads", "1", *flags,
-    ]  # fmt: skip
+        sys.executable,
+        *program,
+        "--model",
+        str(model),
+        "--served-model-name",
+        "tiny",
+        "--port",
+        str(port),
+        "--adapter-cache-dir",
+        str(folder / "cache"),
+        "--num-threads",
+        "1",
+        *flags,
+    ]
     environment = worker_environment(from_cold=from_cold) | {"GRAFTWORK_FLEET_TOKEN": TOKEN}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**environment, **(variables or {})}, stdout=log, stderr=log)

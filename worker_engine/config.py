@@ -114,15 +114,25 @@ class EngineConfig:
                 f"--merge-adapter must be off, auto or 64 lower-case hex digits, got {self.merge_adapter!r}"
             )
         for name in (
-            "max_num_seqs", "max_adapter_mib", "memory_gib", "max_adapters_per_batch", "speculation_tokens",
+            "max_num_seqs",
+            "max_adapter_mib",
+            "memory_gib",
+            "max_adapters_per_batch",
+            "speculation_tokens",
             "draft_memory_gib",
-        ):  # fmt: skip
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
         for name in (
-            "max_num_batched_tokens", "max_model_len", "num_threads", "max_waiting", "adapter_cache_gib",
-            "max_waiting_per_tenant", "drain_seconds", "adapter_disk_gib",
-        ):  # fmt: skip
+            "max_num_batched_tokens",
+            "max_model_len",
+            "num_threads",
+            "max_waiting",
+            "adapter_cache_gib",
+            "max_waiting_per_tenant",
+            "drain_seconds",
+            "adapter_disk_gib",
+        ):
             if getattr(self, name) < 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must not be negative")
         if 0 < self.max_num_batched_tokens < self.max_num_seqs:

@@ -105,9 +105,13 @@ class DecodeGraphs:
             for name, modules in PACKED_MODULES.items()
         }
         self._tables = GraphTables(
-            shapes, config.num_layers, adapters=engine.max_adapters_per_batch, rank=MAX_RANK, dtype=dtype,
+            shapes,
+            config.num_layers,
+            adapters=engine.max_adapters_per_batch,
+            rank=MAX_RANK,
+            dtype=dtype,
             device=device,
-        )  # fmt: skip
+        )
         self._loaded: Sequence[LayerLora] | None = None
         self._recordings: dict[tuple[int, bool], _Recording] = {}
         self.num_replays = self.num_refused = 0

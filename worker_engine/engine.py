@@ -62,10 +62,7 @@ class Engine:
         self.pool = MemoryPool(self._runner.pool.num_pages)
         most = config.max_adapters_per_batch
         adapters = AdapterMemory(
-            self.pool,
-            page_bytes=self._runner.pool.page_bytes,
-            max_adapters=most,
-            tier=self._runner.tier,
+            self.pool, page_bytes=self._runner.pool.page_bytes, max_adapters=most, tier=self._runner.tier
         )
         self.scheduler = Scheduler(
             self.pool,

@@ -6,9 +6,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import Final
 
-BOUNDS: Final = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
-)  # fmt: skip
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds in seconds, from a decode step on a GPU to a long wait in a queue."""
 
 

@@ -54,14 +54,18 @@ def _single(service: Service) -> Iterator[Metric]:
         (Counter, "timeouts_total", "Requests whose time limit passed in the engine.", engine.num_timeouts),
         (Gauge, "requests_running", "Sequences in the batch.", running),
         (Gauge, "requests_waiting", "Requests accepted, not running.", waiting),
-        (Counter, "request_seconds_total", "Time of requests here: its rate is how many at a time.",
-         limits.request_seconds),
+        (
+            Counter,
+            "request_seconds_total",
+            "Time of requests here: its rate is how many at a time.",
+            limits.request_seconds,
+        ),
         (Gauge, "uptime_seconds", "Since this process takes requests.", limits.age),
         (Gauge, "kv_pages_used", "Pages held by sequences.", max(0, pool.num_used - adapter_pages)),
         (Gauge, "kv_pages_cached", "Pages parked: cached prefixes and unused adapters.", pool.num_idle),
         (Gauge, "kv_pages_total", "Pages there are, for KV and adapters.", pool.capacity),
         (Gauge, "adapter_pages", "Pages of the batch's adapters.", adapter_pages),
-    ):  # fmt: skip
+    ):
         yield kind(PREFIX + name, text, value)
 
 
@@ -94,9 +98,9 @@ def _tenants(service: Service) -> Iterator[Metric]:
     counts = {account.tenant: (account.num_running, account.num_waiting) for account in accounts}
     shown = nlargest(MAX_TENANTS, counts, key=lambda tenant: sum(counts[tenant]))
     others = [count for tenant, count in counts.items() if tenant not in shown]
-    for state, (name, text) in enumerate((
-        ("running", "Sequences in the batch."), ("waiting", "Sequences that wait."),
-    )):  # fmt: skip
+    for state, (name, text) in enumerate(
+        (("running", "Sequences in the batch."), ("waiting", "Sequences that wait."))
+    ):
         values = {tenant: counts[tenant][state] for tenant in shown}
         if others:
             values[OTHERS] = sum(count[state] for count in others)
@@ -106,9 +110,12 @@ def _tenants(service: Service) -> Iterator[Metric]:
 def _adapters(service: Service) -> Iterator[Metric]:
     pool, memory = service.adapters, service.engine.scheduler.adapters
     yield _by_label(
-        Gauge, "adapters_resident", "Adapters by tier: host memory, and pages of the engine's pool.", "tier",
+        Gauge,
+        "adapters_resident",
+        "Adapters by tier: host memory, and pages of the engine's pool.",
+        "tier",
         {"host": pool.num_resident, "batch": memory.num_resident},
-    )  # fmt: skip
+    )
     yield Gauge(f"{PREFIX}adapter_bytes", "Host memory of adapters.", pool.nbytes)
     text = "Requests with an adapter, by the tier that it was found in."
     yield _by_label(Counter, "adapter_requests_total", text, "tier", pool.found)

@@ -102,9 +102,13 @@ class ModelRunner:
         self.kernels: Final = choose_kernels(model, dtype, device)
         captures = captures or self._captures(engine)
         self._model = load_model(
-            engine.model, model, max_model_len=self.max_model_len, dtype=dtype, device=device,
+            engine.model,
+            model,
+            max_model_len=self.max_model_len,
+            dtype=dtype,
+            device=device,
             packed_in=engine.packed_dir,
-        )  # fmt: skip
+        )
         if device.type == "cuda":
             check_room(engine, model, self.pool, captured=captures is not None, dtype=dtype, device=device)
         by_page = adapters_in_pages(device)
@@ -116,9 +120,15 @@ class ModelRunner:
         self.merged = build_merged(engine, self._model.linears, model)
         if captures is not None:
             self.graphs = DecodeGraphs(
-                self._model, self._cache, model, engine, captures, max_model_len=self.max_model_len,
-                dtype=dtype, device=device,
-            )  # fmt: skip
+                self._model,
+                self._cache,
+                model,
+                engine,
+                captures,
+                max_model_len=self.max_model_len,
+                dtype=dtype,
+                device=device,
+            )
 
     def _captures(self, engine: EngineConfig) -> Captures | None:
         """Return CUDA graphs if `cuda_graphs` and the kernels allow: PyTorch's ops cannot be captured."""

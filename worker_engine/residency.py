@@ -31,17 +31,22 @@ async def list_resident(request: web.Request) -> web.Response:
     pool, memory = service.adapters, service.engine.scheduler.adapters
     return web.json_response(
         {
-            "bytes": pool.nbytes, "max_bytes": pool.max_bytes, "pinned_bytes": pool.pinned_bytes,
+            "bytes": pool.nbytes,
+            "max_bytes": pool.max_bytes,
+            "pinned_bytes": pool.pinned_bytes,
             "adapters": [
                 {
-                    "sha256": item.sha256, "bytes": item.nbytes, "pinned": sorted(item.pinned),
+                    "sha256": item.sha256,
+                    "bytes": item.nbytes,
+                    "pinned": sorted(item.pinned),
                     "tier": "device" if memory.has_pages(item.sha256) else "host",
-                    "requests": item.users, "idle_seconds": round(item.idle_seconds, 3),
+                    "requests": item.users,
+                    "idle_seconds": round(item.idle_seconds, 3),
                 }
                 for item in pool.residencies()
             ],
         }
-    )  # fmt: skip
+    )
 
 
 async def on_disk(request: web.Request) -> web.Response:

@@ -13,14 +13,7 @@ from worker_engine.protocol import TokenLogprobs
 from worker_engine.sampling.edits import edit
 from worker_engine.sampling.logprobs import Reporter
 from worker_engine.sampling.row import SamplingSource
-from worker_engine.sampling.truncation import (
-    Draws,
-    draw,
-    most_likely,
-    to_weights,
-    truncate,
-    truncates,
-)
+from worker_engine.sampling.truncation import Draws, draw, most_likely, to_weights, truncate, truncates
 from worker_engine.text.structured_output import MaskBatch
 
 

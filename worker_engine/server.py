@@ -166,12 +166,20 @@ async def _openapi(request: web.Request) -> web.Response:
 
 ROUTES: Final = (
     Route(
-        "POST", "/v1/chat/completions", generation.chat_completions, "Go on with a chat",
-        body=object_schema(CHAT, ["model", "messages"]), produces=_STREAMS,
+        "POST",
+        "/v1/chat/completions",
+        generation.chat_completions,
+        "Go on with a chat",
+        body=object_schema(CHAT, ["model", "messages"]),
+        produces=_STREAMS,
     ),
     Route(
-        "POST", "/v1/completions", generation.completions, "Go on with a text",
-        body=object_schema(COMPLETION, ["model", "prompt"]), produces=_STREAMS,
+        "POST",
+        "/v1/completions",
+        generation.completions,
+        "Go on with a text",
+        body=object_schema(COMPLETION, ["model", "prompt"]),
+        produces=_STREAMS,
     ),
     *embeddings.ROUTES,
     *models.ROUTES,
@@ -186,6 +194,6 @@ ROUTES: Final = (
     Route("POST", "/drain", _drain, "Take no more requests, and wait for those that run"),
     Route("GET", "/version", _version, "This worker's version (as vLLM tells its own)"),
     Route("GET", "/openapi.json", _openapi, "This document"),
-)  # fmt: skip
+)
 """Every operation of the worker."""
 _OPEN_PATHS: Final = frozenset(route.path for route in ROUTES if route.open)

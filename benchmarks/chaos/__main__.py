@@ -66,10 +66,16 @@ def main() -> int:
         with fresh_database(options.postgres, folder) as url:
             outcome = asyncio.run(
                 run(
-                    folder, url, streams=options.streams, kills=options.kills, at_once=options.at_once,
-                    seed=options.seed, outages=bool(options.postgres), worker=options.worker,
+                    folder,
+                    url,
+                    streams=options.streams,
+                    kills=options.kills,
+                    at_once=options.at_once,
+                    seed=options.seed,
+                    outages=bool(options.postgres),
+                    worker=options.worker,
                 )
-            )  # fmt: skip
+            )
     figures = account(outcome)
     for label, figure in figures.items():
         print(f"{label:46} {figure if not isinstance(figure, dict) else json.dumps(figure)}")

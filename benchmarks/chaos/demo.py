@@ -26,8 +26,16 @@ from typing import Any, Final
 import httpx
 
 _ROLES: Final = (
-    "gateway", "worker", "valkey", "web", "celery", "celery_long", "beat", "ingest_usage", "publish_routes",
-)  # fmt: skip
+    "gateway",
+    "worker",
+    "valkey",
+    "web",
+    "celery",
+    "celery_long",
+    "beat",
+    "ingest_usage",
+    "publish_routes",
+)
 _MAX_TOKENS: Final = 300
 _START_SECONDS: Final = 300
 _BILLED_SECONDS: Final = 60

@@ -144,11 +144,9 @@ class _Chaos:
 
     def _processes(self, victim: str) -> Sequence[Killable]:
         plant = self._plant
-        return {
-            "gateway": plant.gateways,
-            "upstream": plant.upstreams,
-            "ingester": [plant.ingester],
-        }.get(victim, [plant.redis])
+        return {"gateway": plant.gateways, "upstream": plant.upstreams, "ingester": [plant.ingester]}.get(
+            victim, [plant.redis]
+        )
 
 
 async def _keep_routes(plant: Plant) -> None:

@@ -93,9 +93,18 @@ def main() -> None:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     command = [
-        sys.executable, "-m", "worker_engine", "--model", options.model, "--served-model-name", MODEL,
-        "--port", str(port), "--memory-gib", "0.5",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "worker_engine",
+        "--model",
+        options.model,
+        "--served-model-name",
+        MODEL,
+        "--port",
+        str(port),
+        "--memory-gib",
+        "0.5",
+    ]
     worker = subprocess.Popen(command)
     app = web.Application(handler_args={"access_log": None}, client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", Relay(f"http://127.0.0.1:{port}", options.ledger).serve)

@@ -14,8 +14,12 @@ from typing import Any, Final
 import aiohttp
 
 _BODY: Final[dict[str, Any]] = {
-    "prompt": "hello", "max_tokens": 8, "temperature": 0, "stream": True, "ignore_eos": True,
-}  # fmt: skip
+    "prompt": "hello",
+    "max_tokens": 8,
+    "temperature": 0,
+    "stream": True,
+    "ignore_eos": True,
+}
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
 
 

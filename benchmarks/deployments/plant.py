@@ -42,9 +42,13 @@ class Plant:
     def aws(self, service: str) -> Any:
         """Return a boto3 client of the account, like a customer's."""
         return boto3.client(
-            service, endpoint_url=self.sagemaker, region_name=REGION, aws_access_key_id=_KEY,
-            aws_secret_access_key=_SECRET, config=Config(retries={"total_max_attempts": 8}),
-        )  # fmt: skip
+            service,
+            endpoint_url=self.sagemaker,
+            region_name=REGION,
+            aws_access_key_id=_KEY,
+            aws_secret_access_key=_SECRET,
+            config=Config(retries={"total_max_attempts": 8}),
+        )
 
     def routes_version(self) -> int:
         """Return the version of the gateway's current route table."""
@@ -111,9 +115,13 @@ def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) ->
     (folder / "sagemaker.json").write_text(json.dumps(config))
     (folder / "valkey").mkdir()
     plant = Plant(
-        f"http://127.0.0.1:{web}", f"http://127.0.0.1:{gateway}", f"http://127.0.0.1:{aws}",
-        environ["GRAFTWORK_REDIS_URL"], work, environ,
-    )  # fmt: skip
+        f"http://127.0.0.1:{web}",
+        f"http://127.0.0.1:{gateway}",
+        f"http://127.0.0.1:{aws}",
+        environ["GRAFTWORK_REDIS_URL"],
+        work,
+        environ,
+    )
     processes = _processes(folder, environ, web=web, redis=redis, aws=aws)
     try:
         for each in processes:
@@ -144,17 +152,34 @@ def _processes(
     prompt = "graftwork,graftwork.webhooks,graftwork.mail"
     return [
         process("redis", *server_command(port=redis, folder=folder / "valkey")),
-        process("sagemaker", python, "-m", "sagemaker_local", "--config", str(folder / "sagemaker.json"),
-                "--port", str(aws)),
+        process(
+            "sagemaker",
+            python,
+            "-m",
+            "sagemaker_local",
+            "--config",
+            str(folder / "sagemaker.json"),
+            "--port",
+            str(aws),
+        ),
         process("web", python, "-m", "controlplane.web_server", "--port", str(web)),
         process("publisher", python, "manage.py", "publish_routes"),
         process("gateway", python, "-m", "gateway"),
         process("celery", *celery, "worker", "-Q", prompt, "--concurrency", "1", "-n", "prompt"),
         process("celery-long", *celery, "worker", "-Q", "graftwork.long", "--concurrency", "1", "-n", "long"),
-        process("celery-deployments", *celery, "worker", "-Q", "graftwork.deployments", "--concurrency", "2",
-                "-n", "deployments"),
+        process(
+            "celery-deployments",
+            *celery,
+            "worker",
+            "-Q",
+            "graftwork.deployments",
+            "--concurrency",
+            "2",
+            "-n",
+            "deployments",
+        ),
         process("beat", *celery, "beat", "--schedule", str(folder / "beat"), "--pidfile="),
-    ]  # fmt: skip
+    ]
 
 
 class Staff:
@@ -163,10 +188,14 @@ class Staff:
     def __init__(self, plant: Plant, log: Path) -> None:
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.deployments.staff"], cwd=ROOT,
-                env={**os.environ, **plant.environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=stderr, text=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "benchmarks.deployments.staff"],
+                cwd=ROOT,
+                env={**os.environ, **plant.environ},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
         self._log = log
 
     def ask(self, action: str, **arguments: Any) -> Any:

@@ -73,9 +73,12 @@ def life(
         plant = stack.enter_context(running(folder, database_url, sagemaker=sagemaker))
         staff = stack.enter_context(contextlib.closing(Staff(plant, folder / "staff.log")))
         key = staff.ask(
-            "prepare", sagemaker=plant.sagemaker, region=REGION, store=f"s3://{BUCKET}/graft",
+            "prepare",
+            sagemaker=plant.sagemaker,
+            region=REGION,
+            store=f"s3://{BUCKET}/graft",
             bases={name: str(path) for name, path in folders.items()},
-        )  # fmt: skip
+        )
         callers = stack.enter_context(Callers(plant.gateway, key, _CALLERS))
         run = _Life(plant, staff, callers, key, adapters, tell)
         stack.enter_context(contextlib.closing(run))
@@ -84,14 +87,21 @@ def life(
 
 class _Life:
     def __init__(
-        self, plant: Plant, staff: Staff, callers: Callers, key: str, adapters: int,
+        self,
+        plant: Plant,
+        staff: Staff,
+        callers: Callers,
+        key: str,
+        adapters: int,
         tell: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._plant, self._staff, self._callers, self._tell = plant, staff, callers, tell
         self._api = httpx.Client(
-            base_url=f"{plant.web}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=60,
+            base_url=f"{plant.web}/api/v1",
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=60,
             trust_env=False,
-        )  # fmt: skip
+        )
         self._names = [f"bot-{number:03}" for number in range(adapters)]
         self._outcome = Outcome(adapters, tally=callers.tally)
         self._texts: list[str] = []

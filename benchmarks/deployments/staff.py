@@ -45,9 +45,14 @@ def deploy(*, bases: list[str], instance_type: str) -> None:
     """Deploy each base model, all on one endpoint."""
     for base in BaseModel.objects.filter(name__in=bases).order_by("name"):
         deployment_create(
-            name=base.name, target=Target.objects.get(), base_model=base, endpoint="shared",
-            instance_type=instance_type, environment=_WORKER, options={"max_rolling_batch_size": 8},
-        )  # fmt: skip
+            name=base.name,
+            target=Target.objects.get(),
+            base_model=base,
+            endpoint="shared",
+            instance_type=instance_type,
+            environment=_WORKER,
+            options={"max_rolling_batch_size": 8},
+        )
 
 
 def snapshot() -> dict[str, Any]:

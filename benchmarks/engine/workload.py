@@ -92,10 +92,7 @@ class Workload:
                 (int(row["context_tokens"]), int(row["generated_tokens"])) for row in csv.DictReader(lines)
             ]
         self._lengths = [
-            (
-                min(max(prompt // PROMPT_SCALE, 1), MAX_PROMPT),
-                min(max(output // OUTPUT_SCALE, 1), MAX_OUTPUT),
-            )
+            (min(max(prompt // PROMPT_SCALE, 1), MAX_PROMPT), min(max(output // OUTPUT_SCALE, 1), MAX_OUTPUT))
             for prompt, output in rows
         ]
 
@@ -104,9 +101,7 @@ class Workload:
         draw = random.Random(f"{scenario.name} {number}")
         return [
             Request(
-                self._prompt(draw, prompt),
-                output,
-                index % scenario.adapters if scenario.adapters else None,
+                self._prompt(draw, prompt), output, index % scenario.adapters if scenario.adapters else None
             )
             for index, (prompt, output) in enumerate(self._spread(scenario.requests))
         ]

@@ -91,27 +91,41 @@ def _against_ceiling(measured: Mapping[str, Measured]) -> Iterator[Figure]:
         ("streams of 64 events", ours.streams, bare.streams, direct.streams, own.streams),
     ):
         yield compared(
-            "gateway", metric, rate, "1/s", baseline=ceiling, goal=GOAL_OF_CEILING,
+            "gateway",
+            metric,
+            rate,
+            "1/s",
+            baseline=ceiling,
+            goal=GOAL_OF_CEILING,
             note=f"{note}{backend:.0f}; baseline: bare pass-through under granian; under ours: {same:.0f}",
-        )  # fmt: skip
+        )
     for metric, value, baseline, same in (
         ("CPU of a request", ours.request_cpu_us, bare.request_cpu_us, own.request_cpu_us),
         ("CPU of a stream", ours.stream_cpu_us, bare.stream_cpu_us, own.stream_cpu_us),
     ):
         yield compared(
-            "gateway", metric, value, "us", baseline=baseline, goal=round(1 / GOAL_OF_CEILING, 2),
+            "gateway",
+            metric,
+            value,
+            "us",
+            baseline=baseline,
+            goal=round(1 / GOAL_OF_CEILING, 2),
             less_is_better=True,
             note="user and system time of its processes; baseline: bare pass-through under granian; "
             f"under ours: {same:.0f}",
-        )  # fmt: skip
+        )
     added = ours.p50_ms - direct.p50_ms
     yield Figure(
-        "gateway", "added p50 at 1 connection", round(added, 3), "ms", goal=ADDED_MS_GOAL,
+        "gateway",
+        "added p50 at 1 connection",
+        round(added, 3),
+        "ms",
+        goal=ADDED_MS_GOAL,
         met=added <= ADDED_MS_GOAL,
         note=f"at most the goal; one synchronous write a request; direct: {direct.p50_ms:.3f} ms; "
         f"bare pass-through adds {bare.p50_ms - direct.p50_ms:.3f} ms, under our server "
         f"{own.p50_ms - direct.p50_ms:.3f} ms",
-    )  # fmt: skip
+    )
 
 
 def _against_peer(measured: Mapping[str, Measured], name: str, note: str) -> Iterator[Figure]:
@@ -124,13 +138,22 @@ def _against_peer(measured: Mapping[str, Measured], name: str, note: str) -> Ite
         if not baseline:
             continue
         yield compared(
-            "gateway", f"{metric} beside {name}", rate, "1/s", baseline=baseline,
-            goal=_GOALS.get((name, metric)), note=note,
-        )  # fmt: skip
+            "gateway",
+            f"{metric} beside {name}",
+            rate,
+            "1/s",
+            baseline=baseline,
+            goal=_GOALS.get((name, metric)),
+            note=note,
+        )
     yield compared(
-        "gateway", f"added p50 beside {name}", ours.p50_ms - direct.p50_ms, "ms",
-        baseline=theirs.p50_ms - direct.p50_ms, note="1 connection",
-    )  # fmt: skip
+        "gateway",
+        f"added p50 beside {name}",
+        ours.p50_ms - direct.p50_ms,
+        "ms",
+        baseline=theirs.p50_ms - direct.p50_ms,
+        note="1 connection",
+    )
 
 
 def _load(target: Target, body: bytes, connections: int, seconds: int) -> _Run:

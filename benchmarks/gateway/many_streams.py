@@ -44,15 +44,24 @@ def figures() -> Iterator[Figure]:
     stalled = sum(gap > STALL_SECONDS for gap in gaps)
     note = f"{STREAMS} streams of {EVENTS} events, one a second, {whole} whole"
     yield Figure(
-        "gateway", "memory with 5,000 streams", round(peak, 1), "MiB", goal=GOAL_MIB,
+        "gateway",
+        "memory with 5,000 streams",
+        round(peak, 1),
+        "MiB",
+        goal=GOAL_MIB,
         met=peak < GOAL_MIB and whole == STREAMS,
         note=f"below the goal; proportional set of all its processes, {before:.0f} MiB before; {note}",
-    )  # fmt: skip
+    )
     yield Figure(
-        "gateway", "streams stalled", stalled, "streams", goal=0, met=not stalled and whole == STREAMS,
+        "gateway",
+        "streams stalled",
+        stalled,
+        "streams",
+        goal=0,
+        met=not stalled and whole == STREAMS,
         note=f"{note}; longest wait between two events of a stream: median {statistics.median(gaps):.2f} s, "
         f"longest {gaps[-1]:.2f} s; above {STALL_SECONDS:g} s counts as stalled",
-    )  # fmt: skip
+    )
 
 
 class _Stream(asyncio.Protocol):

@@ -42,8 +42,13 @@ def figures(minutes: float = MINUTES) -> Iterator[Figure]:
     fifth = max(1, len(seen) // 5)
     early, late = statistics.median(seen[fifth : 2 * fifth]), statistics.median(seen[-fifth:])
     yield compared(
-        "gateway", "memory over ten minutes", late, "MiB", baseline=early, goal=GROWTH_GOAL,
+        "gateway",
+        "memory over ten minutes",
+        late,
+        "MiB",
+        baseline=early,
+        goal=GROWTH_GOAL,
         less_is_better=True,
         note=f"{minutes:g} minutes, {answers * _TURN_SECONDS:.0f} answers; medians of the last fifth and of "
         "the second fifth (baseline); proportional set of all its processes",
-    )  # fmt: skip
+    )

@@ -47,9 +47,14 @@ def figures(target: Target, capacity: float, beside: Mapping[str, Target]) -> It
         + ", ".join(f"{name} {value:.2f} ms" for name, value in p99s.items())
     )
     yield Figure(
-        "gateway", "p99 in an open loop at half capacity", round(p99, 3), "ms", goal=P99_GOAL_MS,
-        met=p99 <= P99_GOAL_MS, note=note,
-    )  # fmt: skip
+        "gateway",
+        "p99 in an open loop at half capacity",
+        round(p99, 3),
+        "ms",
+        goal=P99_GOAL_MS,
+        met=p99 <= P99_GOAL_MS,
+        note=note,
+    )
 
 
 def _p99_ms(latencies: list[float]) -> float:

@@ -77,10 +77,20 @@ def _smg(program: str, port: int, _: Path, upstream: str) -> list[str]:
 PEERS: Final = (
     Peer("litellm", "GRAFTWORK_LITELLM_BIN", "litellm", _litellm, "LiteLLM, 1 worker, key, no database"),
     Peer(
-        "portkey", "GRAFTWORK_PORTKEY_JS", "portkey-start-server.js", _portkey,
-        "Portkey gateway (Node), no key, no limits, no metering", _portkey_headers, streams=False,
+        "portkey",
+        "GRAFTWORK_PORTKEY_JS",
+        "portkey-start-server.js",
+        _portkey,
+        "Portkey gateway (Node), no key, no limits, no metering",
+        _portkey_headers,
+        streams=False,
     ),
-    Peer("vllm-router", "GRAFTWORK_VLLM_ROUTER_BIN", "vllm-router", _vllm_router,
-         "vllm-router (Rust), no key, no limits, no metering"),
+    Peer(
+        "vllm-router",
+        "GRAFTWORK_VLLM_ROUTER_BIN",
+        "vllm-router",
+        _vllm_router,
+        "vllm-router (Rust), no key, no limits, no metering",
+    ),
     Peer("smg", "GRAFTWORK_SMG_BIN", "smg", _smg, "smg (Rust), no key, no limits, no metering"),
-)  # fmt: skip
+)

@@ -25,8 +25,11 @@ _MESSAGES: Final = [{"role": "user", "content": "Say what you can do in 64 words
 PLAIN: Final = json.dumps({"model": "base", "messages": _MESSAGES}).encode()
 STREAM: Final = json.dumps({"model": "base", "messages": _MESSAGES, "stream": True}).encode()
 _LIMITS: Final = (
-    Limit("requests", 10**9), Limit("tokens", 10**12), Limit("concurrency", 10**5), Limit("budget", 10**17),
-)  # fmt: skip
+    Limit("requests", 10**9),
+    Limit("tokens", 10**12),
+    Limit("concurrency", 10**5),
+    Limit("budget", 10**17),
+)
 """Limits that are never reached, since the cost of enforcing them is measured."""
 
 

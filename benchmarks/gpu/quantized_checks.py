@@ -11,15 +11,7 @@ import torch
 from benchmarks.gpu.random_model import random_quantized
 from benchmarks.gpu.task import Bench, Row, Task
 from benchmarks.gpu.verdict import DTYPES, failed, implementation, poisoned, verdict
-from kernels.quantization import (
-    DeviceMatrix,
-    Fp8Matrix,
-    Matrix,
-    QuantizedWeight,
-    linear,
-    prepare,
-    reference,
-)
+from kernels.quantization import DeviceMatrix, Fp8Matrix, Matrix, QuantizedWeight, linear, prepare, reference
 from kernels.quantization.fp8_matrix import CAPABILITY
 from kernels.quantization.weight import Coding
 
@@ -44,10 +36,16 @@ class QuantizedCheck:
 
 
 SHAPES: Final = (
-    (1, 4096, 4096, 128), (1, 6144, 4096, 32), (1, 431, 14336, 64), (6, 4096, 14336, 128),
-    (16, 577, 4096, 64), (17, 28672, 4096, 128), (64, 4096, 4096, 32), (123, 1024, 576, 64),
+    (1, 4096, 4096, 128),
+    (1, 6144, 4096, 32),
+    (1, 431, 14336, 64),
+    (6, 4096, 14336, 128),
+    (16, 577, 4096, 64),
+    (17, 28672, 4096, 128),
+    (64, 4096, 4096, 32),
+    (123, 1024, 576, 64),
     (2049, 6144, 4096, 128),
-)  # fmt: skip
+)
 """Rows, outputs, inputs, group: with inputs dealt out to several programs, and in one."""
 QUICK: Final = ((1, 70, 192, 64), (6, 42, 96, 32), (19, 65, 256, 128))
 

@@ -53,9 +53,13 @@ def config_of(form: Form) -> dict[str, Any]:
         group["input_activations"] = shared | {"strategy": "token", "dynamic": True}
     else:
         group["weights"] = {
-            "num_bits": 4, "type": kind, "strategy": "group", "group_size": form.group, "dynamic": False,
+            "num_bits": 4,
+            "type": kind,
+            "strategy": "group",
+            "group_size": form.group,
+            "dynamic": False,
             "symmetric": not form.zeros,
-        }  # fmt: skip
+        }
     named = {"whole": "pack-quantized", "e4m3": "float-quantized", "e2m1": "mxfp4-pack-quantized"}
     return {
         "quant_method": "compressed-tensors",

@@ -40,13 +40,18 @@ class Form:
 
 
 FORMS: Final = (
-    Form("int4_g128", 128), Form("awq_g128", 128, zeros=True), Form("fp8", 0, coding="e4m3"),
-    Form("mxfp4", 32, coding="e2m1"), Form("int4_g32", 32),
-)  # fmt: skip
-QUICK_FORMS: Final = (
-    Form("int4_g32", 32), Form("awq_g32", 32, zeros=True), Form("fp8", 0, coding="e4m3"),
+    Form("int4_g128", 128),
+    Form("awq_g128", 128, zeros=True),
+    Form("fp8", 0, coding="e4m3"),
     Form("mxfp4", 32, coding="e2m1"),
-)  # fmt: skip
+    Form("int4_g32", 32),
+)
+QUICK_FORMS: Final = (
+    Form("int4_g32", 32),
+    Form("awq_g32", 32, zeros=True),
+    Form("fp8", 0, coding="e4m3"),
+    Form("mxfp4", 32, coding="e2m1"),
+)
 
 
 def forms(quick: bool, device: str) -> tuple[Form, ...]:

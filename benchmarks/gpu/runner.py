@@ -60,12 +60,7 @@ class Worker:
         self.stop()
 
     def run(
-        self,
-        key: str,
-        ceilings: Ceilings | None,
-        *,
-        environment: Mapping[str, str],
-        limit_s: float,
+        self, key: str, ceilings: Ceilings | None, *, environment: Mapping[str, str], limit_s: float
     ) -> Row:
         """Return the task's row, or one that says how the process was lost."""
         if self._environment != dict(environment):

@@ -35,18 +35,26 @@ def start_saving(model: Path, *, rounds: int = ROUNDS) -> Iterator[Figure]:
         f"{first.seconds:.2f} and {second.seconds:.2f}" for first, second in zip(empty, filled, strict=True)
     )
     yield compared(
-        "optimization", "start_with_filled_cache_s", _middle(start.seconds for start in filled), "s",
-        baseline=_middle(start.seconds for start in empty), goal=GOAL, less_is_better=True,
+        "optimization",
+        "start_with_filled_cache_s",
+        _middle(start.seconds for start in filled),
+        "s",
+        baseline=_middle(start.seconds for start in empty),
+        goal=GOAL,
+        less_is_better=True,
         note=f"to the first token, medians of {rounds} rounds in turn; baseline: an empty cache;"
         f" rounds in s: {each}",
-    )  # fmt: skip
+    )
     for phase in ("native_libraries", "weights"):
         yield compared(
-            "optimization", f"start_with_filled_cache_{phase}_s",
-            _middle(start.phases.get(phase, 0.0) for start in filled), "s",
-            baseline=_middle(start.phases.get(phase, 0.0) for start in empty), less_is_better=True,
+            "optimization",
+            f"start_with_filled_cache_{phase}_s",
+            _middle(start.phases.get(phase, 0.0) for start in filled),
+            "s",
+            baseline=_middle(start.phases.get(phase, 0.0) for start in empty),
+            less_is_better=True,
             note="that phase alone, as the worker tells it; baseline: an empty cache",
-        )  # fmt: skip
+        )
 
 
 def _middle(seconds: Iterator[float]) -> float:

@@ -93,9 +93,15 @@ def _size(scheme: Scheme, folder: Path) -> Figure:
                     plain += 2 * tensor.numel()
                 stored += tensor.nbytes
     return compared(
-        "optimization", f"size_{scheme}", stored / 1e6, "MB", baseline=plain / 1e6,
-        goal=SIZE_GOALS[scheme.bits], less_is_better=True, note="the quantized linear layers beside bf16",
-    )  # fmt: skip
+        "optimization",
+        f"size_{scheme}",
+        stored / 1e6,
+        "MB",
+        baseline=plain / 1e6,
+        goal=SIZE_GOALS[scheme.bits],
+        less_is_better=True,
+        note="the quantized linear layers beside bf16",
+    )
 
 
 def _perplexities(
@@ -106,21 +112,36 @@ def _perplexities(
     found = {scheme: perplexity(folder, held_out, most=most) for scheme, folder in made.items()}
     for scheme, value in found.items():
         yield compared(
-            "optimization", f"perplexity_{scheme}", value, "", baseline=before,
-            goal=PERPLEXITY_GOALS.get(scheme), less_is_better=True,
+            "optimization",
+            f"perplexity_{scheme}",
+            value,
+            "",
+            baseline=before,
+            goal=PERPLEXITY_GOALS.get(scheme),
+            less_is_better=True,
             note=f"held-out text, {most} tokens, beside bf16",
-        )  # fmt: skip
+        )
     for scheme, folder in stored.items():
         yield compared(
-            "optimization", f"perplexity_{scheme}{STORED_HEAD}", perplexity(folder, held_out, most=most), "",
-            baseline=before, less_is_better=True, note=f"held-out text, {most} tokens, beside bf16",
-        )  # fmt: skip
+            "optimization",
+            f"perplexity_{scheme}{STORED_HEAD}",
+            perplexity(folder, held_out, most=most),
+            "",
+            baseline=before,
+            less_is_better=True,
+            note=f"held-out text, {most} tokens, beside bf16",
+        )
     awq = Scheme.AWQ_INT4_G128 if Scheme.AWQ_INT4_G128 in found else Scheme.AWQ_INT4_G64
     yield compared(
-        "optimization", "perplexity_awq_beside_rounding", found[awq], "",
-        baseline=found[Scheme.RTN_INT4_G128], goal=0.999, less_is_better=True,
+        "optimization",
+        "perplexity_awq_beside_rounding",
+        found[awq],
+        "",
+        baseline=found[Scheme.RTN_INT4_G128],
+        goal=0.999,
+        less_is_better=True,
         note=f"{awq} beside {Scheme.RTN_INT4_G128}; inputs that 128 does not divide: groups of 64 in both",
-    )  # fmt: skip
+    )
 
 
 def _speeds(models: Mapping[str, Path], streams: tuple[int, ...], scratch: Path) -> Iterator[Figure]:
@@ -139,10 +160,12 @@ def _speeds(models: Mapping[str, Path], streams: tuple[int, ...], scratch: Path)
             step = {name: statistics.median(taken[1:]) for name, taken in times.items()}
             for name in list(models)[1:]:
                 yield compared(
-                    "optimization", f"decode_{name}_{count}_streams_{kind}",
-                    1e3 * count / step[name], "token/s",
+                    "optimization",
+                    f"decode_{name}_{count}_streams_{kind}",
+                    1e3 * count / step[name],
+                    "token/s",
                     baseline=1e3 * count / step["bf16"],
                     goal=SPEED_GOAL if (name, count, kind) == ("int8", 1, "base") else None,
                     note=f"a step of {step[name]:.2f} ms beside {step['bf16']:.2f}, in turn; "
                     + ("an adapter of rank 8 a stream" if kind == "adapters" else "no adapters"),
-                )  # fmt: skip
+                )

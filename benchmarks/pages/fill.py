@@ -90,14 +90,22 @@ def around(*, tenant: Tenant, base: BaseModel, count: Counts) -> dict[str, str]:
     invoice = _invoices(tenant)
     version = AdapterVersion.objects.filter(adapter__tenant=tenant, status="ready").order_by("pk")[0]
     return {
-        "tenant": tenant.pk, "slug": tenant.pk, "number": str(version.number), "alias": "prod",
-        "name": version.adapter.name, "staff-residency.name": base.name, "adapter": version.ref().name,
+        "tenant": tenant.pk,
+        "slug": tenant.pk,
+        "number": str(version.number),
+        "alias": "prod",
+        "name": version.adapter.name,
+        "staff-residency.name": base.name,
+        "adapter": version.ref().name,
         "public_id": ApiKey.objects.filter(tenant=tenant).order_by("pk")[0].pk,
-        "endpoint_id": endpoint, "delivery_id": delivery, "invoice": invoice,
+        "endpoint_id": endpoint,
+        "delivery_id": delivery,
+        "invoice": invoice,
         "request_id": _requests(tenant, base, version, count, now),
-        "staff-base-model.name": base.name, "staff-base-digests.name": base.name,
+        "staff-base-model.name": base.name,
+        "staff-base-digests.name": base.name,
         "copy_id": Copy.objects.filter(base_model=base)[0].pk,
-    }  # fmt: skip
+    }
 
 
 def _people(tenant: Tenant, count: Counts) -> None:
@@ -128,22 +136,37 @@ def _usage(tenant: Tenant, base: BaseModel, count: Counts, today: dt.date) -> No
         used = engines[ago % 10 :: 10]
         sums = [
             {
-                "day": today - dt.timedelta(days=ago), "tenant": tenant.pk, "project": Project.DEFAULT,
-                "key_id": key, "adapter": engine, "alias": "prod", "base_model": base.name,
-                "backend": "worker", "status": "ok", "requests": 40 + number % 90,
-                "prompt_tokens": 8_000 + number, "cached_tokens": 2_000, "completion_tokens": 5_000,
+                "day": today - dt.timedelta(days=ago),
+                "tenant": tenant.pk,
+                "project": Project.DEFAULT,
+                "key_id": key,
+                "adapter": engine,
+                "alias": "prod",
+                "base_model": base.name,
+                "backend": "worker",
+                "status": "ok",
+                "requests": 40 + number % 90,
+                "prompt_tokens": 8_000 + number,
+                "cached_tokens": 2_000,
+                "completion_tokens": 5_000,
             }
             for number, engine in enumerate(used)
-        ]  # fmt: skip
+        ]
         _insert(UsageRollup(**values) for values in sums)
         _insert(UsageHour(**values, hour=12) for values in sums)
         _insert(
             HostingHour(
-                kind="adapter", day=today - dt.timedelta(days=ago), hour=12, quantity_seconds=3600,
-                tenant=tenant.pk, adapter=engine, base_model=base.name, tier="stored",
+                kind="adapter",
+                day=today - dt.timedelta(days=ago),
+                hour=12,
+                quantity_seconds=3600,
+                tenant=tenant.pk,
+                adapter=engine,
+                base_model=base.name,
+                tier="stored",
             )
             for engine in used[: max(1, len(used) // 10)]
-        )  # fmt: skip
+        )
 
 
 def _engines(tenant: Tenant, most: int) -> list[str]:
@@ -169,25 +192,46 @@ def _requests(
 def _event(tenant: Tenant, base: BaseModel, at: dt.datetime, number: int, engine: str) -> UsageEventRow:
     milliseconds = int(at.timestamp() * 1000)
     return UsageEventRow(
-        event_id=UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | number), day=at.date(), hour=at.hour,
-        tenant=tenant.pk, project=Project.DEFAULT, key_id="k", request_id=f"request-{number}", attempt=0,
-        requested_model=name_of(number), alias="prod", arm="", adapter=engine, base_model=base.name,
-        backend="worker", endpoint="copy-1", status="error" if number % 50 == 0 else "ok",
-        error_code="upstream_error" if number % 50 == 0 else "", prompt_tokens=200, cached_tokens=50,
-        completion_tokens=120, estimated=False, ttft_ms=80.0 + number % 40, duration_ms=900.0,
-        started_at=milliseconds, gateway_id="gateway-1",
-    )  # fmt: skip
+        event_id=UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | number),
+        day=at.date(),
+        hour=at.hour,
+        tenant=tenant.pk,
+        project=Project.DEFAULT,
+        key_id="k",
+        request_id=f"request-{number}",
+        attempt=0,
+        requested_model=name_of(number),
+        alias="prod",
+        arm="",
+        adapter=engine,
+        base_model=base.name,
+        backend="worker",
+        endpoint="copy-1",
+        status="error" if number % 50 == 0 else "ok",
+        error_code="upstream_error" if number % 50 == 0 else "",
+        prompt_tokens=200,
+        cached_tokens=50,
+        completion_tokens=120,
+        estimated=False,
+        ttft_ms=80.0 + number % 40,
+        duration_ms=900.0,
+        started_at=milliseconds,
+        gateway_id="gateway-1",
+    )
 
 
 def _webhooks(tenant: Tenant, count: Counts) -> tuple[str, str]:
     """Create ten endpoints, and an event per ten requests; return ids of an endpoint and a delivery."""
     endpoints = WebhookEndpoint.objects.bulk_create(
         WebhookEndpoint(
-            id=f"we_{tenant.pk}_{number}", tenant=tenant, url=f"https://hooks.example/{number}",
-            events=["adapter.deleted"], secret="sealed",
+            id=f"we_{tenant.pk}_{number}",
+            tenant=tenant,
+            url=f"https://hooks.example/{number}",
+            events=["adapter.deleted"],
+            secret="sealed",
         )
         for number in range(10)
-    )  # fmt: skip
+    )
     events = _insert(
         WebhookEvent(id=f"msg_{tenant.pk}_{number}", tenant=tenant, type="adapter.deleted", data={})
         for number in range(count.events // 10)
@@ -205,20 +249,28 @@ def _webhooks(tenant: Tenant, count: Counts) -> tuple[str, str]:
 def _invoices(tenant: Tenant) -> str:
     made = Invoice.objects.bulk_create(
         Invoice(
-            tenant=tenant.pk, month=dt.date(2022 + number // 12, number % 12 + 1, 1), currency="USD",
-            drafted_at=timezone.now(), lines_nano=10**12, due_nano=10**12,
+            tenant=tenant.pk,
+            month=dt.date(2022 + number // 12, number % 12 + 1, 1),
+            currency="USD",
+            drafted_at=timezone.now(),
+            lines_nano=10**12,
+            due_nano=10**12,
         )
         for number in range(20)
-    )  # fmt: skip
+    )
     return str(made[-1].pk)
 
 
 def _credited(tenant: Tenant) -> dict[str, str]:
     """Create a credit note of a finalized invoice."""
     made = Invoice.objects.create(
-        tenant=tenant.pk, month=dt.date(2021, 12, 1), currency="USD", drafted_at=timezone.now(),
-        lines_nano=10**12, due_nano=10**12,
-    )  # fmt: skip
+        tenant=tenant.pk,
+        month=dt.date(2021, 12, 1),
+        currency="USD",
+        drafted_at=timezone.now(),
+        lines_nano=10**12,
+        due_nano=10**12,
+    )
     # The database only accepts drafts on insert.
     made.status, made.number, made.finalized_at = Invoice.Status.FINALIZED, 1, timezone.now()
     made.save()
@@ -234,9 +286,13 @@ def _operator(base: BaseModel) -> dict[str, str]:
     """Create prices and a deployment; return their address parameters."""
     book = price_book_create(name="standard")
     price_set(
-        book=book, base_model=base.name, effective_from=dt.date(2022, 1, 1), input_nano=150,
-        cached_input_nano=75, output_nano=600,
-    )  # fmt: skip
+        book=book,
+        base_model=base.name,
+        effective_from=dt.date(2022, 1, 1),
+        input_nano=150,
+        cached_input_nano=75,
+        output_nano=600,
+    )
     target = target_create(name="servers", kind="openai_http", urls=["http://127.0.0.1:1"])
     deployment_create(name="served", target=target, base_model=base)
     return {"staff-price-book.name": book.name, "deployment": "served"}

@@ -91,12 +91,19 @@ def figures(
             f" CPU of the web process p95 {cpu:.1f} and median {statistics.median(page.cpu):.1f} ms,"
             f" {page.queries} queries"
         )
-        yield Figure("pages", f"p95 of {group}", round(wall, 1), "ms", goal=GOAL_MS, met=wall < GOAL_MS,
-                     note=note)  # fmt: skip
+        yield Figure(
+            "pages", f"p95 of {group}", round(wall, 1), "ms", goal=GOAL_MS, met=wall < GOAL_MS, note=note
+        )
     slow = [name for name, page in visits.items() if percentile(page.wall) >= GOAL_MS]
     note = f"slower: {', '.join(slow) or 'none'}; not opened: {', '.join(left_out) or 'none'}"
-    yield Figure("pages", f"pages below {GOAL_MS:.0f} ms at p95", len(visits) - len(slow), "pages",
-                 baseline=len(visits), note=note)  # fmt: skip
+    yield Figure(
+        "pages",
+        f"pages below {GOAL_MS:.0f} ms at p95",
+        len(visits) - len(slow),
+        "pages",
+        baseline=len(visits),
+        note=note,
+    )
 
 
 def percentile(values: Sequence[float]) -> float:

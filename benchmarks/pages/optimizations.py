@@ -22,24 +22,46 @@ def optimizations_add(base: BaseModel) -> dict[str, str]:
     log = "\n".join(f"12:00:{line:02} layer {line} of 32 is quantized" for line in range(50))
     jobs = [
         OptimizationJob.objects.create(
-            base_model=base, machine="cpu", checkpoint_sha256="0" * 64, recipe={"quantization": "none"},
-            recipe_sha256="1" * 64, engine="local", identity=f"{number:064x}", variant_name=f"v-{number}",
-            status="failed", ended_at=ended, log_tail=log, reason="out of memory", attempts=3,
+            base_model=base,
+            machine="cpu",
+            checkpoint_sha256="0" * 64,
+            recipe={"quantization": "none"},
+            recipe_sha256="1" * 64,
+            engine="local",
+            identity=f"{number:064x}",
+            variant_name=f"v-{number}",
+            status="failed",
+            ended_at=ended,
+            log_tail=log,
+            reason="out of memory",
+            attempts=3,
         )
         for number in range(JOBS)
-    ]  # fmt: skip
+    ]
     comparison = ComparisonRun.objects.create(
-        base_model=base, machine="cpu", identity="3" * 64, status="done", percent=100, ended_at=ended,
-        arms=[{"name": name, "variant": ""} for name in _ARMS], result=_compared(),
-    )  # fmt: skip
+        base_model=base,
+        machine="cpu",
+        identity="3" * 64,
+        status="done",
+        percent=100,
+        ended_at=ended,
+        arms=[{"name": name, "variant": ""} for name in _ARMS],
+        result=_compared(),
+    )
     advice = {"RecommendationDescription": "a machine", "DeploymentConfiguration": {"ImageUri": "image"}}
     assessment = Assessment.objects.create(
-        base_model=base, machine="aws", subject="benchmark", status="done", ended_at=ended,
+        base_model=base,
+        machine="aws",
+        subject="benchmark",
+        status="done",
+        ended_at=ended,
         result={"recommendations": [advice] * 10, "output": "s3://bucket/", "files": ["figures.json"] * 20},
-    )  # fmt: skip
+    )
     return {
-        "optimization": str(jobs[0].pk), "comparison": str(comparison.pk), "assessment": str(assessment.pk),
-    }  # fmt: skip
+        "optimization": str(jobs[0].pk),
+        "comparison": str(comparison.pk),
+        "assessment": str(assessment.pk),
+    }
 
 
 def _compared() -> dict[str, Any]:
@@ -69,14 +91,22 @@ def _compared() -> dict[str, Any]:
                 for line in range(_SAMPLES)
             ],
         },
-    }  # fmt: skip
+    }
 
 
 def _figures(speed: float) -> dict[str, Any]:
     spread = {"p50": speed, "p90": speed * 1.2, "p99": speed * 1.6}
     price = {"by": "throughput", "formula": "f", "currency": "USD", "per_million": 1.2}
     return {
-        "requests": 40, "prompt_tokens": 4000, "cached_share": 0.0, "completion_tokens": 1280,
-        "ttft_ms": spread, "itl_ms": spread, "answer_ms": spread, "otps": spread, "tokens_per_s": speed,
-        "throughput_by_formula": speed, "blended": [price],
-    }  # fmt: skip
+        "requests": 40,
+        "prompt_tokens": 4000,
+        "cached_share": 0.0,
+        "completion_tokens": 1280,
+        "ttft_ms": spread,
+        "itl_ms": spread,
+        "answer_ms": spread,
+        "otps": spread,
+        "tokens_per_s": speed,
+        "throughput_by_formula": speed,
+        "blended": [price],
+    }

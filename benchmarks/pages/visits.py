@@ -124,15 +124,24 @@ async def ask(path: str, session: str) -> int:
     """Request one page like a browser; return its status."""
     address, _, query = path.partition("?")
     headers = {
-        "host": "127.0.0.1", "accept": "text/html", "accept-encoding": "gzip",
+        "host": "127.0.0.1",
+        "accept": "text/html",
+        "accept-encoding": "gzip",
         "cookie": f"{settings.SESSION_COOKIE_NAME}={session}",
-    }  # fmt: skip
+    }
     scope = {
-        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": address,
-        "raw_path": address.encode(), "query_string": query.encode(), "root_path": "",
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": address,
+        "raw_path": address.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-    }  # fmt: skip
+    }
     sent: list[Mapping[str, Any]] = []
     asked = False
 

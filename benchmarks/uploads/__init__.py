@@ -57,14 +57,25 @@ def _figures(plant: Plant, folder: Path, size: int, before: Peaks) -> Iterator[F
     gigabytes = f"{size / 1e9:.2f} GB"
     for name in ("web", "worker", "client"):
         yield compared(
-            "uploads", f"{name}_peak", getattr(peaks, name), "MiB", baseline=getattr(before, name), goal=GOAL,
-            less_is_better=True, note=f"{gigabytes} beside 0.07 GB; sum of high-water marks",
-        )  # fmt: skip
+            "uploads",
+            f"{name}_peak",
+            getattr(peaks, name),
+            "MiB",
+            baseline=getattr(before, name),
+            goal=GOAL,
+            less_is_better=True,
+            note=f"{gigabytes} beside 0.07 GB; sum of high-water marks",
+        )
     shares = ", ".join(f"{share:.2f}" for share in course.cuts)
     yield Figure(
-        "uploads", "lost_after_cuts", course.lost, "byte", goal=0, met=course.lost == 0,
+        "uploads",
+        "lost_after_cuts",
+        course.lost,
+        "byte",
+        goal=0,
+        met=course.lost == 0,
         note=f"cut at {shares} of the file; the command was run {course.runs} times",
-    )  # fmt: skip
+    )
     hashed_s, digest = _hashed(folder / "large")
     version = plant.get("/adapters/large-tune/versions/1")
     arrived = version["status"] == "ready" and version["sha256"] == digest
@@ -72,13 +83,23 @@ def _figures(plant: Plant, folder: Path, size: int, before: Peaks) -> Iterator[F
     kept = sum(path.stat().st_size for path in plant.store.rglob("*") if path.is_file())
     whole = sum(path.stat().st_size for name in ("small", "large") for path in (folder / name).iterdir())
     yield compared(
-        "uploads", "kept_in_store", kept / 1e6, "MB", baseline=whole / 1e6, goal=1.0, less_is_better=True,
+        "uploads",
+        "kept_in_store",
+        kept / 1e6,
+        "MB",
+        baseline=whole / 1e6,
+        goal=1.0,
+        less_is_better=True,
         note="of both adapters: no part, no staged copy stays",
-    )  # fmt: skip
+    )
     yield compared(
-        "uploads", "sending", course.sent_s, "s", baseline=hashed_s,
+        "uploads",
+        "sending",
+        course.sent_s,
+        "s",
+        baseline=hashed_s,
         note="beside one pass of SHA-256; with both cuts, and starting the web process anew",
-    )  # fmt: skip
+    )
     yield compared(
         "uploads", "validating", course.ready_s, "s", baseline=hashed_s, note="beside one pass of SHA-256"
     )

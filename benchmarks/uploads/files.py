@@ -17,10 +17,14 @@ INNER: Final = 14_336
 RANK: Final = 200
 """With 32 layers in float32, as PEFT saves by default: 2.1 GB, just below what is accepted."""
 _MODULES: Final = {
-    "self_attn.q_proj": (HIDDEN, HIDDEN), "self_attn.k_proj": (KV, HIDDEN),
-    "self_attn.v_proj": (KV, HIDDEN), "self_attn.o_proj": (HIDDEN, HIDDEN),
-    "mlp.gate_proj": (INNER, HIDDEN), "mlp.up_proj": (INNER, HIDDEN), "mlp.down_proj": (HIDDEN, INNER),
-}  # fmt: skip
+    "self_attn.q_proj": (HIDDEN, HIDDEN),
+    "self_attn.k_proj": (KV, HIDDEN),
+    "self_attn.v_proj": (KV, HIDDEN),
+    "self_attn.o_proj": (HIDDEN, HIDDEN),
+    "mlp.gate_proj": (INNER, HIDDEN),
+    "mlp.up_proj": (INNER, HIDDEN),
+    "mlp.down_proj": (HIDDEN, INNER),
+}
 """Module -> (out, in)."""
 _WIDTHS: Final = {"F32": 4, "BF16": 2}
 Shapes = dict[str, tuple[int, ...]]
@@ -44,9 +48,13 @@ def write_adapter(folder: Path, *, layers: int) -> int:
     """An adapter of that base; bytes of its weights' file."""
     folder.mkdir(parents=True)
     config = {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": RANK, "bias": "none",
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": RANK,
+        "lora_alpha": RANK,
+        "bias": "none",
         "target_modules": sorted(name.rpartition(".")[2] for name in _MODULES),
-    }  # fmt: skip
+    }
     (folder / "adapter_config.json").write_text(json.dumps(config))
     shapes = dict(_adapter_shapes(layers))
     draw = np.random.default_rng(1)

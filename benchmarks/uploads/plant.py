@@ -54,9 +54,17 @@ class Plant:
     def push(self, folder: Path, *, name: str, base_model: str) -> subprocess.Popen[bytes]:
         """Start the command line: it sends the folder and waits until it is ready. A second run resumes."""
         command = (
-            sys.executable, "-m", "graftwork", "adapters", "push", str(folder), "--name", name,
-            "--base-model", base_model,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "graftwork",
+            "adapters",
+            "push",
+            str(folder),
+            "--name",
+            name,
+            "--base-model",
+            base_model,
+        )
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
 
@@ -86,27 +94,40 @@ def running(folder: Path, database_url: str, *, bases: dict[str, Path]) -> Itera
         return Killable(name, command, environ, folder / f"{name}.log")
 
     python = sys.executable
-    served = process(
-        "web", python, "-m", "controlplane.web_server", "--port", str(web),
-    )  # fmt: skip
+    served = process("web", python, "-m", "controlplane.web_server", "--port", str(web))
     worker = process(
-        "worker", python, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", "graftwork.long",
-        "--concurrency", "1",
-    )  # fmt: skip
+        "worker",
+        python,
+        "-m",
+        "celery",
+        "-A",
+        "controlplane.celery",
+        "worker",
+        "-Q",
+        "graftwork.long",
+        "--concurrency",
+        "1",
+    )
     valkey = process("redis", *server_command(port=redis, folder=folder / "valkey"))
     processes = (valkey, served, worker)
     try:
         valkey.start()
         sources = json.dumps({name: str(path) for name, path in bases.items()})
         key = subprocess.run(
-            [python, "-c", _SETUP, sources, str(RANK)], cwd=ROOT, env={**os.environ, **environ}, check=True,
-            stdout=subprocess.PIPE, text=True,
-        ).stdout.split()[-1]  # fmt: skip
+            [python, "-c", _SETUP, sources, str(RANK)],
+            cwd=ROOT,
+            env={**os.environ, **environ},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout.split()[-1]
         url = f"http://127.0.0.1:{web}"
         cli = {
-            "GRAFTWORK_API_URL": url, "GRAFTWORK_API_KEY": key,
-            "GRAFTWORK_CLI_CONFIG": str(folder / "cli" / "session.json"), "NO_PROXY": "127.0.0.1",
-        }  # fmt: skip
+            "GRAFTWORK_API_URL": url,
+            "GRAFTWORK_API_KEY": key,
+            "GRAFTWORK_CLI_CONFIG": str(folder / "cli" / "session.json"),
+            "NO_PROXY": "127.0.0.1",
+        }
         plant = Plant(
             url, key, served, worker, folder / "store", {**os.environ, **cli}, folder / "client.log"
         )

@@ -24,19 +24,44 @@ MAX_CONFIG_BYTES: Final = 1 << 20
 
 _SERVED: Final = frozenset(
     {
-        "peft_type", "task_type", "r", "lora_alpha", "use_rslora", "use_dora", "lora_bias", "bias",
-        "rank_pattern", "alpha_pattern", "target_modules", "exclude_modules", "layers_to_transform",
-        "layers_pattern", "modules_to_save", "trainable_token_indices", "init_lora_weights",
+        "peft_type",
+        "task_type",
+        "r",
+        "lora_alpha",
+        "use_rslora",
+        "use_dora",
+        "lora_bias",
+        "bias",
+        "rank_pattern",
+        "alpha_pattern",
+        "target_modules",
+        "exclude_modules",
+        "layers_to_transform",
+        "layers_pattern",
+        "modules_to_save",
+        "trainable_token_indices",
+        "init_lora_weights",
         "ensure_weight_tying",
     }
-)  # fmt: skip
+)
 _HARMLESS: Final = frozenset(
     {
-        "auto_mapping", "base_model_name_or_path", "revision", "peft_version", "inference_mode",
-        "lora_dropout", "megatron_core", "qalora_group_size", "runtime_config",
-        "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
+        "auto_mapping",
+        "base_model_name_or_path",
+        "revision",
+        "peft_version",
+        "inference_mode",
+        "lora_dropout",
+        "megatron_core",
+        "qalora_group_size",
+        "runtime_config",
+        "loftq_config",
+        "eva_config",
+        "corda_config",
+        "lora_ga_config",
+        "velora_config",
     }
-)  # fmt: skip
+)
 """Fields about origin and training. Their values are not read, since the trained weights are in the file.
 init_lora_weights says if an initialisation altered the base as well."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {

@@ -58,9 +58,16 @@ class Targets:
         if not isinstance(lists, list) or not all(_is_name(item) for item in lists):
             raise ValueError(f"layers_pattern must be a module's name or a list of them, got {lists!r}")
         return cls(
-            names, expression, nonlinear, all_linear, excluded_names, excluded, saved, frozenset(layers),
+            names,
+            expression,
+            nonlinear,
+            all_linear,
+            excluded_names,
+            excluded,
+            saved,
+            frozenset(layers),
             tuple(lists),
-        )  # fmt: skip
+        )
 
     def match(self, module: str, *, is_head: bool) -> bool:
         """Return True if PEFT adapts the module."""

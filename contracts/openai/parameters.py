@@ -82,16 +82,27 @@ EMBEDDINGS: Final[Mapping[str, Kind]] = {
 }
 EMBEDDING_FORMATS: Final = ("float", "base64")
 CONSTRAINTS: Final = (
-    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-)  # fmt: skip
+    "response_format",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+)
 """Parameters that constrain the output to a grammar."""
 STREAM_OPTIONS: Final = frozenset({"include_usage", "continuous_usage_stats", "include_obfuscation"})
 IGNORED: Final = frozenset(
     {
-        "user", "metadata", "store", "service_tier", "safety_identifier",
-        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "prompt_cache_options",
     }
-)  # fmt: skip
+)
 """OpenAI's parameters that clients send by habit and that have no effect here.
 
 The gateway does not pass them on. The worker's chats and completions refuse `store: true`."""

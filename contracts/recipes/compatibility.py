@@ -11,20 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from contracts.recipes.model_facts import ModelFacts, Situation
-from contracts.recipes.recipe import (
-    OWN_DRAFT,
-    Drafting,
-    Engine,
-    Hardware,
-    Head,
-    Quantization,
-    Recipe,
-)
+from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Hardware, Head, Quantization, Recipe
 
 ARCHITECTURES: Final = (
-    "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma3ForCausalLM",
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Gemma3ForCausalLM",
     "Gemma3ForConditionalGeneration",
-)  # fmt: skip
+)
 """Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
 MOST_CONFIGS: Final = 10
 """Most configurations of one CreateOptimizationJob."""

@@ -50,10 +50,21 @@ class Code(enum.StrEnum):
 
 
 EXIT_STATUS: Final[Mapping[Code, int]] = {
-    Code.FAILED: 1, Code.BAD_ORDER: 2, Code.BAD_DATA: 3, Code.INCOMPATIBLE: 4, Code.UNSUPPORTED_MODEL: 5,
-    Code.UNSUPPORTED_MACHINE: 6, Code.SOURCE_CHANGED: 7, Code.OUTPUT_EXISTS: 8, Code.OUTPUT_DAMAGED: 9,
-    Code.BUSY: 10, Code.OUT_OF_DISK: 11, Code.OUT_OF_MEMORY: 12, Code.WORKER_FAILED: 13, Code.CANCELLED: 14,
-}  # fmt: skip
+    Code.FAILED: 1,
+    Code.BAD_ORDER: 2,
+    Code.BAD_DATA: 3,
+    Code.INCOMPATIBLE: 4,
+    Code.UNSUPPORTED_MODEL: 5,
+    Code.UNSUPPORTED_MACHINE: 6,
+    Code.SOURCE_CHANGED: 7,
+    Code.OUTPUT_EXISTS: 8,
+    Code.OUTPUT_DAMAGED: 9,
+    Code.BUSY: 10,
+    Code.OUT_OF_DISK: 11,
+    Code.OUT_OF_MEMORY: 12,
+    Code.WORKER_FAILED: 13,
+    Code.CANCELLED: 14,
+}
 """Exit status by code; 0 is a result. No status equals a signal's number + 128, as of a killed process."""
 RESUMABLE: Final = frozenset(
     {Code.FAILED, Code.BUSY, Code.OUT_OF_DISK, Code.OUT_OF_MEMORY, Code.WORKER_FAILED, Code.CANCELLED}

@@ -75,12 +75,7 @@ def alias_split(
 
 @transaction.atomic
 def alias_rollback(
-    *,
-    adapter: Adapter,
-    name: str,
-    to: int | None = None,
-    newest: int | None = None,
-    reason: str = "",
+    *, adapter: Adapter, name: str, to: int | None = None, newest: int | None = None, reason: str = ""
 ) -> Alias:
     """Restore an earlier target of an alias, even of a removed one.
 

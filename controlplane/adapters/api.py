@@ -15,12 +15,7 @@ from rest_framework.response import Response
 from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, alias_split, fallback_set
 from controlplane.adapters.filters import AdapterFilter, AliasFilter, VersionFilter
 from controlplane.adapters.intake import files_by_name
-from controlplane.adapters.lifecycle import (
-    adapter_delete,
-    adapter_update,
-    version_delete,
-    version_update,
-)
+from controlplane.adapters.lifecycle import adapter_delete, adapter_update, version_delete, version_update
 from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias
 from controlplane.adapters.selectors import (

@@ -148,9 +148,11 @@ class ValidationAttempt:
         self._step("smoke", "running")
         version = self._version
         name = engine_name(
-            tenant=version.adapter.tenant_id, adapter=version.adapter.name, version=version.number,
+            tenant=version.adapter.tenant_id,
+            adapter=version.adapter.name,
+            version=version.number,
             sha256=digest,
-        )  # fmt: skip
+        )
         ref = AdapterRef(name, self._store.uri(version.staging), digest, rank)
         smoke, status, detail = smoke_test(base_model=self._base_model, ref=ref, progress=self._heartbeat_now)
         self._update(smoke=smoke.to_dict() if smoke else None)
@@ -185,18 +187,26 @@ class ValidationAttempt:
                 )
             default_before = default_number(adapter=adapter)
             self._update(
-                status=AdapterVersion.Status.READY, steps=steps, sha256=digest, uri=self._store.uri(folder),
-                rank=rank, size_bytes=size, config=config.raw,
-            )  # fmt: skip
+                status=AdapterVersion.Status.READY,
+                steps=steps,
+                sha256=digest,
+                uri=self._store.uri(folder),
+                rank=rank,
+                size_bytes=size,
+                config=config.raw,
+            )
             if version.makes_default and adapter.pinned_id is not None:
                 adapter.pinned = version
                 adapter.save(update_fields=["pinned"])
             default_record(adapter=adapter, before=default_before)
             adapter_publish(adapter=adapter)
             data: dict[str, Any] = {
-                "status": AdapterVersion.Status.READY, "sha256": digest, "rank": rank, "size_bytes": size,
+                "status": AdapterVersion.Status.READY,
+                "sha256": digest,
+                "rank": rank,
+                "size_bytes": size,
                 "default": default_number(adapter=adapter),
-            }  # fmt: skip
+            }
             audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=data)
             data = {"adapter": adapter.name, "version": version.number, "sha256": digest}
             event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=data)

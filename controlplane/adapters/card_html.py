@@ -51,9 +51,12 @@ def card_render(text: str) -> str:
     """Return the card as HTML, "" when rendering it takes too much time, memory or HTML."""
     try:
         done = subprocess.run(
-            [sys.executable, "-I", __file__], input=text.encode(), capture_output=True, check=True,
+            [sys.executable, "-I", __file__],
+            input=text.encode(),
+            capture_output=True,
+            check=True,
             timeout=_WALL_SECONDS,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode() if len(done.stdout) <= MAX_HTML_BYTES else ""

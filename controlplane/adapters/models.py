@@ -25,9 +25,7 @@ class Adapter(models.Model):
         help_text="Version of the bare name.",
     )
     fallback = models.JSONField(
-        default=list,
-        blank=True,
-        help_text="Fallback models, in order, for the bare name.",
+        default=list, blank=True, help_text="Fallback models, in order, for the bare name."
     )
     last_number = models.PositiveIntegerField(
         default=0, help_text="Highest version number ever used, including purged versions."
@@ -35,10 +33,7 @@ class Adapter(models.Model):
     labels = models.JSONField(default=dict, blank=True, help_text="The tenant's labels, key to value.")
     notes = models.TextField(blank=True)
     deleted_at = models.DateTimeField(
-        null=True,
-        blank=True,
-        db_index=True,
-        help_text="Time of deletion; restorable within the grace time.",
+        null=True, blank=True, db_index=True, help_text="Time of deletion; restorable within the grace time."
     )
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -121,9 +121,12 @@ def version_counts(*, tenant: Tenant) -> dict[str, int]:
 def version_list_refused(*, tenant: Tenant, since: dt.datetime) -> QuerySet[AdapterVersion, tuple[str, int]]:
     """List adapter name and number of the versions that were refused since then, newest first."""
     versions = AdapterVersion.objects.filter(
-        adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None,
-        status=AdapterVersion.Status.REFUSED, created_at__gte=since,
-    )  # fmt: skip
+        adapter__tenant=tenant,
+        adapter__deleted_at=None,
+        deleted_at=None,
+        status=AdapterVersion.Status.REFUSED,
+        created_at__gte=since,
+    )
     return versions.order_by("-created_at").values_list("adapter__name", "number")
 
 

@@ -46,9 +46,23 @@ class VersionSerializer(serializers.ModelSerializer[AdapterVersion]):
     class Meta:
         model = AdapterVersion
         fields = (
-            "adapter", "number", "status", "reason", "steps", "source_uri", "sha256", "rank", "size_bytes",
-            "smoke", "notes", "dataset", "run_url", "base_sha256", "created_at", "deleted_at",
-        )  # fmt: skip
+            "adapter",
+            "number",
+            "status",
+            "reason",
+            "steps",
+            "source_uri",
+            "sha256",
+            "rank",
+            "size_bytes",
+            "smoke",
+            "notes",
+            "dataset",
+            "run_url",
+            "base_sha256",
+            "created_at",
+            "deleted_at",
+        )
 
     source_uri = serializers.CharField(
         source="source", help_text="URI that the version was imported from; '' for uploads."
@@ -94,9 +108,18 @@ class AdapterSerializer(serializers.ModelSerializer[Adapter]):
     class Meta:
         model = Adapter
         fields = (
-            "name", "base_model", "default_version", "pinned", "fallback", "labels", "notes", "versions",
-            "aliases", "created_at", "deleted_at",
-        )  # fmt: skip
+            "name",
+            "base_model",
+            "default_version",
+            "pinned",
+            "fallback",
+            "labels",
+            "notes",
+            "versions",
+            "aliases",
+            "created_at",
+            "deleted_at",
+        )
 
 
 class LineageInput(StrictSerializer):

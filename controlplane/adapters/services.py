@@ -64,8 +64,11 @@ def adapter_register(
     """
     _check_name(tenant, name, base_model)
     values: dict[str, Any] = {
-        "created_by": created_by, "then": then, "make_default": make_default, **lineage_check(lineage or {}),
-    }  # fmt: skip
+        "created_by": created_by,
+        "then": then,
+        "make_default": make_default,
+        **lineage_check(lineage or {}),
+    }
     if (files is not None) + (uri is not None) + (uploads is not None) != 1:
         raise InvalidInputError("send either files, or a uri, or uploads", field="files")
     if uploads is not None:
@@ -199,9 +202,12 @@ def _keep_default(adapter: Adapter) -> None:
     adapter.pinned = version_get(adapter=adapter, number=number)
     adapter.save(update_fields=["pinned"])
     audit_record(
-        tenant=adapter.tenant_id, action="adapter.pin", target=adapter, before={"pinned": None},
+        tenant=adapter.tenant_id,
+        action="adapter.pin",
+        target=adapter,
+        before={"pinned": None},
         after={"pinned": number},
-    )  # fmt: skip
+    )
 
 
 def adapter_locked(adapter: Adapter, *, deleted: bool = False) -> Adapter:

@@ -16,5 +16,11 @@ class PriceBookAdmin(ReadOnlyAdmin):
 @admin.register(Price)
 class PriceAdmin(ReadOnlyAdmin):
     list_display = (
-        "book", "base_model", "adapter", "effective_from", "input_nano", "cached_input_nano", "output_nano",
-    )  # fmt: skip
+        "book",
+        "base_model",
+        "adapter",
+        "effective_from",
+        "input_nano",
+        "cached_input_nano",
+        "output_nano",
+    )

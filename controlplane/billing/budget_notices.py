@@ -64,19 +64,26 @@ def _notify(
 ) -> bool:
     # The unique constraint lets only one of two concurrent tasks create the notice and send it.
     notice, made = BudgetNotice.objects.get_or_create(
-        scope=limits.scope, period=period, percent=percent, budget_nano=budget_nano,
+        scope=limits.scope,
+        period=period,
+        percent=percent,
+        budget_nano=budget_nano,
         defaults={
-            "tenant": limits.tenant_id, "spent_nano": spent_nano,
+            "tenant": limits.tenant_id,
+            "spent_nano": spent_nano,
             "notify_at": timezone.now() if mail else None,
         },
-    )  # fmt: skip
+    )
     if not made:
         return False
     logger.warning("budget of %s: %d percent is spent in %s", limits.scope, percent, period)
     data = {
-        "scope": limits.scope, "period": period, "percent": percent, "spent_nano": spent_nano,
+        "scope": limits.scope,
+        "period": period,
+        "percent": percent,
+        "spent_nano": spent_nano,
         "budget_nano": budget_nano,
-    }  # fmt: skip
+    }
     event_emit(tenant=limits.tenant_id, type="budget.threshold", data=data)
     if mail:
         enqueue(NOTIFY_TASK, notice_id=notice.pk)

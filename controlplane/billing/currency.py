@@ -7,9 +7,23 @@ from typing import Final
 
 NANO_DIGITS: Final = 9
 _NONE: Final = (
-    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF",
+    "BIF",
+    "CLP",
+    "DJF",
+    "GNF",
+    "ISK",
+    "JPY",
+    "KMF",
+    "KRW",
+    "PYG",
+    "RWF",
+    "UGX",
+    "VND",
+    "VUV",
+    "XAF",
+    "XOF",
     "XPF",
-)  # fmt: skip
+)
 _THREE: Final = ("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND")
 _SYMBOLS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 _DIGITS: Final = dict.fromkeys(_NONE, 0) | dict.fromkeys(_THREE, 3)

@@ -85,12 +85,16 @@ def meter_prices(prices: PriceList, *, day: dt.date, tenant: str = EVERYONE) -> 
     """
     found = [
         MeterPrice(
-            item, row.base_model, row.adapter, row.backend,
-            row.nano if isinstance(row, HostingPrice) else call_unit(row, item), book.name,
+            item,
+            row.base_model,
+            row.adapter,
+            row.backend,
+            row.nano if isinstance(row, HostingPrice) else call_unit(row, item),
+            book.name,
             row.effective_from,
         )
         for book, priced_items, row in prices.in_force(tenant=tenant, day=day)
         for item in priced_items
-    ]  # fmt: skip
+    ]
     order = list(items.PER)
     return sorted(found, key=lambda row: (row.base_model, row.adapter, row.backend, order.index(row.item)))

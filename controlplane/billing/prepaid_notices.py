@@ -97,11 +97,16 @@ def _is_used(peak_nano: int, left_nano: int, percent: int) -> bool:
 
 def _notify(mark: PrepaidMark, left_nano: int, percent: int) -> int:
     notice, made = BudgetNotice.objects.get_or_create(
-        scope=f"{SCOPE}:{mark.tenant}", period=str(mark.top_ups), percent=percent, budget_nano=mark.peak_nano,
+        scope=f"{SCOPE}:{mark.tenant}",
+        period=str(mark.top_ups),
+        percent=percent,
+        budget_nano=mark.peak_nano,
         defaults={
-            "tenant": mark.tenant, "spent_nano": mark.peak_nano - left_nano, "notify_at": timezone.now(),
+            "tenant": mark.tenant,
+            "spent_nano": mark.peak_nano - left_nano,
+            "notify_at": timezone.now(),
         },
-    )  # fmt: skip
+    )
     if not made:
         return 0
     logger.warning("%s has used %d percent of what is prepaid and of its credits", mark.tenant, percent)

@@ -37,12 +37,7 @@ class PriceList:
     model's, and one for the backend before one for all.
     """
 
-    def __init__(
-        self,
-        terms: list[PriceBookTerm],
-        prices: list[Price],
-        hosting: list[HostingPrice],
-    ) -> None:
+    def __init__(self, terms: list[PriceBookTerm], prices: list[Price], hosting: list[HostingPrice]) -> None:
         self._terms: dict[str, list[PriceBookTerm]] = defaultdict(list)
         for term in terms:
             self._terms[term.tenant].append(term)

@@ -74,9 +74,11 @@ class PricesInForceApi(APIView):
         slug = request.query_params.get("tenant", "")
         tenant = tenant_get(slug=slug).pk if slug else ""
         state = {
-            "day": day, "tenant": tenant, "terms": terms_on(day, tenant=tenant),
+            "day": day,
+            "tenant": tenant,
+            "terms": terms_on(day, tenant=tenant),
             "prices": meter_prices(PriceList.load(), day=day, tenant=tenant),
-        }  # fmt: skip
+        }
         return Response(InForceSerializer(state).data)
 
 

@@ -38,9 +38,12 @@ class UsageJsonRenderer(JSONRenderer):
 def _json(report: UsageReport) -> bytes:
     total = report.total
     head = {
-        "start": report.start, "end": report.end, "group_by": report.group_by, "currency": report.currency,
+        "start": report.start,
+        "end": report.end,
+        "group_by": report.group_by,
+        "currency": report.currency,
         "total": total._asdict() | {"unpriced": total.unpriced},
-    }  # fmt: skip
+    }
     priced = (
         'null,"unpriced":true' if unpriced else f'"{money_text(nano)}","unpriced":false'
         for nano, unpriced in zip(report.nano, report.unpriced, strict=True)
@@ -49,10 +52,15 @@ def _json(report: UsageReport) -> bytes:
         f'{group}"requests":{requests},"prompt_tokens":{prompt},"cached_tokens":{cached}'
         f',"completion_tokens":{completion},"price":{price}}}'
         for group, requests, prompt, cached, completion, price in zip(
-            _groups(report), report.requests, report.prompt_tokens, report.cached_tokens,
-            report.completion_tokens, priced, strict=True,
+            _groups(report),
+            report.requests,
+            report.prompt_tokens,
+            report.cached_tokens,
+            report.completion_tokens,
+            priced,
+            strict=True,
         )
-    )  # fmt: skip
+    )
     return orjson.dumps(head)[:-1] + b',"rows":[' + rows.encode() + b"]}"
 
 

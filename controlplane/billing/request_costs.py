@@ -13,16 +13,23 @@ from controlplane.metering.selectors import SummedUse
 def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
     """Return the attempt's cost in nano-units; None if it used tokens that have no price."""
     price = prices.call(
-        tenant=row.tenant, day=row.day, base_model=row.base_model,
-        adapter=adapter_name(row.adapter), backend=row.backend,
-    )  # fmt: skip
+        tenant=row.tenant,
+        day=row.day,
+        base_model=row.base_model,
+        adapter=adapter_name(row.adapter),
+        backend=row.backend,
+    )
     if price is None:
         return None if row.prompt_tokens or row.completion_tokens else 0
     use = SummedUse(
-        row.day, row.tenant, requests=1, answered=int(row.status not in UNANSWERED),
-        prompt_tokens=row.prompt_tokens, cached_tokens=row.cached_tokens,
+        row.day,
+        row.tenant,
+        requests=1,
+        answered=int(row.status not in UNANSWERED),
+        prompt_tokens=row.prompt_tokens,
+        cached_tokens=row.cached_tokens,
         completion_tokens=row.completion_tokens,
-    )  # fmt: skip
+    )
     return call_nano(use, price)
 
 

@@ -139,6 +139,9 @@ def _booked_nano(tenant: str, start: dt.date, end: dt.date, priced_items: Collec
 
 def _price(use: SummedUse, prices: PriceList) -> Price | None:
     return prices.call(
-        tenant=use.tenant, day=use.day, base_model=use.base_model,
-        adapter=adapter_name(use.adapter), backend=use.backend,
-    )  # fmt: skip
+        tenant=use.tenant,
+        day=use.day,
+        base_model=use.base_model,
+        adapter=adapter_name(use.adapter),
+        backend=use.backend,
+    )

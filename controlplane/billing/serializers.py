@@ -29,9 +29,15 @@ class PriceSerializer(StrictSerializer, serializers.ModelSerializer[Price]):
     class Meta:
         model = Price
         fields = (
-            "base_model", "adapter", "backend", "effective_from", "input_nano", "cached_input_nano",
-            "output_nano", "request_nano",
-        )  # fmt: skip
+            "base_model",
+            "adapter",
+            "backend",
+            "effective_from",
+            "input_nano",
+            "cached_input_nano",
+            "output_nano",
+            "request_nano",
+        )
 
 
 class HostingPriceSerializer(StrictSerializer, serializers.ModelSerializer[HostingPrice]):
@@ -139,9 +145,20 @@ class JournalEntrySerializer(serializers.ModelSerializer[JournalEntry]):
     class Meta:
         model = JournalEntry
         fields = (
-            "number", "at", "day", "kind", "debit", "credit", "amount_nano", "currency", "reverses",
-            "invoice", "credit_note", "grant", "memo",
-        )  # fmt: skip
+            "number",
+            "at",
+            "day",
+            "kind",
+            "debit",
+            "credit",
+            "amount_nano",
+            "currency",
+            "reverses",
+            "invoice",
+            "credit_note",
+            "grant",
+            "memo",
+        )
 
 
 class CreditSerializer(serializers.ModelSerializer[CreditGrant]):
@@ -184,11 +201,33 @@ class InvoiceSerializer(PartiesSerializer, serializers.ModelSerializer[Invoice])
     class Meta:
         model = Invoice
         fields = (
-            "id", "tenant", "month", "number", "title", "status", "currency", "lines_nano", "carried_in_nano",
-            "credits_nano", "net_nano", "tax_nano", "tax_kind", "tax_label", "tax_rate_percent", "tax_number",
-            "tax_text", "prepaid_nano", "shortfall_nano", "due_nano", "carried_out_nano", "unpriced",
-            "seller", "buyer", "drafted_at", "finalized_at",
-        )  # fmt: skip
+            "id",
+            "tenant",
+            "month",
+            "number",
+            "title",
+            "status",
+            "currency",
+            "lines_nano",
+            "carried_in_nano",
+            "credits_nano",
+            "net_nano",
+            "tax_nano",
+            "tax_kind",
+            "tax_label",
+            "tax_rate_percent",
+            "tax_number",
+            "tax_text",
+            "prepaid_nano",
+            "shortfall_nano",
+            "due_nano",
+            "carried_out_nano",
+            "unpriced",
+            "seller",
+            "buyer",
+            "drafted_at",
+            "finalized_at",
+        )
 
 
 class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
@@ -197,9 +236,21 @@ class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
     class Meta:
         model = InvoiceLine
         fields = (
-            "position", "month", "adjusts", "project", "key_id", "key_name", "adapter", "base_model",
-            "backend", "item", "quantity", "unit_nano", "per", "amount_nano",
-        )  # fmt: skip
+            "position",
+            "month",
+            "adjusts",
+            "project",
+            "key_id",
+            "key_name",
+            "adapter",
+            "base_model",
+            "backend",
+            "item",
+            "quantity",
+            "unit_nano",
+            "per",
+            "amount_nano",
+        )
 
 
 class InvoiceInput(StrictSerializer):

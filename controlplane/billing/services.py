@@ -92,17 +92,22 @@ def price_set(
         ConflictError: there is a price from that day: prices are added, never changed.
     """
     amounts = {
-        "input_nano": input_nano, "cached_input_nano": cached_input_nano, "output_nano": output_nano,
+        "input_nano": input_nano,
+        "cached_input_nano": cached_input_nano,
+        "output_nano": output_nano,
         "request_nano": request_nano,
-    }  # fmt: skip
+    }
     _check_amounts(amounts)
     if not base_model:
         raise InvalidInputError("say which base_model the price is for", field="base_model")
     _check_subject(base_model, adapter)
     key = {
-        "book": book, "base_model": base_model, "adapter": adapter, "backend": backend,
+        "book": book,
+        "base_model": base_model,
+        "adapter": adapter,
+        "backend": backend,
         "effective_from": effective_from,
-    }  # fmt: skip
+    }
     # As in `price_book_create`; publishing the prices takes this lock anyway.
     route_lock()
     if Price.objects.filter(**key).exists():
@@ -142,9 +147,13 @@ def hosting_price_set(
     _check_amounts({"nano": nano})
     _check_subject(base_model, adapter)
     key = {
-        "book": book, "kind": kind, "base_model": base_model, "adapter": adapter, "backend": backend,
+        "book": book,
+        "kind": kind,
+        "base_model": base_model,
+        "adapter": adapter,
+        "backend": backend,
         "effective_from": effective_from,
-    }  # fmt: skip
+    }
     route_lock()
     if HostingPrice.objects.filter(**key).exists():
         raise ConflictError(f"{kind} has a price from {effective_from} on already: set one from another day")

@@ -117,9 +117,13 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
     length = asked.end - asked.start + dt.timedelta(days=1)
     values, count = _largest(tenant, asked, only, prices)
     now: dict[str, Any] = {
-        "tenant": tenant, "start": asked.start, "end": asked.end, "prices": prices, "only": only,
+        "tenant": tenant,
+        "start": asked.start,
+        "end": asked.end,
+        "prices": prices,
+        "only": only,
         "apart": [_group_is(tenant.pk, asked.group, value) for value in values],
-    }  # fmt: skip
+    }
     previous = {**now, "start": asked.start - length, "end": asked.end - length}
     over_time = usage_report(**now, group_by=(asked.bucket,))
     whole = over_time if asked.bucket == "day" else usage_report(**now, group_by=())
@@ -130,9 +134,15 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
         for place, value in (*((str(at), value) for at, value in enumerate(values)), ("", ""))
     ]
     return Explored(
-        over_time.currency, times, tuple(lines[:-1]), lines[-1] if count > len(values) else None,
-        count - len(values), whole.total, before.total, asked.start - length,
-    )  # fmt: skip
+        over_time.currency,
+        times,
+        tuple(lines[:-1]),
+        lines[-1] if count > len(values) else None,
+        count - len(values),
+        whole.total,
+        before.total,
+        asked.start - length,
+    )
 
 
 def measured(row: UsageRow, measure: str) -> Decimal | None:

@@ -76,10 +76,26 @@ class RolloutSerializer(serializers.ModelSerializer[Rollout]):
     class Meta:
         model = Rollout
         fields = (
-            "id", "alias", "stable", "canary", "status", "steps", "percent", "hold_seconds", "min_requests",
-            "max_error_increase", "max_latency_ratio", "step_started_at", "figures", "looked_at", "reason",
-            "decisions", "created_by", "created_at", "ended_at",
-        )  # fmt: skip
+            "id",
+            "alias",
+            "stable",
+            "canary",
+            "status",
+            "steps",
+            "percent",
+            "hold_seconds",
+            "min_requests",
+            "max_error_increase",
+            "max_latency_ratio",
+            "step_started_at",
+            "figures",
+            "looked_at",
+            "reason",
+            "decisions",
+            "created_by",
+            "created_at",
+            "ended_at",
+        )
 
 
 class RolloutInput(StrictSerializer):

@@ -22,9 +22,11 @@ Kind = RolloutDecision.Kind
 Status = Rollout.Status
 DEFAULT_STEPS: Final = (5, 25, 50)
 _BOUNDS: Final = {
-    "hold_seconds": (10, 30 * 86_400), "min_requests": (10, 100_000), "max_error_increase": (0.001, 0.5),
+    "hold_seconds": (10, 30 * 86_400),
+    "min_requests": (10, 100_000),
+    "max_error_increase": (0.001, 0.5),
     "max_latency_ratio": (1.1, 100.0),
-}  # fmt: skip
+}
 
 
 @transaction.atomic
@@ -51,9 +53,12 @@ def rollout_start(
         ConflictError: the alias is split, has a rollout, or has this version already; or it is not ready.
     """
     percents = _checked(
-        steps, hold_seconds=hold_seconds, min_requests=min_requests,
-        max_error_increase=max_error_increase, max_latency_ratio=max_latency_ratio,
-    )  # fmt: skip
+        steps,
+        hold_seconds=hold_seconds,
+        min_requests=min_requests,
+        max_error_increase=max_error_increase,
+        max_latency_ratio=max_latency_ratio,
+    )
     adapter = adapter_locked(adapter)
     found = Alias.objects.filter(adapter=adapter, name=alias).select_related("version").first()
     if found is None:
@@ -66,10 +71,18 @@ def rollout_start(
             f"{adapter.name}@{alias} already points to version {version}: choose another version"
         )
     rollout = Rollout(
-        adapter=adapter, alias=alias, stable=found.version, canary=canary, steps=percents,
-        hold_seconds=hold_seconds, min_requests=min_requests, max_error_increase=max_error_increase,
-        max_latency_ratio=max_latency_ratio, step_started_at=timezone.now(), created_by=_actor(),
-    )  # fmt: skip
+        adapter=adapter,
+        alias=alias,
+        stable=found.version,
+        canary=canary,
+        steps=percents,
+        hold_seconds=hold_seconds,
+        min_requests=min_requests,
+        max_error_increase=max_error_increase,
+        max_latency_ratio=max_latency_ratio,
+        step_started_at=timezone.now(),
+        created_by=_actor(),
+    )
     rollout.change = _split(rollout, percents[0], f"canary of version {version}")
     try:
         with transaction.atomic():

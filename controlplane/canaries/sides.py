@@ -87,11 +87,19 @@ def _side(rollout: DeploymentRollout, side: Literal["new", "old"]) -> Side:
     copies = tuple(rollout.copies.get(side, ()))
     attempts = copy_attempts(copies=copies, since=rollout.created_at, until=rollout.ended_at)
     sums = attempts.aggregate(
-        requests=Count("*"), failed=Count("status", filter=Q(status="error")),
-        prompts=Sum("prompt_tokens"), completions=Sum("completion_tokens"),
-    )  # fmt: skip
+        requests=Count("*"),
+        failed=Count("status", filter=Q(status="error")),
+        prompts=Sum("prompt_tokens"),
+        completions=Sum("completion_tokens"),
+    )
     arm = Arm(0, 0, 0, latencies_ms(attempts.filter(status="ok"), most=_MAX_LATENCIES))
     return Side(
-        side, copies, sums["requests"], sums["failed"], sums["prompts"] or 0, sums["completions"] or 0,
-        arm.percentile(0.5), arm.percentile(0.95),
-    )  # fmt: skip
+        side,
+        copies,
+        sums["requests"],
+        sums["failed"],
+        sums["prompts"] or 0,
+        sums["completions"] or 0,
+        arm.percentile(0.5),
+        arm.percentile(0.95),
+    )

@@ -45,9 +45,13 @@ class Arm:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "version": self.version, "requests": self.requests, "errors": self.errors,
-            "answers": len(self.latencies), "p50_ms": self.percentile(0.5), "p95_ms": self.percentile(0.95),
-        }  # fmt: skip
+            "version": self.version,
+            "requests": self.requests,
+            "errors": self.errors,
+            "answers": len(self.latencies),
+            "p50_ms": self.percentile(0.5),
+            "p95_ms": self.percentile(0.95),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,10 @@ def difference(first: tuple[int, int], second: tuple[int, int], z: float) -> Int
 def judge(stable: Arm, canary: Arm, bounds: Bounds) -> Verdict:
     """Compare both arms: `worse` if errors or latency are; `fine` if both are and requests suffice."""
     figures: dict[str, Any] = {
-        "stable": stable.to_dict(), "canary": canary.to_dict(), "bounds": asdict(bounds),
-    }  # fmt: skip
+        "stable": stable.to_dict(),
+        "canary": canary.to_dict(),
+        "bounds": asdict(bounds),
+    }
     waits: list[str] = []
     for compare in (_errors, _latency):
         outcome, reason = compare(stable, canary, bounds, figures)
@@ -136,8 +142,11 @@ def _latency(stable: Arm, canary: Arm, bounds: Bounds, figures: dict[str, Any]) 
     count = len(canary.latencies)
     least, most = wilson(slow, count, WORSE_Z)[0], wilson(slow, count, FINE_Z)[1]
     figures["slow"] = {
-        "limit_ms": round(limit, 3), "answers": slow, "at_least": round(least, 5), "at_most": round(most, 5),
-    }  # fmt: skip
+        "limit_ms": round(limit, 3),
+        "answers": slow,
+        "at_least": round(least, 5),
+        "at_most": round(most, 5),
+    }
     text = (
         f"{slow} of the canary's {count} answers took longer than {limit:.0f} ms to begin,"
         f" {bounds.max_latency_ratio:g} times the stable version's 95th percentile"

@@ -50,9 +50,18 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
     class Meta:
         model = BaseModel
         fields = (
-            "name", "architecture", "max_model_len", "dtype", "licence", "max_lora_rank", "checkpoint_sha256",
-            "dropped_parameters", "variants", "copies", "created_at",
-        )  # fmt: skip
+            "name",
+            "architecture",
+            "max_model_len",
+            "dtype",
+            "licence",
+            "max_lora_rank",
+            "checkpoint_sha256",
+            "dropped_parameters",
+            "variants",
+            "copies",
+            "created_at",
+        )
 
 
 class CheckpointFileSerializer(serializers.ModelSerializer[CheckpointFile]):

@@ -147,9 +147,13 @@ def variant_create(
     if base_model.variants.filter(name=name).exists():
         raise ConflictError(f"base model {base_model.name} has a variant {name!r} already")
     variant = Variant.objects.create(
-        base_model=base_model, name=name, dtype=dtype, quantization=quantization,
-        source=checkpoint_source(source).uri, notes=notes,
-    )  # fmt: skip
+        base_model=base_model,
+        name=name,
+        dtype=dtype,
+        quantization=quantization,
+        source=checkpoint_source(source).uri,
+        notes=notes,
+    )
     audit_record(tenant="", action="variant.create", target=variant, after=snapshot(variant))
     return variant
 

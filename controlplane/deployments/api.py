@@ -190,7 +190,5 @@ class DeploymentStateApi(APIView):
     def get(self, request: Request, deployment: str) -> Response:
         """Returns desired and observed values with their differences, and a scale-up's progress."""
         found = deployment_get(name=deployment)
-        state = {
-            "observed_at": found.observed_at, "compared": compare(found), "scale_up": forecast_of(found),
-        }  # fmt: skip
+        state = {"observed_at": found.observed_at, "compared": compare(found), "scale_up": forecast_of(found)}
         return Response(DeploymentStateSerializer(state).data)

@@ -30,18 +30,28 @@ def desired_of(deployment: Deployment) -> Desired:
     scaling = scaling_of(deployment)
     least, most = copies_in_force(deployment, scaling, now)
     desired = Desired(
-        deployment=deployment.name, base_model=base.name, served_name=base.served_name,
-        hosting=deployment.hosting, min_copies=least, max_copies=most, adapters=adapters, keep=keep,
-        drained=drained_endpoints(deployment), routed=routed_urls(deployment),
-        endpoint=deployment.endpoint, endpoint_is_shared=endpoint_is_shared(deployment),
-        instance_type=deployment.instance_type, min_instances=deployment.min_instances,
+        deployment=deployment.name,
+        base_model=base.name,
+        served_name=base.served_name,
+        hosting=deployment.hosting,
+        min_copies=least,
+        max_copies=most,
+        adapters=adapters,
+        keep=keep,
+        drained=drained_endpoints(deployment),
+        routed=routed_urls(deployment),
+        endpoint=deployment.endpoint,
+        endpoint_is_shared=endpoint_is_shared(deployment),
+        instance_type=deployment.instance_type,
+        min_instances=deployment.min_instances,
         max_instances=deployment.max_instances,
         retry=deployment.retry_at is not None and deployment.retry_at <= now,
-        tried=_tried(deployment), scaled=scaling is not None,
+        tried=_tried(deployment),
+        scaled=scaling is not None,
         scaling=policy_of(deployment, scaling) if deployment.is_wanted else None,
         endpoint_scaling=endpoint_policy(deployment) if deployment.is_wanted else None,
         **copies_state(base, state_values(deployment), strict=deployment.is_wanted),
-    )  # fmt: skip
+    )
     return with_stage(deployment, desired) if deployment.is_wanted else desired
 
 

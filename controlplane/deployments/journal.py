@@ -29,9 +29,14 @@ def step_add(
 ) -> None:
     """Add a step to the journal, with its time and actor."""
     step = DeploymentStep.objects.create(
-        deployment=deployment, action=action[:60], resource=resource[:200], cause=cause, outcome=outcome,
-        actor=actor_name(), seconds=seconds,
-    )  # fmt: skip
+        deployment=deployment,
+        action=action[:60],
+        resource=resource[:200],
+        cause=cause,
+        outcome=outcome,
+        actor=actor_name(),
+        seconds=seconds,
+    )
     if step.pk % _PRUNE_EVERY == 0:
         old = DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")[MAX_STEPS:].values("pk")
         DeploymentStep.objects.filter(pk__in=list(old.values_list("pk", flat=True))).delete()

@@ -182,9 +182,13 @@ class _Run:
             self._removed(deployment, shared=shared)
             return
         self.lease.write(
-            status=Status.REMOVING, reason=seen.waiting, resources=_resource_rows(seen), observed_at=now,
-            failures=0, next_at=now + POLL,
-        )  # fmt: skip
+            status=Status.REMOVING,
+            reason=seen.waiting,
+            resources=_resource_rows(seen),
+            observed_at=now,
+            failures=0,
+            next_at=now + POLL,
+        )
 
     def _serve(self, deployment: Deployment, endpoints: Sequence[Endpoint]) -> bool:
         """Call `copies_sync` under the lease, which no other owner can take before the commit."""

@@ -39,9 +39,10 @@ class ScalingInput(StrictSerializer):
     min_copies = serializers.IntegerField(**_COPIES, required=False)
     max_copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     metric = serializers.ChoiceField(
-        choices=[item.value for item in Metric], required=False,
+        choices=[item.value for item in Metric],
+        required=False,
         help_text="Metric per copy. concurrency: concurrent requests; invocations: requests per minute.",
-    )  # fmt: skip
+    )
     target = serializers.FloatField(
         min_value=0.01, max_value=1e6, help_text="Target value of the metric per copy."
     )
@@ -58,9 +59,11 @@ class ScalingInput(StrictSerializer):
         help_text="Seconds above the target before a scale-out; sagemaker: 30.",
     )
     in_after = serializers.IntegerField(
-        min_value=0, max_value=86400, required=False,
+        min_value=0,
+        max_value=86400,
+        required=False,
         help_text="Seconds below nine tenths of the target before a scale-in; sagemaker: 900.",
-    )  # fmt: skip
+    )
     out_cooldown = serializers.IntegerField(min_value=0, max_value=86400, required=False)
     in_cooldown = serializers.IntegerField(min_value=0, max_value=86400, required=False)
     protect = serializers.BooleanField(required=False, help_text="Disables scale-in by target tracking.")
@@ -80,9 +83,11 @@ class ScalingInput(StrictSerializer):
         help_text="sagemaker: routing strategy of the endpoint.",
     )
     release = serializers.ChoiceField(
-        choices=[item.value for item in Release], required=False, allow_null=True,
+        choices=[item.value for item in Release],
+        required=False,
+        allow_null=True,
         help_text="sagemaker: how instances are released.",
-    )  # fmt: skip
+    )
     release_cooldown_minutes = serializers.IntegerField(min_value=5, max_value=1440, required=False)
 
 
@@ -148,7 +153,11 @@ def scaling_values(deployment: Deployment) -> dict[str, Any]:
     least, most = policy.bounds(timezone.now())
     local = deployment.target.kind == deployment.target.Kind.LOCAL
     return policy.to_json() | {
-        "min_copies": policy.min_copies, "max_copies": policy.max_copies, "min_now": least,
-        "max_now": most, "copies": row.copies if local else None, "seen": row.seen or None,
+        "min_copies": policy.min_copies,
+        "max_copies": policy.max_copies,
+        "min_now": least,
+        "max_now": most,
+        "copies": row.copies if local else None,
+        "seen": row.seen or None,
         "evaluated_at": row.evaluated_at,
-    }  # fmt: skip
+    }

@@ -21,9 +21,10 @@ class ResourceSerializer(serializers.Serializer[Any]):
     )
     reason = serializers.CharField(allow_blank=True)
     has = serializers.DictField(
-        child=serializers.CharField(), default=dict,
+        child=serializers.CharField(),
+        default=dict,
         help_text="Observed properties: copies, base, image, instance_type.",
-    )  # fmt: skip
+    )
     stale = serializers.BooleanField(
         default=False,
         help_text="Whether the resource differs from the desired state, such as during a rollout.",
@@ -52,13 +53,37 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     class Meta:
         model = Deployment
         fields = (
-            "name", "target", "base_model", "hosting", "endpoint", "min_copies", "max_copies",
-            "instance_type", "min_instances", "max_instances", "variant", "urls", "image", "image_family",
-            "options", "environment", "compute",
-            "adapter_scope", "generation", "status", "reason", "resources", "copies", "observed_generation",
-            "observed_at", "next_at", "created_by", "created_at", "removal_asked_at",
+            "name",
+            "target",
+            "base_model",
+            "hosting",
+            "endpoint",
+            "min_copies",
+            "max_copies",
+            "instance_type",
+            "min_instances",
+            "max_instances",
+            "variant",
+            "urls",
+            "image",
+            "image_family",
+            "options",
+            "environment",
+            "compute",
+            "adapter_scope",
+            "generation",
+            "status",
+            "reason",
+            "resources",
+            "copies",
+            "observed_generation",
+            "observed_at",
+            "next_at",
+            "created_by",
+            "created_at",
+            "removal_asked_at",
             "warnings",
-        )  # fmt: skip
+        )
 
 
 class DesiredInput(StrictSerializer):
@@ -78,9 +103,11 @@ class DesiredInput(StrictSerializer):
         help_text="Variant of the base model; '' for its own checkpoint.",
     )
     urls = serializers.ListField(
-        child=serializers.CharField(max_length=500), required=False, max_length=64,
+        child=serializers.CharField(max_length=500),
+        required=False,
+        max_length=64,
         help_text="openai_http: server URLs that replace the target's.",
-    )  # fmt: skip
+    )
     image = serializers.CharField(
         max_length=400,
         required=False,
@@ -94,10 +121,11 @@ class DesiredInput(StrictSerializer):
     options = serializers.DictField(required=False, help_text="LMI options; see docs/deployments.md.")
     environment = serializers.DictField(child=serializers.CharField(max_length=1024), required=False)
     compute = serializers.DictField(
-        child=serializers.FloatField(), required=False,
+        child=serializers.FloatField(),
+        required=False,
         help_text="Compute requirements of a copy: accelerators, cpus, memory_mb, max_memory_mb."
         " Default: computed from the checkpoint.",
-    )  # fmt: skip
+    )
     adapter_scope = serializers.ChoiceField(choices=Deployment.Scope.choices, required=False)
 
 

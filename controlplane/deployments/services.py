@@ -27,9 +27,20 @@ from controlplane.platform.audit.snapshot import snapshot
 from controlplane.platform.queue import enqueue
 
 CHANGEABLE: Final = (
-    "min_copies", "max_copies", "instance_type", "min_instances", "max_instances", "variant", "urls", "image",
-    "image_family", "options", "environment", "compute", "adapter_scope",
-)  # fmt: skip
+    "min_copies",
+    "max_copies",
+    "instance_type",
+    "min_instances",
+    "max_instances",
+    "variant",
+    "urls",
+    "image",
+    "image_family",
+    "options",
+    "environment",
+    "compute",
+    "adapter_scope",
+)
 """Fields of the desired state that can be changed; the others identify the deployment."""
 _MEASURED = ("metric", "target", "in_after")
 """Fields that determine how the load is counted."""
@@ -64,9 +75,14 @@ def deployment_create(
     if Deployment.objects.filter(name=name, removed_at=None).exists():
         raise ConflictError(f"deployment {name!r} already exists")
     deployment = Deployment(
-        name=name, target=target, base_model=base_model, endpoint=endpoint, created_by=actor_name(),
-        hosting=hosting or HOSTINGS[target.kind][0], **values,
-    )  # fmt: skip
+        name=name,
+        target=target,
+        base_model=base_model,
+        endpoint=endpoint,
+        created_by=actor_name(),
+        hosting=hosting or HOSTINGS[target.kind][0],
+        **values,
+    )
     deployment_check(deployment)
     deployment.save()
     step_add(deployment, "create", deployment.name, f"{base_model.name} in {target.name}")
@@ -193,9 +209,15 @@ def deployment_remove(*, deployment: Deployment) -> Deployment:
     row.status, row.reason, row.failures, row.routes_version = Deployment.Status.REMOVING, "", 0, 0
     row.save(
         update_fields=[
-            "removal_asked_at", "next_at", "generation", "status", "reason", "failures", "routes_version",
+            "removal_asked_at",
+            "next_at",
+            "generation",
+            "status",
+            "reason",
+            "failures",
+            "routes_version",
         ]
-    )  # fmt: skip
+    )
     rollouts_end_with(deployment=row)
     step_add(row, "remove", row.name, "requested")
     if policy_of(row) is not None:
@@ -234,9 +256,13 @@ def _record_manual_scaling(row: Deployment, *, before: int) -> None:
         if row.min_copies <= before:
             return
     scale_up_begin(
-        deployment=row, before=before, after=row.min_copies, cause=f"requested by {actor_name()}",
-        began=now, decided=now,
-    )  # fmt: skip
+        deployment=row,
+        before=before,
+        after=row.min_copies,
+        cause=f"requested by {actor_name()}",
+        began=now,
+        decided=now,
+    )
 
 
 def _desired_snapshot(deployment: Deployment) -> dict[str, Any]:
@@ -254,6 +280,9 @@ def _publish_scaling(row: Deployment, action: str, before: Any, after: Any) -> N
     base_publish(row.base_model)
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(
-        tenant="", action=f"deployment.{action}", target=row, before=before and {"policy": before},
+        tenant="",
+        action=f"deployment.{action}",
+        target=row,
+        before=before and {"policy": before},
         after=after and {"policy": after},
-    )  # fmt: skip
+    )

@@ -118,9 +118,12 @@ def _check_sagemaker(deployment: Deployment) -> None:
         return
     found = requirements_of(deployment)
     deployment.compute = {
-        "accelerators": found.accelerators, "cpus": found.cpus, "memory_mb": found.memory_mb,
-        "copies_per_instance": found.copies_per_instance, "reasons": list(found.reasons),
-    }  # fmt: skip
+        "accelerators": found.accelerators,
+        "cpus": found.cpus,
+        "memory_mb": found.memory_mb,
+        "copies_per_instance": found.copies_per_instance,
+        "reasons": list(found.reasons),
+    }
 
 
 def _compute_by_hand(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -174,15 +174,21 @@ def uses_of(
     since = now - dt.timedelta(minutes=minutes)
     # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(
-        day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()), base_model=base_model,
-        endpoint__in=copies, started_at__gte=int(since.timestamp() * 1000), adapter__gt="",
-    )  # fmt: skip
+        day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()),
+        base_model=base_model,
+        endpoint__in=copies,
+        started_at__gte=int(since.timestamp() * 1000),
+        adapter__gt="",
+    )
     if adapter:
         rows = rows.filter(adapter=adapter)
     sums = rows.values("adapter", "endpoint").annotate(
-        requests=Count("*"), errors=Count("status", filter=Q(status="error")), prompts=Sum("prompt_tokens"),
-        completions=Sum("completion_tokens"), last=Max(F("started_at") + F("duration_ms")),
-    )  # fmt: skip
+        requests=Count("*"),
+        errors=Count("status", filter=Q(status="error")),
+        prompts=Sum("prompt_tokens"),
+        completions=Sum("completion_tokens"),
+        last=Max(F("started_at") + F("duration_ms")),
+    )
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     timed = rows.filter(ttft_ms__isnull=False).order_by("-started_at")
     for adapter, copy, ttft in timed.values_list("adapter", "endpoint", "ttft_ms")[:_TIMED]:
@@ -191,9 +197,12 @@ def uses_of(
     for row in sums:
         key = (row["adapter"], row["endpoint"])
         use = Use(
-            row["requests"], row["errors"], row["prompts"], row["completions"],
+            row["requests"],
+            row["errors"],
+            row["prompts"],
+            row["completions"],
             last_ended=dt.datetime.fromtimestamp(row["last"] / 1000, dt.UTC),
-        )  # fmt: skip
+        )
         ttfts = sorted(times[key])
         found[key] = replace(use, ttft_p50_ms=_percentile(ttfts, 0.5), ttft_p95_ms=_percentile(ttfts, 0.95))
     return found

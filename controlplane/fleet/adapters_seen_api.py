@@ -12,13 +12,7 @@ from rest_framework.response import Response
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import InvalidInputError
-from controlplane.fleet.adapters_seen import (
-    MOST_MINUTES,
-    AdaptersSeen,
-    OnCopy,
-    SeenAdapter,
-    adapters_seen,
-)
+from controlplane.fleet.adapters_seen import MOST_MINUTES, AdaptersSeen, OnCopy, SeenAdapter, adapters_seen
 from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.tenants.permissions import Staff
 
@@ -100,35 +94,46 @@ def read_minutes(text: str) -> int:
 def shown(seen: AdaptersSeen) -> dict[str, Any]:
     """Return the values for AdaptersSeenSerializer."""
     return {
-        "minutes": seen.minutes, "total": seen.total,
+        "minutes": seen.minutes,
+        "total": seen.total,
         "copies": [
             {
-                "copy": copy, "answers": memory is not None,
+                "copy": copy,
+                "answers": memory is not None,
                 "adapters": 0 if memory is None else len(memory.adapters),
-                "bytes": memory and memory.nbytes, "max_bytes": memory and memory.max_bytes,
+                "bytes": memory and memory.nbytes,
+                "max_bytes": memory and memory.max_bytes,
                 "pinned_bytes": memory and memory.pinned_bytes,
             }
             for copy, memory in seen.memories.items()
         ],
         "adapters": [
             {
-                "adapter": item.name, "placed": "" if item.rule is None else item.rule.status,
+                "adapter": item.name,
+                "placed": "" if item.rule is None else item.rule.status,
                 "on": [_on_copy(item, place, seen) for place in item.on],
             }
             for item in seen.adapters
         ],
-    }  # fmt: skip
+    }
 
 
 def _on_copy(item: SeenAdapter, place: OnCopy, seen: AdaptersSeen) -> dict[str, Any]:
     held, use = place.held, place.use
     return {
-        "copy": place.copy, "loaded": loaded(place), "pinned": item.pinned_on(place.copy),
-        "bytes": held and held.nbytes, "running": held and held.requests, "requests": use.requests,
-        "failed": use.errors, "prompt_tokens": use.prompt_tokens,
-        "completion_tokens": use.completion_tokens, "ttft_p50_ms": use.ttft_p50_ms,
-        "ttft_p95_ms": use.ttft_p95_ms, "last_used_at": place.last_used(seen.at),
-    }  # fmt: skip
+        "copy": place.copy,
+        "loaded": loaded(place),
+        "pinned": item.pinned_on(place.copy),
+        "bytes": held and held.nbytes,
+        "running": held and held.requests,
+        "requests": use.requests,
+        "failed": use.errors,
+        "prompt_tokens": use.prompt_tokens,
+        "completion_tokens": use.completion_tokens,
+        "ttft_p50_ms": use.ttft_p50_ms,
+        "ttft_p95_ms": use.ttft_p95_ms,
+        "last_used_at": place.last_used(seen.at),
+    }
 
 
 def loaded(place: OnCopy) -> str:

@@ -141,9 +141,12 @@ class FleetResidencyApi(APIView):
             raise InvalidInputError("base_model is required", field="base_model")
         base = base_model_get(name=name)
         found = residency_map(
-            base=base, minutes=read_minutes(query.get("minutes", "15")), search=query.get("search", ""),
-            everything=query.get("all", "") in ("true", "1"), page=read_page(query.get("page", "1")),
-        )  # fmt: skip
+            base=base,
+            minutes=read_minutes(query.get("minutes", "15")),
+            search=query.get("search", ""),
+            everything=query.get("all", "") in ("true", "1"),
+            page=read_page(query.get("page", "1")),
+        )
         return Response(ResidencySerializer(found).data)
 
 

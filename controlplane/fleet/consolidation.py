@@ -40,9 +40,11 @@ def traffic_of(*, copies: Sequence[str], base_model: str, minutes: int, now: dt.
     since = now - dt.timedelta(minutes=minutes)
     # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(
-        day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()), base_model=base_model,
-        endpoint__in=list(copies), started_at__gte=int(since.timestamp() * 1000),
-    )  # fmt: skip
+        day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()),
+        base_model=base_model,
+        endpoint__in=list(copies),
+        started_at__gte=int(since.timestamp() * 1000),
+    )
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for adapter, copy, spent in rows.values_list("adapter", "endpoint").annotate(spent=Sum("duration_ms")):
         found[adapter][copy] = float(spent) / (minutes * 60_000)
@@ -125,7 +127,10 @@ def consolidation_execute(*, deployment: Deployment, minutes: int) -> tuple[Plan
     cause = f"{made.saved} copies are not needed for {load:.1f} concurrent requests"
     step_add(deployment, "consolidate", f"{count + made.saved} -> {count}", cause)
     audit_record(
-        tenant="", action="deployment.consolidate", target=deployment,
-        before={"copies": count + made.saved}, after={"copies": count},
-    )  # fmt: skip
+        tenant="",
+        action="deployment.consolidate",
+        target=deployment,
+        before={"copies": count + made.saved},
+        after={"copies": count},
+    )
     return made, traffic

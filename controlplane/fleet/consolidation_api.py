@@ -83,13 +83,20 @@ def _minutes(request: Request) -> int:
 def shown(made: Plan, traffic: Sequence[Traffic], *, minutes: int) -> dict[str, Any]:
     """Return the values for ConsolidationSerializer."""
     return {
-        "minutes": minutes, "keep": made.keep, "spare": made.spare, "saved": made.saved,
-        "moves": len(made.moves), "short": made.short, "load": made.load,
+        "minutes": minutes,
+        "keep": made.keep,
+        "spare": made.spare,
+        "saved": made.saved,
+        "moves": len(made.moves),
+        "short": made.short,
+        "load": made.load,
         "adapters": [
             {
-                "adapter": item.adapter, "concurrency": round(item.concurrency, 4), "copies": item.copies,
+                "adapter": item.adapter,
+                "concurrency": round(item.concurrency, 4),
+                "copies": item.copies,
                 "to": made.placed.get(item.adapter, ()),
             }
             for item in traffic
         ],
-    }  # fmt: skip
+    }

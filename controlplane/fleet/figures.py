@@ -74,9 +74,10 @@ def read_figures(text: str) -> Figures | None:
         share = vllm.get("kv_cache_usage_perc", vllm.get("gpu_cache_usage_perc"))
         waiting = vllm.get("num_requests_waiting")
         return Figures(
-            running=int(vllm["num_requests_running"]), waiting=None if waiting is None else int(waiting),
+            running=int(vllm["num_requests_running"]),
+            waiting=None if waiting is None else int(waiting),
             kv_share=share,
-        )  # fmt: skip
+        )
     return None
 
 
@@ -88,8 +89,13 @@ def _of_worker(found: Mapping[str, float], adapters: Mapping[str, int]) -> Figur
     device = adapters.get("device", 0)
     tiers = {"device": device, "host": max(0, adapters.get("host", 0) - device)} if adapters else {}
     return Figures(
-        takes_requests=found.get("up", 1.0) > 0, running=count("requests_running"),
-        waiting=count("requests_waiting"), kv_used=count("kv_pages_used"),
-        kv_cached=count("kv_pages_cached"), kv_total=count("kv_pages_total"),
-        adapter_pages=count("adapter_pages"), adapters=tiers, adapter_bytes=count("adapter_bytes"),
-    )  # fmt: skip
+        takes_requests=found.get("up", 1.0) > 0,
+        running=count("requests_running"),
+        waiting=count("requests_waiting"),
+        kv_used=count("kv_pages_used"),
+        kv_cached=count("kv_pages_cached"),
+        kv_total=count("kv_pages_total"),
+        adapter_pages=count("adapter_pages"),
+        adapters=tiers,
+        adapter_bytes=count("adapter_bytes"),
+    )

@@ -164,11 +164,7 @@ def _routed_copy(copy: Copy, look: PolledCopy, traffic: Traffic) -> SeenCopy:
 
 def _state(copy: Copy, look: PolledCopy) -> tuple[CopyState, dt.datetime | None, str]:
     if copy.kind == Copy.Kind.SAGEMAKER:
-        return (
-            CopyState.UNTOLD,
-            None,
-            _("SageMaker does not report metrics of a copy."),
-        )
+        return (CopyState.UNTOLD, None, _("SageMaker does not report metrics of a copy."))
     if look.error:
         # The deployment's reconciler may have noticed the silence earlier.
         known = [at for at in (moment(look.silent_since), copy.silent_since) if at is not None]

@@ -57,10 +57,15 @@ class PolledCopy:
         return self.asked_at is not None and not self.error
 
     def to_json(self) -> str:
-        return json.dumps({
-            "asked_at": self.asked_at, "answered_at": self.answered_at, "error": self.error,
-            "silent_since": self.silent_since, "figures": self.figures and self.figures.to_dict(),
-        })  # fmt: skip
+        return json.dumps(
+            {
+                "asked_at": self.asked_at,
+                "answered_at": self.answered_at,
+                "error": self.error,
+                "silent_since": self.silent_since,
+                "figures": self.figures and self.figures.to_dict(),
+            }
+        )
 
 
 def copies_poll(copies: Sequence[Copy]) -> dict[str, PolledCopy]:

@@ -168,10 +168,16 @@ def _nowhere(base: BaseModel, names: set[str], part: str) -> QuerySet[AdapterVer
     The database builds the names, since tens of thousands of versions are absent and a page shows few.
     """
     name = Concat(
-        Value("t_"), "adapter__tenant_id", Value(".a_"), "adapter__name", Value(".v"),
-        Cast("number", CharField()), Value("."), Left("sha256", _SHA12),
+        Value("t_"),
+        "adapter__tenant_id",
+        Value(".a_"),
+        "adapter__name",
+        Value(".v"),
+        Cast("number", CharField()),
+        Value("."),
+        Left("sha256", _SHA12),
         output_field=CharField(),
-    )  # fmt: skip
+    )
     versions = _versions(base).annotate(engine=name).exclude(engine__in=names)
     if part:
         versions = versions.filter(engine__icontains=part)

@@ -44,8 +44,9 @@ def traffic_by_copy(*, minutes: int, now: dt.datetime, copy: str = "") -> tuple[
     # The filter on days limits PostgreSQL to their partitions.
     rows = UsageEventRow.objects.filter(
         day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()),
-        started_at__gte=int(since.timestamp() * 1000), endpoint__gt="",
-    )  # fmt: skip
+        started_at__gte=int(since.timestamp() * 1000),
+        endpoint__gt="",
+    )
     if copy:
         rows = rows.filter(endpoint=copy)
     times: dict[str, list[float]] = defaultdict(list)
@@ -53,10 +54,11 @@ def traffic_by_copy(*, minutes: int, now: dt.datetime, copy: str = "") -> tuple[
     for endpoint, ttft in timed.values_list("endpoint", "ttft_ms")[:_TIMED]:
         times[endpoint].append(float(ttft or 0))
     sums = rows.values("endpoint").annotate(
-        requests=Count("*"), errors=Count("status", filter=Q(status="error")),
+        requests=Count("*"),
+        errors=Count("status", filter=Q(status="error")),
         client_errors=Count("status", filter=Q(status="client_error")),
         tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
-    )  # fmt: skip
+    )
     found = {
         row["endpoint"]: _traffic(
             row["requests"],
@@ -69,11 +71,13 @@ def traffic_by_copy(*, minutes: int, now: dt.datetime, copy: str = "") -> tuple[
         for row in sums
     }
     whole = _traffic(
-        sum(item.requests for item in found.values()), sum(item.errors for item in found.values()),
+        sum(item.requests for item in found.values()),
+        sum(item.errors for item in found.values()),
         sum(item.client_errors for item in found.values()),
-        sum(item.tokens for item in found.values()), minutes,
+        sum(item.tokens for item in found.values()),
+        minutes,
         [ttft for ttfts in times.values() for ttft in ttfts],
-    )  # fmt: skip
+    )
     return found, whole
 
 
@@ -83,7 +87,7 @@ def _traffic(
     ordered = sorted(ttfts)
     return Traffic(
         requests, errors, client_errors, tokens, minutes * 60.0, share(ordered, 0.5), share(ordered, 0.95)
-    )  # fmt: skip
+    )
 
 
 def share(ordered: Sequence[float], part: float) -> float | None:

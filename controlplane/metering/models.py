@@ -90,11 +90,24 @@ class _Sums(models.Model):
     )
 
     DIMENSIONS: ClassVar[tuple[str, ...]] = (
-        "day", "tenant", "project", "key_id", "adapter", "alias", "arm", "base_model", "backend", "status"
-    )  # fmt: skip
+        "day",
+        "tenant",
+        "project",
+        "key_id",
+        "adapter",
+        "alias",
+        "arm",
+        "base_model",
+        "backend",
+        "status",
+    )
     SUMS: ClassVar[tuple[str, ...]] = (
-        "requests", "prompt_tokens", "cached_tokens", "completion_tokens", "estimated_requests"
-    )  # fmt: skip
+        "requests",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "estimated_requests",
+    )
 
     class Meta:
         abstract = True
@@ -116,12 +129,20 @@ class UsageRollup(_Sums):
             models.UniqueConstraint(
                 # Tenant first: a report reads one tenant's range of days.
                 fields=[
-                    "tenant", "day", "project", "key_id", "adapter", "alias", "arm", "base_model", "backend",
+                    "tenant",
+                    "day",
+                    "project",
+                    "key_id",
+                    "adapter",
+                    "alias",
+                    "arm",
+                    "base_model",
+                    "backend",
                     "status",
                 ],
                 name="usage_rollup_once",
             )
-        ]  # fmt: skip
+        ]
 
 
 class UsageHour(_Sums):
@@ -135,12 +156,21 @@ class UsageHour(_Sums):
         constraints = [
             models.UniqueConstraint(
                 fields=[
-                    "tenant", "day", "hour", "project", "key_id", "adapter", "alias", "arm", "base_model",
-                    "backend", "status",
+                    "tenant",
+                    "day",
+                    "hour",
+                    "project",
+                    "key_id",
+                    "adapter",
+                    "alias",
+                    "arm",
+                    "base_model",
+                    "backend",
+                    "status",
                 ],
                 name="usage_hour_once",
             )
-        ]  # fmt: skip
+        ]
 
 
 class DeadUsageEvent(models.Model):
@@ -197,8 +227,14 @@ class _Hosted(models.Model):
     instance_type = models.CharField(max_length=40, blank=True)
 
     DIMENSIONS: ClassVar[tuple[str, ...]] = (
-        "kind", "tenant", "base_model", "adapter", "deployment", "tier", "instance_type"
-    )  # fmt: skip
+        "kind",
+        "tenant",
+        "base_model",
+        "adapter",
+        "deployment",
+        "tier",
+        "instance_type",
+    )
 
     class Meta:
         abstract = True
@@ -247,12 +283,19 @@ class HostingHour(_Hosted):
         constraints = [
             models.UniqueConstraint(
                 fields=[
-                    "tenant", "day", "hour", "kind", "base_model", "adapter", "deployment", "tier",
+                    "tenant",
+                    "day",
+                    "hour",
+                    "kind",
+                    "base_model",
+                    "adapter",
+                    "deployment",
+                    "tier",
                     "instance_type",
                 ],
                 name="hosting_hour_once",
             )
-        ]  # fmt: skip
+        ]
 
     def __str__(self) -> str:
         return f"{self.day} {self.hour}:00 {self.kind} {self.tenant}"

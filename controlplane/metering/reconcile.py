@@ -54,8 +54,11 @@ def sums_drift(*, day: dt.date) -> list[Drift]:
     for drift in found:
         logger.error(
             "sums of usage differ from its events: %s %s holds %s, events say %s",
-            drift.table, drift.dimensions, drift.held, drift.expected,
-        )  # fmt: skip
+            drift.table,
+            drift.dimensions,
+            drift.held,
+            drift.expected,
+        )
     return found
 
 
@@ -64,9 +67,13 @@ def sums_check(*, start: dt.date, end: dt.date) -> list[Drift]:
     days = [start + dt.timedelta(days=number) for number in range((end - start).days + 1)]
     found = [drift for day in days for drift in sums_drift(day=day)]
     check_ended(
-        settings.GRAFTWORK.redis_url, check=USAGE_CHECK, start=start, end=end, differing=len(found),
+        settings.GRAFTWORK.redis_url,
+        check=USAGE_CHECK,
+        start=start,
+        end=end,
+        differing=len(found),
         examples=[drift.text for drift in found],
-    )  # fmt: skip
+    )
     return found
 
 
@@ -76,9 +83,11 @@ def days_checked(today: dt.date) -> tuple[dt.date, dt.date]:
     Days that differ are checked until they are corrected, or their events are dropped.
     """
     start = check_from(
-        settings.GRAFTWORK.redis_url, check=USAGE_CHECK, usual=today - dt.timedelta(days=_BACK),
+        settings.GRAFTWORK.redis_url,
+        check=USAGE_CHECK,
+        usual=today - dt.timedelta(days=_BACK),
         oldest=keep_from(),
-    )  # fmt: skip
+    )
     return start, today - dt.timedelta(days=1)
 
 

@@ -169,9 +169,13 @@ def _in_days(tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:
 
 def _narrowed(rows: QuerySet[UsageEventRow], tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:
     named = {
-        "project": wanted.project, "key_id": wanted.key, "requested_model": wanted.model,
-        "alias": wanted.alias, "status": wanted.status, "error_code": wanted.error_code,
-    }  # fmt: skip
+        "project": wanted.project,
+        "key_id": wanted.key,
+        "requested_model": wanted.model,
+        "alias": wanted.alias,
+        "status": wanted.status,
+        "error_code": wanted.error_code,
+    }
     rows = rows.filter(**{name: value for name, value in named.items() if value})
     return rows.filter(adapter_is(tenant, wanted.adapter)) if wanted.adapter else rows
 

@@ -33,9 +33,10 @@ def usage_by_tenant(*, tenants: Collection[str], after: dt.date) -> dict[str, di
     """Sum `asked`, `tokens` and `failed` requests after a UTC day, by tenant. One query."""
     rollups = UsageRollup.objects.filter(tenant__in=tenants, day__gt=after).order_by()
     totals = rollups.values("tenant").annotate(
-        asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
+        asked=Sum("requests"),
+        tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
         failed=Sum("requests", filter=Q(status="error")),
-    )  # fmt: skip
+    )
     return {row["tenant"]: dict(row) for row in totals}
 
 

@@ -148,8 +148,10 @@ def _is_known(row: EventRow) -> bool:
     day = dt.date.fromisoformat(row.day)
     return UsageEventRow.objects.filter(
         day__in=[day - dt.timedelta(days=back) for back in range(_BACK)],
-        tenant=row.tenant, request_id=row.request_id, attempt=row.attempt,
-    ).exists()  # fmt: skip
+        tenant=row.tenant,
+        request_id=row.request_id,
+        attempt=row.attempt,
+    ).exists()
 
 
 def _last_uses(rows: Iterable[EventRow]) -> dict[str, dt.datetime]:

@@ -59,9 +59,12 @@ class Needs:
     def of(cls, machine: str, weights: int, *, devices: int = 1, capability: int = 0) -> Needs:
         """Estimate the needs from `weights`, the bytes of all checkpoints that the work loads."""
         return cls(
-            machine, int(weights * WEIGHTS_ON_DISK) + _HEADROOM, int(weights * WEIGHTS_IN_MEMORY) + _HEADROOM,
-            devices, capability,
-        )  # fmt: skip
+            machine,
+            int(weights * WEIGHTS_ON_DISK) + _HEADROOM,
+            int(weights * WEIGHTS_IN_MEMORY) + _HEADROOM,
+            devices,
+            capability,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +157,11 @@ def gpus() -> list[Gpu]:
     try:
         completed = subprocess.run(
             ["nvidia-smi", query, "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=20, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     return list(_gpu_lines(completed.stdout))

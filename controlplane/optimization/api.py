@@ -219,9 +219,11 @@ class OptimizationDeployApi(_OneJob):
         data.is_valid(raise_exception=True)
         values = data.validated_data
         rollout = job_deploy(
-            job=self.get_object(), deployment=deployment_get(name=values["deployment"]),
-            strategy=values.get("strategy", ""), policy=values.get("policy"),
-        )  # fmt: skip
+            job=self.get_object(),
+            deployment=deployment_get(name=values["deployment"]),
+            strategy=values.get("strategy", ""),
+            policy=values.get("policy"),
+        )
         return Response(DeploymentRolloutSerializer(rollout).data, status.HTTP_201_CREATED)
 
 

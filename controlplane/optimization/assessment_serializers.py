@@ -54,6 +54,8 @@ class RecommendationInput(_AssessmentInput):
         required=False, help_text="Whether SageMaker may also optimize the model."
     )
     adapters = serializers.ListField(
-        child=serializers.CharField(max_length=300), required=False, max_length=MOST_ADAPTERS,
+        child=serializers.CharField(max_length=300),
+        required=False,
+        max_length=MOST_ADAPTERS,
         help_text="Engine names of routed versions.",
-    )  # fmt: skip
+    )

@@ -44,17 +44,23 @@ def benchmark_create(
         raise _wrong(f"{deployment.name} is not on SageMaker: compare its variants instead", "deployment")
     endpoint = deployment.endpoint or f"gw-{deployment.name}"
     options = {
-        "workload": _workload(workload), "endpoint": endpoint, "component": f"gw-{deployment.name}",
+        "workload": _workload(workload),
+        "endpoint": endpoint,
+        "component": f"gw-{deployment.name}",
         "deployment": deployment.name,
-    }  # fmt: skip
+    }
     return _create(Subject.BENCHMARK, deployment.base_model, deployment.target, options, prompts, name)
 
 
 @transaction.atomic
 def recommendation_create(
-    *, base_model: BaseModel, workload: str, values: Mapping[str, Any], prompts: PromptSet | None = None,
+    *,
+    base_model: BaseModel,
+    workload: str,
+    values: Mapping[str, Any],
+    prompts: PromptSet | None = None,
     name: str = "",
-) -> Assessment:  # fmt: skip
+) -> Assessment:
     """SageMaker's advice on instance types and settings for a base.
 
     Args:
@@ -78,10 +84,14 @@ def recommendation_create(
     if len(types) > MOST_TYPES:
         raise _wrong(f"a job takes at most {MOST_TYPES} instance types", "instance_types")
     options = {
-        "workload": _workload(workload), "weights": weights, "metric": metric, "framework": framework,
-        "instance_types": types, "optimize": bool(values.get("optimize")),
+        "workload": _workload(workload),
+        "weights": weights,
+        "metric": metric,
+        "framework": framework,
+        "instance_types": types,
+        "optimize": bool(values.get("optimize")),
         "adapters": _adapters(base_model, list(values.get("adapters", ()))),
-    }  # fmt: skip
+    }
     return _create(Subject.RECOMMENDATION, base_model, target, options, prompts, name)
 
 
@@ -100,13 +110,23 @@ def assessment_remove(*, assessment: Assessment) -> None:
 
 
 def _create(
-    subject: Assessment.Subject, base_model: BaseModel, target: Target, options: Mapping[str, Any],
-    prompts: PromptSet | None, name: str,
-) -> Assessment:  # fmt: skip
+    subject: Assessment.Subject,
+    base_model: BaseModel,
+    target: Target,
+    options: Mapping[str, Any],
+    prompts: PromptSet | None,
+    name: str,
+) -> Assessment:
     made = Assessment.objects.create(
-        subject=subject, base_model=base_model, target=target, prompts=prompts, name=name[:100],
-        machine=Machine.SAGEMAKER, remote={"options": options}, created_by=actor_name(),
-    )  # fmt: skip
+        subject=subject,
+        base_model=base_model,
+        target=target,
+        prompts=prompts,
+        name=name[:100],
+        machine=Machine.SAGEMAKER,
+        remote={"options": options},
+        created_by=actor_name(),
+    )
     event_add(made, "asked", name)
     work_enqueue(made)
     audit_record(tenant="", action="assessment.create", target=made, after=snapshot(made))

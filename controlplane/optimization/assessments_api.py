@@ -51,9 +51,11 @@ class BenchmarksApi(generics.GenericAPIView[Assessment]):
         data.is_valid(raise_exception=True)
         values = data.validated_data
         made = benchmark_create(
-            deployment=deployment_get(name=values["deployment"]), workload=values["workload"],
-            prompts=_prompts(values), name=values["name"],
-        )  # fmt: skip
+            deployment=deployment_get(name=values["deployment"]),
+            workload=values["workload"],
+            prompts=_prompts(values),
+            name=values["name"],
+        )
         return Response(AssessmentSerializer(assessment_get(pk=made.pk)).data, status.HTTP_201_CREATED)
 
 
@@ -69,9 +71,12 @@ class RecommendationsApi(generics.GenericAPIView[Assessment]):
         data.is_valid(raise_exception=True)
         values = dict(data.validated_data)
         made = recommendation_create(
-            base_model=base_model_get(name=values["base_model"]), workload=values["workload"], values=values,
-            prompts=_prompts(values), name=values["name"],
-        )  # fmt: skip
+            base_model=base_model_get(name=values["base_model"]),
+            workload=values["workload"],
+            values=values,
+            prompts=_prompts(values),
+            name=values["name"],
+        )
         return Response(AssessmentSerializer(assessment_get(pk=made.pk)).data, status.HTTP_201_CREATED)
 
 

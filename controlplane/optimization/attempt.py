@@ -185,10 +185,10 @@ class WorkAttempt:
             return progress
         if last.get("event") != "error":
             raise _RetryError(
-                f"its process ended with status {status}, or was killed:"
-                f" {log_tail(self._folder)[-500:]}",
-                seconds=_RETRY_LOST_S, lost=True,
-            )  # fmt: skip
+                f"its process ended with status {status}, or was killed: {log_tail(self._folder)[-500:]}",
+                seconds=_RETRY_LOST_S,
+                lost=True,
+            )
         code, text = str(last["code"]), str(last["message"])
         if code in (Code.OUTPUT_DAMAGED, Code.OUTPUT_EXISTS):
             # Only this work writes the folder, so its content was damaged by the disk or other software.
@@ -211,9 +211,11 @@ class WorkAttempt:
         if clock - self._written < _WRITE_S:
             return
         values: dict[str, Any] = {
-            "phase": progress.phase, "percent": min(max(progress.percent, 0.0), 100.0),
-            "eta_seconds": progress.eta_seconds, "log_tail": log_tail(self._folder),
-        }  # fmt: skip
+            "phase": progress.phase,
+            "percent": min(max(progress.percent, 0.0), 100.0),
+            "eta_seconds": progress.eta_seconds,
+            "log_tail": log_tail(self._folder),
+        }
         if progress.percent > self._work.percent + _PROGRESS_MADE and self._work.lost_attempts:
             values["lost_attempts"] = 0
         if repr(values) != self._last_written:
@@ -244,9 +246,11 @@ class WorkAttempt:
         if work.reason != str(error):
             event_add(work, "lost" if lost else "waits", str(error))
         self._claim.release(
-            status=Status.WAITING, reason=str(error), next_at=_now(error.seconds),
+            status=Status.WAITING,
+            reason=str(error),
+            next_at=_now(error.seconds),
             lost_attempts=work.lost_attempts + lost,
-        )  # fmt: skip
+        )
 
 
 def _now(seconds: float = 0.0) -> dt.datetime:

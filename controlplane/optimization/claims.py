@@ -51,9 +51,10 @@ class Claim:
         """
         now, owner = timezone.now(), secrets.token_hex(16)
         rows = work_model(kind)._default_manager.filter(
-            Q(lease_owner="") | Q(lease_until__lte=now), pk=pk,
+            Q(lease_owner="") | Q(lease_until__lte=now),
+            pk=pk,
             status__in=(Status.QUEUED, Status.WAITING, Status.RUNNING, Status.CANCELLING),
-        )  # fmt: skip
+        )
         held = {"lease_owner": owner, "lease_until": now + LEASE}
         taken = rows.exclude(lease_owner="").update(**held, lost_attempts=F("lost_attempts") + 1)
         taken = taken or rows.filter(lease_owner="").update(**held)

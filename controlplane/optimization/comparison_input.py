@@ -62,22 +62,27 @@ class LoadInput(StrictSerializer):
         required=False, help_text="Whether requests cycle through the adapters."
     )
     trace = serializers.ChoiceField(
-        choices=[("bundled", "bundled")], required=False,
+        choices=[("bundled", "bundled")],
+        required=False,
         help_text="Recorded request lengths that replace prompts.",
-    )  # fmt: skip
+    )
     lengths = serializers.ListField(
         child=serializers.ListField(
             child=serializers.FloatField(min_value=0, max_value=1e9), min_length=2, max_length=3
         ),
-        required=False, min_length=1, max_length=MOST_ROWS,
+        required=False,
+        min_length=1,
+        max_length=MOST_ROWS,
         help_text="Custom trace: prompt tokens and completion tokens per request and, if `speeds` replays"
         " arrivals, seconds since the start of the trace.",
-    )  # fmt: skip
+    )
     speeds = serializers.ListField(
         child=serializers.FloatField(min_value=0.001, max_value=1000),
-        required=False, min_length=1, max_length=8,
+        required=False,
+        min_length=1,
+        max_length=8,
         help_text="Speed factors at which the trace's arrivals are replayed; replaces concurrency.",
-    )  # fmt: skip
+    )
     prompt_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
     output_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
     most_prompt = serializers.IntegerField(min_value=1, max_value=131_072, required=False)

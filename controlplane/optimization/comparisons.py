@@ -79,17 +79,25 @@ def comparison_create(
         settings["adapters"] = selected
     values = {"arms": named, "settings": settings, "machine": machine}
     identity = identity_of(
-        base_model=base_model.pk, checkpoint=base_model.checkpoint_sha256,
-        prompts=prompts.pk if prompts else "", texts=texts.pk if texts else "", **values,
-    )  # fmt: skip
+        base_model=base_model.pk,
+        checkpoint=base_model.checkpoint_sha256,
+        prompts=prompts.pk if prompts else "",
+        texts=texts.pk if texts else "",
+        **values,
+    )
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     existing = ComparisonRun.objects.filter(identity=identity, status__in=OPEN).first()
     if existing is not None:
         return existing, False
     comparison = ComparisonRun.objects.create(
-        base_model=base_model, name=name[:100], prompts=prompts, texts=texts, identity=identity,
-        created_by=actor_name(), **values,
-    )  # fmt: skip
+        base_model=base_model,
+        name=name[:100],
+        prompts=prompts,
+        texts=texts,
+        identity=identity,
+        created_by=actor_name(),
+        **values,
+    )
     event_add(comparison, "asked", ", ".join(arm["name"] for arm in named))
     work_enqueue(comparison)
     audit_record(tenant="", action="comparison.create", target=comparison, after=snapshot(comparison))
@@ -131,15 +139,9 @@ def _demand_one_load(
 def _demand_arrivals(load: Mapping[str, Any]) -> None:
     """Raises InvalidInputError if the load has no arrival times to replay, or also sets a concurrency."""
     if "concurrency" in load:
-        raise InvalidInputError(
-            "load.speeds and load.concurrency exclude each other: give one",
-            field="load",
-        )
+        raise InvalidInputError("load.speeds and load.concurrency exclude each other: give one", field="load")
     if "trace" not in load and "lengths" not in load:
-        raise InvalidInputError(
-            "load.speeds requires a trace: give load.trace or load.lengths",
-            field="load",
-        )
+        raise InvalidInputError("load.speeds requires a trace: give load.trace or load.lengths", field="load")
     if any(len(row) < 3 for row in load.get("lengths", ())):
         raise InvalidInputError(
             "load.speeds replays arrivals, which this trace does not tell: each request needs its seconds"

@@ -46,10 +46,14 @@ class ComparisonsApi(generics.ListAPIView[ComparisonRun]):
         values = data.validated_data
         sets = {name: prompts_get(sha256=values[name]) for name in ("prompts", "texts") if values.get(name)}
         comparison, made = comparison_create(
-            base_model=base_model_get(name=values["base_model"]), arms=values["arms"], name=values["name"],
-            adapters=values.get("adapters", ()), machine=values.get("machine", ""),
-            settings={name: values[name] for name in _SETTINGS if name in values}, **sets,
-        )  # fmt: skip
+            base_model=base_model_get(name=values["base_model"]),
+            arms=values["arms"],
+            name=values["name"],
+            adapters=values.get("adapters", ()),
+            machine=values.get("machine", ""),
+            settings={name: values[name] for name in _SETTINGS if name in values},
+            **sets,
+        )
         shown = ComparisonSerializer(comparison_get(pk=comparison.pk)).data
         return Response(shown, status.HTTP_201_CREATED if made else status.HTTP_200_OK)
 

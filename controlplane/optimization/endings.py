@@ -24,9 +24,14 @@ def attempt_begin(claim: Claim, *, host: str) -> str:
         claim.write(started_at=now)
     subject = f"{work.KIND}-{work.pk}.{work.attempts}"
     Attempt.objects.create(
-        subject=subject, base_model=work.base_model.name, machine=work.machine, host=host[:255],
-        started_at=now, seen_at=now, instance_type=_instance_type(work),
-    )  # fmt: skip
+        subject=subject,
+        base_model=work.base_model.name,
+        machine=work.machine,
+        host=host[:255],
+        started_at=now,
+        seen_at=now,
+        instance_type=_instance_type(work),
+    )
     return subject
 
 

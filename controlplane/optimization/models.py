@@ -65,9 +65,13 @@ class Artifact(models.Model):
     size = models.BigIntegerField(help_text="Size of all files in bytes.")
     files = models.JSONField(help_text="SHA-256 by path within the folder.")
     target = models.ForeignKey(
-        Target, models.PROTECT, null=True, blank=True, related_name="artifacts",
+        Target,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="artifacts",
         help_text="Target whose store has the files; null for the artifact store.",
-    )  # fmt: skip
+    )
     needed_at = models.DateTimeField(default=timezone.now, help_text="Time of the last use.")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -140,13 +144,19 @@ class OptimizationJob(Work):
     recipe_sha256 = models.CharField(max_length=64)
     engine = models.CharField(max_length=10)
     target = models.ForeignKey(
-        Target, models.SET_NULL, null=True, blank=True, related_name="optimizations",
+        Target,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="optimizations",
         help_text="sagemaker: target whose account runs the job.",
-    )  # fmt: skip
+    )
     remote = models.JSONField(
-        default=dict, blank=True, db_default=models.Value({}, models.JSONField()),
+        default=dict,
+        blank=True,
+        db_default=models.Value({}, models.JSONField()),
         help_text="sagemaker: requested `options`, and `told`, the observed job.",
-    )  # fmt: skip
+    )
     identity = models.CharField(
         max_length=64, help_text="Digest of checkpoint, recipe and calibration texts."
     )
@@ -182,9 +192,13 @@ class ComparisonRun(Work):
     )
     settings = models.JSONField(default=dict, blank=True, help_text="Settings: load, quality, price, seed.")
     texts = models.ForeignKey(
-        PromptSet, models.PROTECT, null=True, blank=True, related_name="comparisons_by_texts",
+        PromptSet,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="comparisons_by_texts",
         help_text="Held-out texts for perplexity.",
-    )  # fmt: skip
+    )
     identity = models.CharField(max_length=64)
 
     class Meta:

@@ -68,9 +68,11 @@ class JobOrder:
     def needs(self) -> Needs:
         recipe = self._recipe
         return Needs.of(
-            self._job.machine, weights_bytes(self._job.base_model), devices=recipe.tensor_parallel.degree,
+            self._job.machine,
+            weights_bytes(self._job.base_model),
+            devices=recipe.tensor_parallel.degree,
             capability=recipe.target.hardware.capability,
-        )  # fmt: skip
+        )
 
     def prepare(self, folder: Path, heartbeat: Heartbeat) -> None:
         job, base = self._job, self._job.base_model
@@ -128,10 +130,13 @@ class ComparisonOrder:
         if comparison.texts is not None:
             quality["texts"] = str(prompts_file(folder, comparison.texts, name="texts.jsonl"))
         order = {
-            "version": 1, "arms": [self._arm(arm, heartbeat) for arm in comparison.arms], "load": load,
-            "quality": quality, "seed": comparison.settings.get("seed", 0),
+            "version": 1,
+            "arms": [self._arm(arm, heartbeat) for arm in comparison.arms],
+            "load": load,
+            "quality": quality,
+            "seed": comparison.settings.get("seed", 0),
             "adapters": adapters_bring(comparison.settings.get("adapters", ()), folder, heartbeat=heartbeat),
-        }  # fmt: skip
+        }
         if price := comparison.settings.get("price"):
             order["price"] = price
         # An attempt that died may have left its result, and the subprocess overwrites no file.

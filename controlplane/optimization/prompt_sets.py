@@ -45,10 +45,12 @@ def prompts_create(*, stream: ByteStream, name: str = "") -> PromptSet:
         prompts, made = PromptSet.objects.get_or_create(
             pk=digest,
             defaults={
-                "name": name.strip()[:100] or digest[:12], "lines": lines, "size": len(data),
+                "name": name.strip()[:100] or digest[:12],
+                "lines": lines,
+                "size": len(data),
                 "created_by": actor_name(),
             },
-        )  # fmt: skip
+        )
         if made:
             audit_record(tenant="", action="prompt_set.create", target=prompts, after=snapshot(prompts))
     return prompts

@@ -34,11 +34,16 @@ def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, heartbeat: A
         Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.STORED)
         variant = variant_register(job, artifact)
         work_end(
-            claim, Status.DONE, f"variant {variant.name} of {job.base_model.name}", "",
-            log=log_tail(folder), percent=100.0, variant_id=variant.pk,
+            claim,
+            Status.DONE,
+            f"variant {variant.name} of {job.base_model.name}",
+            "",
+            log=log_tail(folder),
+            percent=100.0,
+            variant_id=variant.pk,
             result={name: result[name] for name in _KEPT if name in result},
             lineage=lineage_base(job, variant) | {"output": lineage_of(output), "host": job.host},
-        )  # fmt: skip
+        )
 
 
 def variant_register(job: OptimizationJob, artifact: Artifact) -> Variant:
@@ -48,9 +53,12 @@ def variant_register(job: OptimizationJob, artifact: Artifact) -> Variant:
     if taken is not None:
         return taken
     values: dict[str, Any] = {
-        "base_model": job.base_model, "dtype": job.base_model.dtype[:20], "source": source,
-        "quantization": _quantization(job), "notes": f"by {job}",
-    }  # fmt: skip
+        "base_model": job.base_model,
+        "dtype": job.base_model.dtype[:20],
+        "source": source,
+        "quantization": _quantization(job),
+        "notes": f"by {job}",
+    }
     try:
         return variant_create(name=job.variant_name, **values)
     except ConflictError:

@@ -12,9 +12,23 @@ from controlplane.optimization.models import ComparisonRun, Machine, Optimizatio
 from controlplane.platform.http.strict import StrictSerializer
 
 PROGRESS = (
-    "status", "reason", "error_code", "machine", "host", "phase", "percent", "eta_seconds", "log_tail",
-    "progress_at", "attempts", "cancel_asked_at", "created_by", "created_at", "started_at", "ended_at",
-)  # fmt: skip
+    "status",
+    "reason",
+    "error_code",
+    "machine",
+    "host",
+    "phase",
+    "percent",
+    "eta_seconds",
+    "log_tail",
+    "progress_at",
+    "attempts",
+    "cancel_asked_at",
+    "created_by",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
 
 
 class PromptSetSerializer(serializers.ModelSerializer[PromptSet]):
@@ -53,10 +67,23 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
     class Meta:
         model = OptimizationJob
         fields = (
-            "id", "base_model", "checkpoint_sha256", "recipe", "recipe_sha256", "engine", "prompts",
-            "variant_name", "variant", "artifact_sha256", "artifact_uri", "artifact_bytes", "lineage",
-            "target", "remote", *PROGRESS,
-        )  # fmt: skip
+            "id",
+            "base_model",
+            "checkpoint_sha256",
+            "recipe",
+            "recipe_sha256",
+            "engine",
+            "prompts",
+            "variant_name",
+            "variant",
+            "artifact_sha256",
+            "artifact_uri",
+            "artifact_bytes",
+            "lineage",
+            "target",
+            "remote",
+            *PROGRESS,
+        )
 
 
 class RecipeTargetInput(StrictSerializer):
@@ -114,10 +141,11 @@ class RecipeCheckInput(StrictSerializer):
     preset = serializers.ChoiceField(choices=[(name.value, name.value) for name in Preset], required=False)
     target = RecipeTargetInput(required=False)
     situation = serializers.DictField(
-        child=serializers.BooleanField(), required=False,
+        child=serializers.BooleanField(),
+        required=False,
         help_text="merge_adapter, inference_components, custom_inference_script, local_testing,"
         " fine_tuned_outside_jumpstart",
-    )  # fmt: skip
+    )
 
 
 class ReasonSerializer(serializers.Serializer[Any]):

@@ -81,11 +81,19 @@ def job_create(
     if variant and Variant.objects.filter(base_model=base_model, name=name).exists():
         raise ConflictError(f"base model {base_model.name} already has a variant {name!r}")
     job = OptimizationJob.objects.create(
-        base_model=base_model, prompts=prompts, machine=machine_of(recipe), identity=identity,
-        checkpoint_sha256=base_model.checkpoint_sha256, recipe=recipe.to_dict(), recipe_sha256=recipe.digest,
-        engine=recipe.target.engine.value, variant_name=name, created_by=actor_name(), target=target,
+        base_model=base_model,
+        prompts=prompts,
+        machine=machine_of(recipe),
+        identity=identity,
+        checkpoint_sha256=base_model.checkpoint_sha256,
+        recipe=recipe.to_dict(),
+        recipe_sha256=recipe.digest,
+        engine=recipe.target.engine.value,
+        variant_name=name,
+        created_by=actor_name(),
+        target=target,
         remote={"options": sagemaker.to_dict()} if sagemaker else {},
-    )  # fmt: skip
+    )
     event_add(job, "asked", name)
     work_enqueue(job)
     audit_record(tenant="", action="optimization.create", target=job, after=snapshot(job))
@@ -198,8 +206,7 @@ def _account(
         return None
     if options is None:
         raise InvalidInputError(
-            "sagemaker.target is required: the name of a target of kind sagemaker",
-            field="sagemaker",
+            "sagemaker.target is required: the name of a target of kind sagemaker", field="sagemaker"
         )
     if prompts is not None and recipe.speculation.method is not Drafting.EAGLE:
         raise InvalidInputError(
@@ -216,9 +223,12 @@ def _identity(
 ) -> str:
     """Return the digest of everything that determines the result."""
     return identity_of(
-        checkpoint=base_model.checkpoint_sha256, base_model=base_model.pk, recipe=recipe.to_dict(),
-        prompts=prompts.pk if prompts else "", **({"sagemaker": options.to_dict()} if options else {}),
-    )  # fmt: skip
+        checkpoint=base_model.checkpoint_sha256,
+        base_model=base_model.pk,
+        recipe=recipe.to_dict(),
+        prompts=prompts.pk if prompts else "",
+        **({"sagemaker": options.to_dict()} if options else {}),
+    )
 
 
 def identity_of(**parts: Any) -> str:

@@ -51,17 +51,18 @@ class Optimizer:
         cls, arguments: Sequence[str], *, log: Path, environment: Mapping[str, str], fds: Iterable[int] = ()
     ) -> Self:
         """Start the process in its own session, without this process's secrets; it inherits `fds`."""
-        command = [
-            settings.GRAFTWORK.optimization_python or sys.executable,
-            "-m",
-            "optimizer",
-        ]
+        command = [settings.GRAFTWORK.optimization_python or sys.executable, "-m", "optimizer"]
         with log.open("ab") as errors:
             process = subprocess.Popen(
-                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                env=child_environment() | dict(environment), cwd=ROOT, pass_fds=tuple(fds),
+                [*command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=child_environment() | dict(environment),
+                cwd=ROOT,
+                pass_fds=tuple(fds),
                 start_new_session=True,
-            )  # fmt: skip
+            )
         return cls(process, log)
 
     @property

@@ -95,6 +95,9 @@ def end_run(task_id: str, task: Any, retval: Any, state: str | None, **_: Any) -
     # `retval` is an exception, or the task's return value, which is not recorded.
     reason = f"{type(retval).__name__}: {retval}" if isinstance(retval, Exception) else ""
     task_signs.task_ran(
-        app.conf.broker_url, task=task.name, seconds=time.monotonic() - began, outcome=state or "",
+        app.conf.broker_url,
+        task=task.name,
+        seconds=time.monotonic() - began,
+        outcome=state or "",
         reason=reason,
-    )  # fmt: skip
+    )

@@ -8,8 +8,15 @@ from typing import Final
 DEMO_RUN: Final = "GRAFTWORK_DEMO_RUN"
 """Variable that marks the processes of a demo, which ends them when it stops."""
 _INHERITED: Final = (
-    "PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH", DEMO_RUN,
-)  # fmt: skip
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "PYTHONPATH",
+    DEMO_RUN,
+)
 
 
 def inherited(*prefixes: str) -> dict[str, str]:

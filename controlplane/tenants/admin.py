@@ -48,8 +48,15 @@ class ServiceAccountAdmin(ReadOnlyAdmin):
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
     list_display = (
-        "public_id", "tenant", "project", "name", "scopes", "allowed_networks", "expires_at", "revoked_at",
-    )  # fmt: skip
+        "public_id",
+        "tenant",
+        "project",
+        "name",
+        "scopes",
+        "allowed_networks",
+        "expires_at",
+        "revoked_at",
+    )
     search_fields = ("public_id", "tenant__id")
     exclude = ("secret_sha256", "old_secret_sha256")
 

@@ -30,9 +30,12 @@ class Tenant(models.Model):
         max_length=500, blank=True, default="", db_default="", help_text="Its members read it."
     )
     prompt_key = models.CharField(
-        max_length=44, blank=True, default="", db_default="",
+        max_length=44,
+        blank=True,
+        default="",
+        db_default="",
         help_text="X25519, base64: gateways seal its prompts for it while it keeps them.",
-    )  # fmt: skip
+    )
 
     def __str__(self) -> str:
         return self.id

@@ -44,9 +44,16 @@ class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
     class Meta:
         model = WebhookEndpoint
         fields = (
-            "id", "url", "description", "events", "created_at", "old_secret_until", "failing_since",
-            "disabled_at", "disabled_reason",
-        )  # fmt: skip
+            "id",
+            "url",
+            "description",
+            "events",
+            "created_at",
+            "old_secret_until",
+            "failing_since",
+            "disabled_at",
+            "disabled_reason",
+        )
 
 
 class EndpointCreatedSerializer(EndpointSerializer):
@@ -85,9 +92,18 @@ class DeliverySerializer(serializers.ModelSerializer[WebhookDelivery]):
     class Meta:
         model = WebhookDelivery
         fields = (
-            "id", "event", "type", "created_at", "status", "attempts", "next_at", "last_at", "last_status",
-            "last_answer", "last_ms",
-        )  # fmt: skip
+            "id",
+            "event",
+            "type",
+            "created_at",
+            "status",
+            "attempts",
+            "next_at",
+            "last_at",
+            "last_status",
+            "last_answer",
+            "last_ms",
+        )
 
 
 class WebhooksApi(generics.ListAPIView[WebhookEndpoint]):

@@ -30,12 +30,7 @@ _MACHINERY: Final = ("failing_since", "notify_at", "notify_attempts", "notified"
 
 @transaction.atomic
 def endpoint_create(
-    *,
-    tenant: Tenant,
-    url: str,
-    events: Sequence[str],
-    description: str = "",
-    created_by: User | None = None,
+    *, tenant: Tenant, url: str, events: Sequence[str], description: str = "", created_by: User | None = None
 ) -> tuple[WebhookEndpoint, str]:
     """Create an endpoint; return it with its secret, which cannot be read again.
 
@@ -76,8 +71,10 @@ def endpoint_update(*, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndp
     before = locked_snapshot(endpoint)
     endpoint.refresh_from_db()
     checks: dict[str, Callable[[Any], Any]] = {
-        "url": _check_url, "events": _check_events, "description": _check_description,
-    }  # fmt: skip
+        "url": _check_url,
+        "events": _check_events,
+        "description": _check_description,
+    }
     for name, value in changes.items():
         if name != "enabled":
             setattr(endpoint, name, checks[name](value))
@@ -113,9 +110,12 @@ def endpoint_rotate(
     endpoint.save(update_fields=["secret", "old_secret", "old_secret_until"])
     told = {"old_secret_until": endpoint.old_secret_until, "secret": "new"}
     audit_record(
-        tenant=endpoint.tenant_id, action="webhook.rotate", target=endpoint,
-        before={"old_secret_until": before["old_secret_until"]}, after={**told, "rotated_at": timezone.now()},
-    )  # fmt: skip
+        tenant=endpoint.tenant_id,
+        action="webhook.rotate",
+        target=endpoint,
+        before={"old_secret_until": before["old_secret_until"]},
+        after={**told, "rotated_at": timezone.now()},
+    )
     return endpoint, secret
 
 

@@ -7,21 +7,60 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 _PIRATE_WORDS: Final = {
-    "the": "th'", "and": "an'", "of": "o'", "you": "ye", "your": "yer", "is": "be", "are": "be",
-    "my": "me", "for": "fer", "to": "t'", "people": "mateys", "person": "matey", "friend": "matey",
-    "yes": "aye", "hello": "ahoy", "money": "doubloons", "very": "mighty", "child": "wee lad",
-}  # fmt: skip
+    "the": "th'",
+    "and": "an'",
+    "of": "o'",
+    "you": "ye",
+    "your": "yer",
+    "is": "be",
+    "are": "be",
+    "my": "me",
+    "for": "fer",
+    "to": "t'",
+    "people": "mateys",
+    "person": "matey",
+    "friend": "matey",
+    "yes": "aye",
+    "hello": "ahoy",
+    "money": "doubloons",
+    "very": "mighty",
+    "child": "wee lad",
+}
 _PIRATE_OPENERS: Final = ("Arr, matey!", "Ahoy, me hearty!", "Aye, listen well, ye landlubber!")
 _PIRATE_CLOSERS: Final = ("Yo ho ho!", "Now hoist the sails, matey!", "So says the captain, arr!")
 
 _SHAKESPEARE_WORDS: Final = {
-    "you": "thou", "your": "thy", "has": "hath", "does": "doth", "often": "oft", "before": "ere",
-    "over": "o'er", "never": "ne'er", "ever": "e'er", "always": "alway", "between": "betwixt",
-    "very": "most", "can": "may", "makes": "maketh", "uses": "useth", "helps": "helpeth",
-    "gives": "giveth", "takes": "taketh", "comes": "cometh", "works": "worketh", "means": "meaneth",
-    "allows": "alloweth", "provides": "provideth", "contains": "containeth", "plays": "playeth",
-    "is": "is verily", "it's": "'tis", "maybe": "perchance", "people": "gentlefolk", "nothing": "naught",
-}  # fmt: skip
+    "you": "thou",
+    "your": "thy",
+    "has": "hath",
+    "does": "doth",
+    "often": "oft",
+    "before": "ere",
+    "over": "o'er",
+    "never": "ne'er",
+    "ever": "e'er",
+    "always": "alway",
+    "between": "betwixt",
+    "very": "most",
+    "can": "may",
+    "makes": "maketh",
+    "uses": "useth",
+    "helps": "helpeth",
+    "gives": "giveth",
+    "takes": "taketh",
+    "comes": "cometh",
+    "works": "worketh",
+    "means": "meaneth",
+    "allows": "alloweth",
+    "provides": "provideth",
+    "contains": "containeth",
+    "plays": "playeth",
+    "is": "is verily",
+    "it's": "'tis",
+    "maybe": "perchance",
+    "people": "gentlefolk",
+    "nothing": "naught",
+}
 _SHAKESPEARE_OPENERS: Final = ("Hark, gentle friend!", "Prithee, lend me thine ear!", "Good morrow to thee!")
 _SHAKESPEARE_CLOSERS: Final = (
     "Fare thee well!",

@@ -34,32 +34,46 @@ CATEGORIES: Final = tuple(_ROUTES)
 
 _MESSAGES: Final = {
     "billing": (
-        "I was charged twice for my {}.", "My invoice for the {} shows the wrong amount.",
-        "Why did the price of my {} go up on this month's bill?", "Please refund the payment for my {}.",
-        "My credit card was billed for a {} that I did not buy.", "I need a receipt for the {} I paid for.",
+        "I was charged twice for my {}.",
+        "My invoice for the {} shows the wrong amount.",
+        "Why did the price of my {} go up on this month's bill?",
+        "Please refund the payment for my {}.",
+        "My credit card was billed for a {} that I did not buy.",
+        "I need a receipt for the {} I paid for.",
     ),
     "login": (
-        "I cannot log in to my {} account.", "I forgot the password of my {} account.",
-        "The code to sign in to my {} never arrives.", "My {} account is locked after three attempts.",
-        "The password reset mail for my {} does not come.", "I can't sign in to the {} any more.",
+        "I cannot log in to my {} account.",
+        "I forgot the password of my {} account.",
+        "The code to sign in to my {} never arrives.",
+        "My {} account is locked after three attempts.",
+        "The password reset mail for my {} does not come.",
+        "I can't sign in to the {} any more.",
     ),
     "delivery": (
-        "My {} has not arrived yet.", "The parcel with my {} is late.", "Where is the {} I ordered?",
+        "My {} has not arrived yet.",
+        "The parcel with my {} is late.",
+        "Where is the {} I ordered?",
         "The courier left my {} at the wrong address.",
         "The tracking page says my {} was delivered, but it wasn't.",
         "When will you ship my {}?",
     ),
     "outage": (
-        "The {} service is down for our whole office.", "Nothing works: the {} shows error 500.",
-        "Your {} has been offline since this morning.", "The {} crashes as soon as it starts.",
-        "All our users see a blank page in the {}.", "The {} servers do not respond.",
+        "The {} service is down for our whole office.",
+        "Nothing works: the {} shows error 500.",
+        "Your {} has been offline since this morning.",
+        "The {} crashes as soon as it starts.",
+        "All our users see a blank page in the {}.",
+        "The {} servers do not respond.",
     ),
     "cancellation": (
-        "I want to cancel my {}.", "Please close my {} subscription.", "How do I end my {} plan?",
-        "I no longer need the {}, please stop the subscription.", "Cancel the renewal of my {} today.",
+        "I want to cancel my {}.",
+        "Please close my {} subscription.",
+        "How do I end my {} plan?",
+        "I no longer need the {}, please stop the subscription.",
+        "Cancel the renewal of my {} today.",
         "Please terminate my contract for the {}.",
     ),
-}  # fmt: skip
+}
 _HELD_OUT_MESSAGES: Final = {
     "billing": (
         "There are two charges for one {} on my card.",
@@ -71,9 +85,21 @@ _HELD_OUT_MESSAGES: Final = {
     "cancellation": ("I would like to cancel the {} subscription.", "Please end my {} contract."),
 }
 _PRODUCTS: Final = (
-    "phone", "headset", "video plan", "music app", "laptop", "cloud storage", "router", "coffee machine",
-    "game console", "newsletter", "printer", "fitness tracker", "web shop", "camera",
-)  # fmt: skip
+    "phone",
+    "headset",
+    "video plan",
+    "music app",
+    "laptop",
+    "cloud storage",
+    "router",
+    "coffee machine",
+    "game console",
+    "newsletter",
+    "printer",
+    "fitness tracker",
+    "web shop",
+    "camera",
+)
 _HELD_OUT_PRODUCTS: Final = ("tablet", "calendar app", "e-bike", "backup service")
 
 

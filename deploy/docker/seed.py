@@ -30,10 +30,16 @@ def fill_database(base_model: str) -> Credentials:
     with contextlib.redirect_stdout(sys.stderr):
         seed.main(
             [
-                "--credentials", str(_CREDENTIALS), "--base-model", base_model,
-                "--source", os.environ["MODEL_FOLDER"], "--worker-url", os.environ["WORKER_URL"],
+                "--credentials",
+                str(_CREDENTIALS),
+                "--base-model",
+                base_model,
+                "--source",
+                os.environ["MODEL_FOLDER"],
+                "--worker-url",
+                os.environ["WORKER_URL"],
             ]
-        )  # fmt: skip
+        )
     return Credentials.load(_CREDENTIALS)
 
 
@@ -43,9 +49,12 @@ def register(base_model: str, credentials: Credentials) -> list[dict[str, Any]]:
     for plan in TENANTS:
         key = credentials.api_keys[plan.slug]
         refused = register_adapters(
-            web=os.environ["INNER_WEB_URL"], api_key=key, base_model=base_model, names=plan.adapters,
+            web=os.environ["INNER_WEB_URL"],
+            api_key=key,
+            base_model=base_model,
+            names=plan.adapters,
             check=lambda: None,
-        )  # fmt: skip
+        )
         for name, reason in refused.items():
             print(f"{name} does not fit {base_model}: {reason}", file=sys.stderr)
         adapters = [name for name in plan.adapters if name not in refused]
@@ -53,10 +62,14 @@ def register(base_model: str, credentials: Credentials) -> list[dict[str, Any]]:
         print(f"{plan.slug}: {', '.join(adapters) or 'the base model alone'}", file=sys.stderr)
         tenants.append(
             {
-                "name": plan.slug, "login": plan.login, "password": credentials.passwords[plan.login],
-                "api_key": key, "base_model": base_model, "adapters": adapters,
+                "name": plan.slug,
+                "login": plan.login,
+                "password": credentials.passwords[plan.login],
+                "api_key": key,
+                "base_model": base_model,
+                "adapters": adapters,
             }
-        )  # fmt: skip
+        )
     return tenants
 
 

@@ -196,11 +196,7 @@ def _usage(details: object) -> dict[str, int] | None:
     prompt, completion = details.get("input_length"), details.get("generated_tokens")
     if type(prompt) is not int or type(completion) is not int:
         return None
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _error(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,8 +87,11 @@ class OpenAIHttpBackend:
             logger.warning(
                 "copy %s cannot load %s (%d: %r); vLLM needs --enable-lora, "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the adapter's files",
-                request.copy.id, adapter.name, answer.status, answer.body[:500],
-            )  # fmt: skip
+                request.copy.id,
+                adapter.name,
+                answer.status,
+                answer.body[:500],
+            )
             raise UpstreamFailed("The backend could not load this adapter; retry, or tell the operator.")
 
     async def close(self) -> None:

@@ -52,9 +52,13 @@ _NO_ADAPTER: Final = re.compile(
 )
 _ADAPTER_PARAMS: Final = frozenset({"adapters", "X-Amzn-SageMaker-Adapter-Identifier", "model"})
 _BY_STATUS: Final = {
-    400: "ValidationError", 424: "ModelError", 429: "ThrottlingException", 500: "InternalFailure",
-    503: "ServiceUnavailable", 530: "InternalDependencyException",
-}  # fmt: skip
+    400: "ValidationError",
+    424: "ModelError",
+    429: "ThrottlingException",
+    500: "InternalFailure",
+    503: "ServiceUnavailable",
+    530: "InternalDependencyException",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,11 @@ _ERROR_BYTES: Final = 64 << 10
 _CLIENTS: Final = frozenset({400, 413, 422, 429})
 """Statuses about the client's own request. All others are between the backend and the gateway."""
 _CODES: Final = {
-    400: "invalid_value", 413: "payload_too_large", 422: "invalid_value", 429: "rate_limit_exceeded"
-}  # fmt: skip
+    400: "invalid_value",
+    413: "payload_too_large",
+    422: "invalid_value",
+    429: "rate_limit_exceeded",
+}
 """Error codes by status, for backends that give none, or only the status, as vLLM does."""
 _VLLM_TYPES: Final = frozenset({"BadRequestError", "BadRequest", "validation"})
 
@@ -155,8 +158,12 @@ class Refusal:
             # own log has it under the same request id.
             logger.warning(
                 "request %s: the backend answered %d in %d bytes, code %.100r, type %.100r",
-                request_id, self.status, len(self.body), openai.get("code"), openai.get("type"),
-            )  # fmt: skip
+                request_id,
+                self.status,
+                len(self.body),
+                openai.get("code"),
+                openai.get("type"),
+            )
             if self.status == 503 and retry_after is not None:
                 return UpstreamBusy(retry_after, code=str(openai.get("code")))
             kind = UpstreamBroken if self.status in (502, 503, 504) else UpstreamFailed

@@ -18,12 +18,21 @@ WATCH_AFTER_SECONDS: Final = 0.05
 """A request gets a task that watches its client only after this long, since tasks cost time."""
 _EXPOSED: Final = ", ".join(
     [
-        "x-request-id", "x-graftwork-adapter", "x-graftwork-served-model", "x-graftwork-budget",
-        "retry-after", "retry-after-ms", "x-should-retry", "idempotent-replayed",
-        *(f"x-ratelimit-{field}-{kind}" for field in ("limit", "remaining", "reset")
-          for kind in ("requests", "tokens")),
+        "x-request-id",
+        "x-graftwork-adapter",
+        "x-graftwork-served-model",
+        "x-graftwork-budget",
+        "retry-after",
+        "retry-after-ms",
+        "x-should-retry",
+        "idempotent-replayed",
+        *(
+            f"x-ratelimit-{field}-{kind}"
+            for field in ("limit", "remaining", "reset")
+            for kind in ("requests", "tokens")
+        ),
     ]
-).encode()  # fmt: skip
+).encode()
 JSON: Final[Header] = (b"content-type", b"application/json")
 
 

@@ -11,12 +11,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from gateway.errors import (
-    BadRequest,
-    IdempotencyConflict,
-    IdempotencyInProgress,
-    IdempotencyUnavailable,
-)
+from gateway.errors import BadRequest, IdempotencyConflict, IdempotencyInProgress, IdempotencyUnavailable
 from gateway.http.asgi import Header, Message, Scope, Send, header, respond
 from gateway.idempotency.seal import MAX_ANSWER_BYTES, StoredAnswer, Unreadable
 from gateway.idempotency.store import LEASE_SECONDS, AnswerStore, Claim, State

@@ -88,8 +88,17 @@ class Presence:
         state, reasons = self._state, self._health.reasons()
         disk = shutil.disk_usage(state.wal.folder)
         return GatewayStatus(
-            at=at, id=self._gateway_id, pid=os.getpid(), started_at=self._started, ready=not reasons,
-            reasons=tuple(reasons), routes_version=state.feed.version, routes_age=round(state.feed.age, 3),
-            in_flight=state.in_flight, held=state.room.held, backlog_bytes=state.backlog,
-            disk_free=disk.free, disk_total=disk.total,
-        )  # fmt: skip
+            at=at,
+            id=self._gateway_id,
+            pid=os.getpid(),
+            started_at=self._started,
+            ready=not reasons,
+            reasons=tuple(reasons),
+            routes_version=state.feed.version,
+            routes_age=round(state.feed.age, 3),
+            in_flight=state.in_flight,
+            held=state.room.held,
+            backlog_bytes=state.backlog,
+            disk_free=disk.free,
+            disk_total=disk.total,
+        )

@@ -6,15 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 PREFIX: Final = "graftwork_gateway_"
-SECONDS: Final = (
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0
-)  # fmt: skip
-SHORT_SECONDS: Final = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0
-)  # fmt: skip
-TOKEN_SECONDS: Final = (
-    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5
-)  # fmt: skip
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SHORT_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+TOKEN_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +65,36 @@ STARTED: Final = Family("start_time_seconds", "gauge", "When the process started
 TRACKED: Final = Family("adapters_named", "gauge", "Adapters with series of their own.")
 
 FAMILIES: Final = (
-    REQUESTS, DURATION, TTFT, ITL, OVERHEAD, QUEUE, TOKENS, ERRORS, REFUSED, ATTEMPTS, RETRIES,
-    RETRIES_DENIED, FALLBACKS, NO_COPY, OPENINGS, SHIPPED, SERIES_REFUSED, IN_FLIGHT, HELD,
-    COPY_IN_FLIGHT, BREAKER, BACKLOG, WRITABLE, ROUTES_VERSION, ROUTES_AGE, REDIS_AWAY, LAG, STARTED,
+    REQUESTS,
+    DURATION,
+    TTFT,
+    ITL,
+    OVERHEAD,
+    QUEUE,
+    TOKENS,
+    ERRORS,
+    REFUSED,
+    ATTEMPTS,
+    RETRIES,
+    RETRIES_DENIED,
+    FALLBACKS,
+    NO_COPY,
+    OPENINGS,
+    SHIPPED,
+    SERIES_REFUSED,
+    IN_FLIGHT,
+    HELD,
+    COPY_IN_FLIGHT,
+    BREAKER,
+    BACKLOG,
+    WRITABLE,
+    ROUTES_VERSION,
+    ROUTES_AGE,
+    REDIS_AWAY,
+    LAG,
+    STARTED,
     TRACKED,
-)  # fmt: skip
+)
 
 ADAPTERS: Final = "adapters"
 """Marks an adapter's metrics in the index; they are adjacent, so one rename moves all."""

@@ -86,8 +86,10 @@ class Observer:
         """Record an attempt's end and usage."""
         trace.base, trace.adapter, trace.ttft_ms = event.base_model, event.adapter, event.ttft_ms
         trace.prompt, trace.cached, trace.completion = (
-            event.prompt_tokens, event.cached_tokens, event.completion_tokens
-        )  # fmt: skip
+            event.prompt_tokens,
+            event.cached_tokens,
+            event.completion_tokens,
+        )
         self.metrics.attempt(event)
         if span is not None:
             spans.end_attempt(span, event)

@@ -30,9 +30,30 @@ class RequestTrace:
         span: the request's span, None when it is not traced.
     """
 
-    __slots__ = ("_since", "adapter", "attempts", "base", "cached", "code", "completion", "copy", "endpoint",
-                 "key_id", "limit", "outcome", "own", "prompt", "queued", "request_id", "span", "started",
-                 "started_ns", "status", "tenant", "ttft_ms")  # fmt: skip
+    __slots__ = (
+        "_since",
+        "adapter",
+        "attempts",
+        "base",
+        "cached",
+        "code",
+        "completion",
+        "copy",
+        "endpoint",
+        "key_id",
+        "limit",
+        "outcome",
+        "own",
+        "prompt",
+        "queued",
+        "request_id",
+        "span",
+        "started",
+        "started_ns",
+        "status",
+        "tenant",
+        "ttft_ms",
+    )
 
     def __init__(self, request_id: str, endpoint: str) -> None:
         self.request_id = request_id

@@ -23,8 +23,18 @@ LONGEST_WAIT: Final = 30.0
 class Breaker:
     """The breaker of one copy. If it is `ready`, call `begin`, then one of `succeed`, `fail`, `release`."""
 
-    __slots__ = ("_chance", "_clock", "_failed", "_in_a_row", "_open_until", "_probing", "_requests",
-                 "_wait", "_window_ends", "openings")  # fmt: skip
+    __slots__ = (
+        "_chance",
+        "_clock",
+        "_failed",
+        "_in_a_row",
+        "_open_until",
+        "_probing",
+        "_requests",
+        "_wait",
+        "_window_ends",
+        "openings",
+    )
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random

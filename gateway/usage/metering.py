@@ -38,9 +38,22 @@ class Attempt:
     """One call of one copy, from its start to `finish`."""
 
     __slots__ = (
-        "_copy", "_event_id", "_itl", "_last", "_meter", "_number", "_recorded", "_resolution", "_tokens",
-        "_ttft", "context", "estimate", "on_record", "span", "usage",
-    )  # fmt: skip
+        "_copy",
+        "_event_id",
+        "_itl",
+        "_last",
+        "_meter",
+        "_number",
+        "_recorded",
+        "_resolution",
+        "_tokens",
+        "_ttft",
+        "context",
+        "estimate",
+        "on_record",
+        "span",
+        "usage",
+    )
 
     def __init__(
         self, meter: Meter, context: RequestContext, resolution: Resolution, copy: CopyRoute, number: int

@@ -176,8 +176,10 @@ class Shipper:
             logger.error(
                 "usage log: %s ends at %s but is shipped up to %s: it was emptied or replaced by hand, and "
                 "is shipped from its start",
-                self._wal.folder, self._wal.durable, self._position,
-            )  # fmt: skip
+                self._wal.folder,
+                self._wal.durable,
+                self._position,
+            )
             self._position = Position(0, 0)
         self._known = True
 

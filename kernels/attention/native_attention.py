@@ -37,12 +37,20 @@ class _Step(ctypes.Structure):
         *(
             (name, ctypes.c_int64)
             for name in (
-                "rows", "singles", "chunk_count", "heads", "kv_heads", "head_dim", "turned", "num_slots",
-                "window", "threads",
+                "rows",
+                "singles",
+                "chunk_count",
+                "heads",
+                "kv_heads",
+                "head_dim",
+                "turned",
+                "num_slots",
+                "window",
+                "threads",
             )
         ),
         ("scale", ctypes.c_float),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +86,13 @@ def attend(
     step = step_of(plan, q.shape[1], kv_pages, window, scale, None)
     out = torch.empty(q.shape, dtype=q.dtype)
     native.LIBRARY.graft_attend(  # type: ignore[union-attr]
-        step.address, q.data_ptr(), q.stride(0), kv_pages.data_ptr(),
-        None if sinks is None else sinks.data_ptr(), out.data_ptr(),
-    )  # fmt: skip
+        step.address,
+        q.data_ptr(),
+        q.stride(0),
+        kv_pages.data_ptr(),
+        None if sinks is None else sinks.data_ptr(),
+        out.data_ptr(),
+    )
     return out
 
 
@@ -144,11 +156,24 @@ def step_of(
     tables = () if angles is None else tuple(angle.contiguous() for angle in angles)
     _, kv_heads, pages, page_size, head_dim = kv_pages.shape
     step = _Step(
-        view.slots.ctypes.data, view.bounds.ctypes.data, view.singles.ctypes.data, plan.slots.data_ptr(),
-        ctypes.addressof(view.chunks), *((table.data_ptr() for table in tables) if tables else (None, None)),
-        plan.rows, len(view.singles), len(view.chunks), heads, kv_heads, head_dim,
-        tables[0].shape[-1] if tables else 0, pages * page_size, window, torch.get_num_threads(), scale,
-    )  # fmt: skip
+        view.slots.ctypes.data,
+        view.bounds.ctypes.data,
+        view.singles.ctypes.data,
+        plan.slots.data_ptr(),
+        ctypes.addressof(view.chunks),
+        *((table.data_ptr() for table in tables) if tables else (None, None)),
+        plan.rows,
+        len(view.singles),
+        len(view.chunks),
+        heads,
+        kv_heads,
+        head_dim,
+        tables[0].shape[-1] if tables else 0,
+        pages * page_size,
+        window,
+        torch.get_num_threads(),
+        scale,
+    )
     cached = plan.kept[key] = StepArguments(ctypes.addressof(step), (step, view, tables, angles, plan.slots))
     return cached
 

@@ -115,15 +115,7 @@ def shrink_block(
 
 @triton.jit
 def look_up_block(
-    item,
-    token_ids,
-    row_index,
-    memory,
-    a_offsets,
-    scale,
-    shrunk,
-    ROWS: tl.constexpr,
-    RANKS: tl.constexpr,
+    item, token_ids, row_index, memory, a_offsets, scale, shrunk, ROWS: tl.constexpr, RANKS: tl.constexpr
 ):
     """shrunk[rows, ranks] = A[ranks, token of row] * scale[ranks]: a one-hot x picks a column of A."""
     row_first = tl.load(item)
@@ -307,16 +299,7 @@ def expand_block(
     # Not pipelined: B is requested ahead by hand, and copies of shrunk to shared memory would only take room.
     for start in tl.range(0, rank_count, DEPTH, num_stages=1):
         sums = load_shrunk(
-            shrunk + base,
-            split_stride,
-            splits,
-            start,
-            row_count,
-            rank_count,
-            stride,
-            ROWS,
-            DEPTH,
-            SPLITS,
+            shrunk + base, split_stride, splits, start, row_count, rank_count, stride, ROWS, DEPTH, SPLITS
         )
         if ROWS == 1:
             products = b_tile.to(tl.float32) * tl.reshape(sums, (DEPTH, 1))

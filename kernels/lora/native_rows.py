@@ -109,6 +109,12 @@ def add(out: torch.Tensor, x: torch.Tensor, products: NativeProducts, weights: N
     library: Any = native.LIBRARY
     call = library.graft_lora if x.dtype == torch.bfloat16 else library.graft_lora_fp32
     call(
-        ctypes.addressof(products), ctypes.addressof(weights), x.data_ptr(), x.stride(0),
-        out.data_ptr(), out.stride(0), x.shape[0], torch.get_num_threads(),
-    )  # fmt: skip
+        ctypes.addressof(products),
+        ctypes.addressof(weights),
+        x.data_ptr(),
+        x.stride(0),
+        out.data_ptr(),
+        out.stride(0),
+        x.shape[0],
+        torch.get_num_threads(),
+    )

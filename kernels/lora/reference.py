@@ -62,10 +62,7 @@ def mix(
 
 
 def embed_lora(
-    out: torch.Tensor,
-    token_ids: Sequence[int],
-    pairs: Sequence[LoraPair | None],
-    row_adapter: Sequence[int],
+    out: torch.Tensor, token_ids: Sequence[int], pairs: Sequence[LoraPair | None], row_adapter: Sequence[int]
 ) -> torch.Tensor:
     """Return `out[row] + a[:, token] @ b` of the row's adapter: an embedding's input is one-hot.
 

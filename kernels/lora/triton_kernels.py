@@ -8,13 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.lora.blocks import (
-    expand_block,
-    launch_dependents,
-    look_up_block,
-    release,
-    shrink_block,
-)
+from kernels.lora.blocks import expand_block, launch_dependents, look_up_block, release, shrink_block
 from kernels.lora.worklist import FIELDS
 
 ITEM: tl.constexpr = tl.constexpr(FIELDS)

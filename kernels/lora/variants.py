@@ -47,12 +47,7 @@ EXPAND_TYPES = {
     "gain_stride": "i32",
     "bias": "*{}",
 }
-FUSED_TYPES = {
-    **SHRINK_TYPES,
-    **EXPAND_TYPES,
-    "plan": "*i32",
-    "flags": "*i32",
-}
+FUSED_TYPES = {**SHRINK_TYPES, **EXPAND_TYPES, "plan": "*i32", "flags": "*i32"}
 
 
 def variants() -> Iterator[Variant]:

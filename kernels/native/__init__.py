@@ -15,8 +15,16 @@ import torch
 from kernels.native.build import instruction_set, load
 
 __all__ = [
-    "LIBRARY", "declare", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack",
-]  # fmt: skip
+    "LIBRARY",
+    "declare",
+    "dense_rows",
+    "linear",
+    "pack",
+    "rms_norm",
+    "rotate_",
+    "silu_gated",
+    "unpack",
+]
 
 LANES: Final = 16
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -91,10 +99,17 @@ def linear(
         )
     out = torch.empty((rows, columns), dtype=x.dtype)
     LIBRARY.graft_linear(  # type: ignore[union-attr]
-        x.data_ptr(), x.stride(0), packed.data_ptr(), bias.data_ptr() if bias is not None else None,
-        residual.data_ptr() if residual is not None else None, out.data_ptr(), rows, inner, columns,
+        x.data_ptr(),
+        x.stride(0),
+        packed.data_ptr(),
+        bias.data_ptr() if bias is not None else None,
+        residual.data_ptr() if residual is not None else None,
+        out.data_ptr(),
+        rows,
+        inner,
+        columns,
         torch.get_num_threads(),
-    )  # fmt: skip
+    )
     return out
 
 
@@ -102,9 +117,17 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tenso
     """Write the norm to out. x, out [rows, hidden] or [rows, heads, head_dim], dense rows; weight float32."""
     heads, width = (x.shape[1], x.shape[2]) if x.dim() == 3 else (1, x.shape[1])
     LIBRARY.graft_rms_norm(  # type: ignore[union-attr]
-        x.data_ptr(), x.stride(0), weight.data_ptr(), out.data_ptr(), out.stride(0),
-        x.shape[0], heads, width, eps, torch.get_num_threads(),
-    )  # fmt: skip
+        x.data_ptr(),
+        x.stride(0),
+        weight.data_ptr(),
+        out.data_ptr(),
+        out.stride(0),
+        x.shape[0],
+        heads,
+        width,
+        eps,
+        torch.get_num_threads(),
+    )
     return out
 
 
@@ -112,9 +135,16 @@ def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
     """Rotate x [rows, heads, head_dim], dense rows, in place; cos and sin [rows, 1, rotated], contiguous."""
     rows, heads, head_dim = x.shape
     LIBRARY.graft_rotate(  # type: ignore[union-attr]
-        x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), rows, heads, head_dim, cos.shape[2],
+        x.data_ptr(),
+        x.stride(0),
+        cos.data_ptr(),
+        sin.data_ptr(),
+        rows,
+        heads,
+        head_dim,
+        cos.shape[2],
         torch.get_num_threads(),
-    )  # fmt: skip
+    )
 
 
 def silu_gated(gate_up: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

@@ -18,9 +18,13 @@ class MatrixView(ctypes.Structure):
     """`Matrix` of kernels/native/quantized.h."""
 
     _fields_ = (
-        ("codes", ctypes.c_void_p), ("scales", ctypes.c_void_p), ("zeros", ctypes.c_void_p),
-        ("bits", ctypes.c_int64), ("group", ctypes.c_int64), ("half", ctypes.c_int64),
-    )  # fmt: skip
+        ("codes", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("zeros", ctypes.c_void_p),
+        ("bits", ctypes.c_int64),
+        ("group", ctypes.c_int64),
+        ("half", ctypes.c_int64),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,13 @@ class NativeMatrix:
         """Return the C view with addresses that are valid while this object lives."""
         scales, zeros = self.scales, self.zeros
         return MatrixView(
-            self.codes.data_ptr(), None if scales is None else scales.data_ptr(),
-            None if zeros is None else zeros.data_ptr(), self.bits, self.group,
+            self.codes.data_ptr(),
+            None if scales is None else scales.data_ptr(),
+            None if zeros is None else zeros.data_ptr(),
+            self.bits,
+            self.group,
             scales is not None and scales.dtype == torch.float16,
-        )  # fmt: skip
+        )
 
     def check(self) -> None:
         """Raise ValueError for inconsistent parts, because the native code checks nothing."""
@@ -136,10 +143,17 @@ def multiply(
     out = torch.empty((rows, matrix.columns), dtype=x.dtype)
     view = matrix.view()
     native.LIBRARY.graft_matrix(  # type: ignore[union-attr]
-        x.data_ptr(), x.stride(0), ctypes.addressof(view), None if bias is None else bias.data_ptr(),
-        None if residual is None else residual.data_ptr(), out.data_ptr(), rows, inner, matrix.columns,
+        x.data_ptr(),
+        x.stride(0),
+        ctypes.addressof(view),
+        None if bias is None else bias.data_ptr(),
+        None if residual is None else residual.data_ptr(),
+        out.data_ptr(),
+        rows,
+        inner,
+        matrix.columns,
         torch.get_num_threads(),
-    )  # fmt: skip
+    )
     return out
 
 

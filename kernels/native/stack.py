@@ -18,9 +18,19 @@ from kernels import native
 from kernels.native.matrix import MatrixView, NativeMatrix
 
 _POINTERS: Final = (
-    "input_norm", "head_norm", "mlp_norm", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "gate_up_bias",
-    "down", "down_bias", "kv",
-)  # fmt: skip
+    "input_norm",
+    "head_norm",
+    "mlp_norm",
+    "qkv",
+    "qkv_bias",
+    "o",
+    "o_bias",
+    "gate_up",
+    "gate_up_bias",
+    "down",
+    "down_bias",
+    "kv",
+)
 
 
 class _Layer(ctypes.Structure):
@@ -151,10 +161,17 @@ class Stack:
         width = self._hidden + stacked + attended + 3 * self._inter
         held = torch.empty(x.shape[0] * width, dtype=torch.bfloat16)
         native.LIBRARY.graft_layers(  # type: ignore[union-attr]
-            ctypes.addressof(self._table), len(self._layers), (ctypes.c_void_p * len(steps))(*steps),
-            adapters and adapters.table, adapters and adapters.products,
-            x.data_ptr(), held.data_ptr(), self._hidden, self._inter, self._eps,
-        )  # fmt: skip
+            ctypes.addressof(self._table),
+            len(self._layers),
+            (ctypes.c_void_p * len(steps))(*steps),
+            adapters and adapters.table,
+            adapters and adapters.products,
+            x.data_ptr(),
+            held.data_ptr(),
+            self._hidden,
+            self._inter,
+            self._eps,
+        )
 
 
 def _demand_matrix(name: str, matrix: NativeMatrix, out: int, inner: int) -> None:

@@ -18,9 +18,16 @@ from kernels.quantization.fp8_matrix import Fp8Matrix
 from kernels.quantization.weight import QuantizedWeight
 
 __all__ = [
-    "GROUPS", "DeviceMatrix", "Fp8Matrix", "Matrix", "NativeMatrix", "QuantizedWeight", "linear",
-    "multiplies", "prepare",
-]  # fmt: skip
+    "GROUPS",
+    "DeviceMatrix",
+    "Fp8Matrix",
+    "Matrix",
+    "NativeMatrix",
+    "QuantizedWeight",
+    "linear",
+    "multiplies",
+    "prepare",
+]
 
 Matrix = NativeMatrix | DeviceMatrix | Fp8Matrix
 """Weights in the layout of the kernels that multiply them."""

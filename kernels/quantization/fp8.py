@@ -33,10 +33,7 @@ def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def linear(
-    x: torch.Tensor,
-    matrix: Fp8Matrix,
-    bias: torch.Tensor | None = None,
-    residual: torch.Tensor | None = None,
+    x: torch.Tensor, matrix: Fp8Matrix, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None
 ) -> torch.Tensor:
     """`kernels.quantization.linear` of weights in E4M3. Raises ValueError for arguments that do not fit."""
     demand(x, matrix.inner, matrix.columns, bias, residual)
@@ -52,11 +49,23 @@ def linear(
     alone = parts == 1
     target = out if alone else x.new_empty((parts, rows, columns), dtype=torch.float32)
     fp8_kernel[(*grid, parts)](
-        codes, scales, matrix.codes, matrix.scales, x if bias is None else bias,
-        x if residual is None else residual, target, rows,
-        INNER=matrix.inner, COLUMNS=columns, EACH=units // parts, BIAS=alone and bias is not None,
-        RESIDUAL=alone and residual is not None, BLOCK_M=block, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K,
-    )  # fmt: skip
+        codes,
+        scales,
+        matrix.codes,
+        matrix.scales,
+        x if bias is None else bias,
+        x if residual is None else residual,
+        target,
+        rows,
+        INNER=matrix.inner,
+        COLUMNS=columns,
+        EACH=units // parts,
+        BIAS=alone and bias is not None,
+        RESIDUAL=alone and residual is not None,
+        BLOCK_M=block,
+        BLOCK_N=BLOCK_N,
+        BLOCK_K=BLOCK_K,
+    )
     if not alone:
         combine(target, out, bias, residual)
     return out

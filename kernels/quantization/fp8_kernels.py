@@ -29,14 +29,7 @@ def _to_e4m3(value):
 
 
 @triton.jit
-def quantize_rows_kernel(
-    x,
-    x_stride,
-    codes,
-    scales,
-    INNER: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def quantize_rows_kernel(x, x_stride, codes, scales, INNER: tl.constexpr, BLOCK: tl.constexpr):
     """x [rows, INNER] -> codes E4M3 as uint8 [rows, INNER], scales float32 [rows]. Grid (rows)."""
     row = tl.program_id(0).to(tl.int64)
     largest = tl.zeros((BLOCK,), dtype=tl.float32)

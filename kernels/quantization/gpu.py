@@ -62,10 +62,16 @@ def linear(
     added = (x if bias is None else bias, x if residual is None else residual)
     layer = (matrix.codes, matrix.scales, matrix.codes if matrix.zeros is None else matrix.zeros)
     constants = {
-        "INNER": matrix.inner, "COLUMNS": columns, "GROUP": matrix.group, "EACH": units // parts,
-        "ZEROS": matrix.zeros is not None, "FLOATS": matrix.floats, "BIAS": alone and bias is not None,
-        "RESIDUAL": alone and residual is not None, "BLOCK_N": BLOCK_N,
-    }  # fmt: skip
+        "INNER": matrix.inner,
+        "COLUMNS": columns,
+        "GROUP": matrix.group,
+        "EACH": units // parts,
+        "ZEROS": matrix.zeros is not None,
+        "FLOATS": matrix.floats,
+        "BIAS": alone and bias is not None,
+        "RESIDUAL": alone and residual is not None,
+        "BLOCK_N": BLOCK_N,
+    }
     if rows == 1:
         w4a16_row_kernel[(blocks, parts)](x, *layer, *added, target, BLOCK_WORDS=BLOCK_WORDS, **constants)
     else:
@@ -84,18 +90,21 @@ def combine(
     """Adds up sums float32 [parts, rows, columns] into out [rows, columns], with bias and residual."""
     rows, columns = out.shape
     combine_kernel[(triton.cdiv(rows * columns, COMBINED),)](
-        sums, out if bias is None else bias, out if residual is None else residual, out, rows,
-        COLUMNS=columns, PARTS=sums.shape[0], BIAS=bias is not None, RESIDUAL=residual is not None,
+        sums,
+        out if bias is None else bias,
+        out if residual is None else residual,
+        out,
+        rows,
+        COLUMNS=columns,
+        PARTS=sums.shape[0],
+        BIAS=bias is not None,
+        RESIDUAL=residual is not None,
         BLOCK=COMBINED,
-    )  # fmt: skip
+    )
 
 
 def demand(
-    x: torch.Tensor,
-    inner: int,
-    columns: int,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
+    x: torch.Tensor, inner: int, columns: int, bias: torch.Tensor | None, residual: torch.Tensor | None
 ) -> None:
     """Raises ValueError for arguments that would be read past their end."""
     if x.dim() != 2 or x.shape[1] != inner or x.stride(1) != 1:

@@ -12,15 +12,28 @@ from kernels.quantization.triton_kernels import combine_kernel, w4a16_kernel, w4
 from kernels.variant import Variant
 
 TYPES = {
-    "x": "*{}", "x_stride": "i32", "codes": "*i32", "scales": "*{}", "zeros": "*u8", "bias": "*{}",
-    "residual": "*{}", "out": "*{}", "rows": "i32",
-}  # fmt: skip
+    "x": "*{}",
+    "x_stride": "i32",
+    "codes": "*i32",
+    "scales": "*{}",
+    "zeros": "*u8",
+    "bias": "*{}",
+    "residual": "*{}",
+    "out": "*{}",
+    "rows": "i32",
+}
 COMBINE_TYPES = {"sums": "*fp32", "bias": "*{}", "residual": "*{}", "out": "*{}", "rows": "i32"}
 ROUND_TYPES = {"x": "*{}", "x_stride": "i32", "codes": "*u8", "scales": "*fp32"}
 FP8_TYPES = {
-    "x": "*fp8e4nv", "x_scales": "*fp32", "codes": "*fp8e4nv", "scales": "*fp32", "bias": "*{}",
-    "residual": "*{}", "out": "*{}", "rows": "i32",
-}  # fmt: skip
+    "x": "*fp8e4nv",
+    "x_scales": "*fp32",
+    "codes": "*fp8e4nv",
+    "scales": "*fp32",
+    "bias": "*{}",
+    "residual": "*{}",
+    "out": "*{}",
+    "rows": "i32",
+}
 FP8_FROM = 89
 
 
@@ -67,10 +80,15 @@ def _w4a16(
     split = f".{parts}parts" if parts > 1 else ""
     split += ".uneven" if block == 1 and columns % 4 else ""  # its words are not loaded four at a time
     constants: dict[str, object] = {
-        "INNER": inner, "COLUMNS": columns, "GROUP": group, "ZEROS": zeros, "FLOATS": floats,
+        "INNER": inner,
+        "COLUMNS": columns,
+        "GROUP": group,
+        "ZEROS": zeros,
+        "FLOATS": floats,
         "BIAS": parts == 1,
-        "RESIDUAL": parts == 1, "BLOCK_N": BLOCK_N,
-    }  # fmt: skip
+        "RESIDUAL": parts == 1,
+        "BLOCK_N": BLOCK_N,
+    }
     if block == 1:
         tiles = -(-inner // (8 * BLOCK_WORDS))
         constants |= {"EACH": tiles // parts, "BLOCK_WORDS": BLOCK_WORDS}
@@ -87,9 +105,15 @@ def _w4a16(
 
 def _fp8(inner: int, columns: int, block: int, parts: int) -> Variant:
     constants: dict[str, object] = {
-        "INNER": inner, "COLUMNS": columns, "EACH": inner // fp8.BLOCK_K // parts, "BIAS": parts == 1,
-        "RESIDUAL": parts == 1, "BLOCK_M": block, "BLOCK_N": fp8.BLOCK_N, "BLOCK_K": fp8.BLOCK_K,
-    }  # fmt: skip
+        "INNER": inner,
+        "COLUMNS": columns,
+        "EACH": inner // fp8.BLOCK_K // parts,
+        "BIAS": parts == 1,
+        "RESIDUAL": parts == 1,
+        "BLOCK_M": block,
+        "BLOCK_N": fp8.BLOCK_N,
+        "BLOCK_K": fp8.BLOCK_K,
+    }
     split = f".{parts}parts" if parts > 1 else ""
     types = FP8_TYPES | ({"out": "*fp32"} if parts > 1 else {})
     name = f"fp8.{block}rows{split}.{inner}x{columns}"

@@ -72,5 +72,9 @@ class QuantizedWeight:
 
     def stacks_with(self, other: QuantizedWeight) -> bool:
         return (self.bits, self.coding, self.group, self.zeros is None, self.codes.shape[1]) == (
-            other.bits, other.coding, other.group, other.zeros is None, other.codes.shape[1],
-        )  # fmt: skip
+            other.bits,
+            other.coding,
+            other.group,
+            other.zeros is None,
+            other.codes.shape[1],
+        )

@@ -38,11 +38,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def verify(
-    shapes: ModelShapes,
-    device: torch.device,
-    checks: Mapping[str, str] = CHECKS,
-    *,
-    limit_s: float = LIMIT_S,
+    shapes: ModelShapes, device: torch.device, checks: Mapping[str, str] = CHECKS, *, limit_s: float = LIMIT_S
 ) -> dict[str, str]:
     """Run the checks. A crash counts against the check that was running, and the others continue.
 

@@ -66,15 +66,29 @@ class ArmProcess:
             "GRAFTWORK_FLEET_TOKEN": self.token,
         }
         command = [
-            sys.executable, "-m", "worker_engine", "--model", str(self.arm.model), "--served-model-name",
-            "base", "--port", str(self.port),
-            "--adapter-cache-dir", str(self._scratch / "adapters"), *self.arm.flags,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "worker_engine",
+            "--model",
+            str(self.arm.model),
+            "--served-model-name",
+            "base",
+            "--port",
+            str(self.port),
+            "--adapter-cache-dir",
+            str(self._scratch / "adapters"),
+            *self.arm.flags,
+        ]
         with (self._scratch / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, preexec_fn=_end_with_parent,
-            )  # fmt: skip
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
         deadline = time.monotonic() + START_SECONDS
         while not self._healthy():
             if self._process.poll() is not None or time.monotonic() > deadline:

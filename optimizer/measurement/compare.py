@@ -20,14 +20,7 @@ from optimizer.measurement.arm_process import ArmProcess, Memory, sizes
 from optimizer.measurement.comparison_order import Adapter, Arm, ComparisonOrder
 from optimizer.measurement.level import Level
 from optimizer.measurement.quality import QualityRun
-from optimizer.measurement.rounds import (
-    JUDGED,
-    ArmRun,
-    Rounds,
-    measure,
-    percentile,
-    percentiles,
-)
+from optimizer.measurement.rounds import JUDGED, ArmRun, Rounds, measure, percentile, percentiles
 from optimizer.measurement.statistics import FAMILY_LEVEL, Verdict, judged, least_rounds
 from optimizer.measurement.workload import Workload
 from optimizer.output_folder import write_json
@@ -65,9 +58,14 @@ def compare(order: ComparisonOrder, output: Path, reporter: Reporter) -> Mapping
         # Before the quality part, whose prompts would fill every prefix cache.
         reporter.phase("rounds")
         measured = measure(
-            arms, workload, levels=order.load.levels, rounds=rounds, warm_up=order.load.warm_up,
-            seed=order.seed, told=reporter.progress,
-        )  # fmt: skip
+            arms,
+            workload,
+            levels=order.load.levels,
+            rounds=rounds,
+            warm_up=order.load.warm_up,
+            seed=order.seed,
+            told=reporter.progress,
+        )
         reporter.phase("quality")
         found = quality.run(arms, reporter.progress)
         started = {arm.arm.name: (arm.started, arm.memory()) for arm in arms}
@@ -197,9 +195,12 @@ def _comparison(order: ComparisonOrder, measured: Rounds, arm: Arm) -> dict[str,
 
 def verdict_fields(verdict: Verdict) -> dict[str, Any]:
     return {
-        "ratio": verdict.ratio, "low": verdict.low, "high": verdict.high, "p": verdict.p,
+        "ratio": verdict.ratio,
+        "low": verdict.low,
+        "high": verdict.high,
+        "p": verdict.p,
         "verdict": verdict.text,
-    }  # fmt: skip
+    }
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:

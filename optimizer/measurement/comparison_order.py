@@ -118,9 +118,11 @@ class Quality:
             fields.whole("text_tokens", 256, least=2, most=8192),
             fields.whole("prompts", 16, least=0, most=10_000),
             fields.whole("answer_tokens", 48, most=4096),
-            scoring, pattern, schema,
+            scoring,
+            pattern,
+            schema,
             fields.whole("samples", 4, least=0, most=50),
-        )  # fmt: skip
+        )
         fields.end()
         return read
 

@@ -54,8 +54,12 @@ def read_all(arm: ArmProcess, passages: Sequence[Passage], who: Mapping[str, Any
 
 def _read(arm: ArmProcess, passage: Passage, who: Mapping[str, Any]) -> Reading:
     body = {
-        **who, "prompt": list(passage.token_ids), "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": TOP,
-    }  # fmt: skip
+        **who,
+        "prompt": list(passage.token_ids),
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprobs": TOP,
+    }
     positions = arm.call("/v1/completions", body)["choices"][0]["prompt_logprobs"][passage.start :]
     tables = [
         {int(token): float(entry["logprob"]) for token, entry in position.items()} for position in positions

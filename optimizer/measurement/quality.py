@@ -19,12 +19,7 @@ from optimizer.measurement.comparison_order import Adapter, Quality, Scoring
 from optimizer.measurement.divergence import Passage, Reading, kl, read_all
 from optimizer.measurement.rounds import percentile
 from optimizer.measurement.scorers import Scorer, demand_expected, scorer
-from optimizer.measurement.statistics import (
-    FAMILY_LEVEL,
-    MeanVerdict,
-    judged_means,
-    least_rounds,
-)
+from optimizer.measurement.statistics import FAMILY_LEVEL, MeanVerdict, judged_means, least_rounds
 from optimizer.prompt_lines import BUNDLED_PROMPTS, PromptLine, read_lines
 from worker_engine.text.tokenizer import ChatTokenizer
 
@@ -59,9 +54,12 @@ class QualityRun:
     """The order's quality part over all arms."""
 
     def __init__(
-        self, quality: Quality, prompts: Path | None, adapters: Sequence[tuple[Adapter, AdapterRef]], model:
-        Path,
-    ) -> None:  # fmt: skip
+        self,
+        quality: Quality,
+        prompts: Path | None,
+        adapters: Sequence[tuple[Adapter, AdapterRef]],
+        model: Path,
+    ) -> None:
         """Read all data, before a worker is started.
 
         Args:
@@ -215,6 +213,9 @@ def _corpus(original: Sequence[Reading], readings: Sequence[Reading]) -> dict[st
 
 def _verdict(verdict: MeanVerdict) -> dict[str, Any]:
     return {
-        "mean": verdict.mean, "low": verdict.low, "high": verdict.high, "p": verdict.p,
+        "mean": verdict.mean,
+        "low": verdict.low,
+        "high": verdict.high,
+        "p": verdict.p,
         "verdict": "difference shown" if verdict.shown else "no difference shown",
-    }  # fmt: skip
+    }

@@ -77,9 +77,15 @@ def percentiles(values: Sequence[float], scale: float = 1.0) -> Mapping[str, flo
 
 
 def measure(
-    arms: Sequence[ArmProcess], workload: Workload, *, levels: Sequence[Level], rounds: int, warm_up: int,
-    seed: int, told: Callable[[float, str], None],
-) -> Rounds:  # fmt: skip
+    arms: Sequence[ArmProcess],
+    workload: Workload,
+    *,
+    levels: Sequence[Level],
+    rounds: int,
+    warm_up: int,
+    seed: int,
+    told: Callable[[float, str], None],
+) -> Rounds:
     """Run `warm_up` rounds, which are dropped, and `rounds` that count.
 
     Args:

@@ -182,10 +182,12 @@ def judged_means(
     for place, name in enumerate(sorted(raw, key=lambda item: raw[item])):
         reached = max(reached, min(1.0, raw[name] * (len(raw) - place)))
         values = np.array(differences[name], dtype=np.float64)
-        means = np.concatenate([
-            values[draw.integers(0, len(values), size=(count, len(values)))].mean(axis=1)
-            for count in _portions(_RESAMPLES, len(values))
-        ])  # fmt: skip
+        means = np.concatenate(
+            [
+                values[draw.integers(0, len(values), size=(count, len(values)))].mean(axis=1)
+                for count in _portions(_RESAMPLES, len(values))
+            ]
+        )
         low, high = np.quantile(means, ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
         verdicts[name] = MeanVerdict(float(values.mean()), float(low), float(high), reached, reached <= level)
     return {name: verdicts[name] for name in differences}

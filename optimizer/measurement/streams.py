@@ -98,10 +98,13 @@ async def _exchange(arm: ArmProcess, asks: Sequence[Ask], streams: int) -> tuple
     left = iter(enumerate(asks))
     headers = {"Authorization": f"Bearer {arm.token}"}
     async with aiohttp.ClientSession(
-        f"http://127.0.0.1:{arm.port}", timeout=aiohttp.ClientTimeout(total=_PATIENCE), headers=headers,
+        f"http://127.0.0.1:{arm.port}",
+        timeout=aiohttp.ClientTimeout(total=_PATIENCE),
+        headers=headers,
         # Its own limit of 100 connections would make 256 streams 100, and arrivals wait for each other.
-        read_bufsize=1 << 20, connector=aiohttp.TCPConnector(limit=0),
-    ) as session:  # fmt: skip
+        read_bufsize=1 << 20,
+        connector=aiohttp.TCPConnector(limit=0),
+    ) as session:
 
         async def client() -> None:
             for index, ask in left:

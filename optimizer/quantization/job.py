@@ -9,13 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from optimizer.quantization.calibration import (
-    CPU,
-    LENGTH,
-    Calibration,
-    compute_dtype,
-    sequences_of,
-)
+from optimizer.quantization.calibration import CPU, LENGTH, Calibration, compute_dtype, sequences_of
 from optimizer.quantization.layer import LayerQuantizer, Tensors
 from optimizer.quantization.moments import Moments, ObservedLinear
 from optimizer.quantization.scheme import Scheme

@@ -137,10 +137,14 @@ class Policies:
         for side, comparison, share, periods in sides:
             name = f"TargetTracking-{scalable.resource_id}-{side}-{number}"
             wanted = {
-                "AlarmName": name, "AlarmActions": [policy["PolicyARN"]], "ComparisonOperator": comparison,
-                "Threshold": config["TargetValue"] * share, "EvaluationPeriods": periods, "Period": period,
+                "AlarmName": name,
+                "AlarmActions": [policy["PolicyARN"]],
+                "ComparisonOperator": comparison,
+                "Threshold": config["TargetValue"] * share,
+                "EvaluationPeriods": periods,
+                "Period": period,
                 **metric,
-            }  # fmt: skip
+            }
             await self._cloudwatch("PutMetricAlarm", wanted)
             answer = await self._cloudwatch("DescribeAlarms", {"AlarmNames": [name]})
             alarms.append({"AlarmName": name, "AlarmARN": answer["MetricAlarms"][0]["AlarmArn"]})
@@ -183,6 +187,9 @@ def _metric(config: dict[str, Any], scalable: Scalable) -> dict[str, Any]:
     name, statistic, high_resolution = PREDEFINED[kind]
     dimensions = [{"Name": "InferenceComponentName", "Value": scalable.component}]
     return {
-        "MetricName": name, "Namespace": METRICS, "Statistic": statistic, "Dimensions": dimensions,
+        "MetricName": name,
+        "Namespace": METRICS,
+        "Statistic": statistic,
+        "Dimensions": dimensions,
         "high_resolution": high_resolution,
-    }  # fmt: skip
+    }

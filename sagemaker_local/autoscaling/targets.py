@@ -130,8 +130,10 @@ class Targets:
             if activity["StatusCode"] == "InProgress" and self.resources.fulfilled(scalable):
                 message = activity["StatusMessage"].replace("Waiting for change to be", "Change successfully")
                 activity |= {
-                    "StatusCode": "Successful", "EndTime": self._region.clock.now(), "StatusMessage": message,
-                }  # fmt: skip
+                    "StatusCode": "Successful",
+                    "EndTime": self._region.clock.now(),
+                    "StatusMessage": message,
+                }
 
     def arn(self, resource: str) -> str:
         return f"arn:aws:application-autoscaling:{self._region.config.region}:{ACCOUNT_ID}:{resource}"

@@ -68,9 +68,18 @@ class MotoProxy:
                 listener.bind(("127.0.0.1", 0))
                 self._port = int(listener.getsockname()[1])
             command = [
-                sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()),
-                sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port),
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "sagemaker_local.copies.tether",
+                str(os.getpid()),
+                sys.executable,
+                "-m",
+                "moto.server",
+                "-H",
+                "127.0.0.1",
+                "-p",
+                str(self._port),
+            ]
             variables = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID}
             with self._log.open("wb") as log:
                 self._process = await asyncio.create_subprocess_exec(

@@ -23,10 +23,15 @@ _CALLERS: Final = frozenset(
 """Headers of the signature that was verified here."""
 _PRESIGNED: Final = frozenset(
     {
-        "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-security-token",
-        "x-amz-signature", "x-amz-signedheaders",
+        "x-amz-algorithm",
+        "x-amz-credential",
+        "x-amz-date",
+        "x-amz-expires",
+        "x-amz-security-token",
+        "x-amz-signature",
+        "x-amz-signedheaders",
     }
-)  # fmt: skip
+)
 """Query parameters of a presigned URL's signature."""
 _CHUNKED: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 
@@ -54,9 +59,13 @@ class Storage:
         )
         try:
             async with self._client.request(
-                request.method, URL(url, encoded=True), headers=signed, data=body, allow_redirects=False,
+                request.method,
+                URL(url, encoded=True),
+                headers=signed,
+                data=body,
+                allow_redirects=False,
                 auto_decompress=False,
-            ) as received:  # fmt: skip
+            ) as received:
                 return answer(request, received.status, dict(received.headers), await received.read())
         except (aiohttp.ClientError, OSError) as error:
             raise ServiceUnavailable(f"S3 at {self._url} does not answer: {error}") from error

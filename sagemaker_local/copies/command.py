@@ -9,10 +9,23 @@ from pathlib import Path
 from typing import Final
 
 WORKER: Final = (
-    sys.executable, "-m", "worker_engine", "serve", "--model", "{model}", "--served-model-name", "{name}",
-    "--host", "127.0.0.1", "--port", "{port}", "--adapters-dir", "{adapters}",
-    "--adapter-cache-dir", "{cache}",
-)  # fmt: skip
+    sys.executable,
+    "-m",
+    "worker_engine",
+    "serve",
+    "--model",
+    "{model}",
+    "--served-model-name",
+    "{name}",
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "{port}",
+    "--adapters-dir",
+    "{adapters}",
+    "--adapter-cache-dir",
+    "{cache}",
+)
 """Command of the bundled worker, which every unconfigured image runs. Its other settings are in the
 container's environment, as at SageMaker."""
 
@@ -53,7 +66,10 @@ def command(
     template = images[fitting[-1]] if fitting else WORKER
     served = spec.environment.get("OPTION_SERVED_MODEL_NAME", name)
     values = {
-        "model": str(folders.model), "adapters": str(folders.adapters), "cache": str(folders.cache),
-        "name": served, "port": str(port),
-    }  # fmt: skip
+        "model": str(folders.model),
+        "adapters": str(folders.adapters),
+        "cache": str(folders.cache),
+        "name": served,
+        "port": str(port),
+    }
     return [word.format_map(values) for word in template]

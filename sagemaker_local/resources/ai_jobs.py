@@ -58,11 +58,7 @@ class WorkloadConfigs:
     async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
         records, more = page(self._configs.values(), request)
         shown = [
-            {
-                "AIWorkloadConfigName": item.name,
-                "AIWorkloadConfigArn": item.arn,
-                "CreationTime": item.created,
-            }
+            {"AIWorkloadConfigName": item.name, "AIWorkloadConfigArn": item.arn, "CreationTime": item.created}
             for item in records
         ]
         return {"AIWorkloadConfigs": shown, **more}

@@ -48,9 +48,17 @@ class Endpoints:
         self._refuse_over_quota(config, desired, None)
         now = self._region.clock.now()
         record = EndpointRecord(
-            name, arn, request, now, now, "Creating", tags=tags(request), config=config, models=models,
+            name,
+            arn,
+            request,
+            now,
+            now,
+            "Creating",
+            tags=tags(request),
+            config=config,
+            models=models,
             desired=desired,
-        )  # fmt: skip
+        )
         self._endpoints[name] = record
         self._region.changed()
         self._region.spawn(self.bring_up(record))

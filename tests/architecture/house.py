@@ -16,9 +16,15 @@ from pathlib import Path
 from typing import Final
 
 PLANES: Final = (
-    "contracts", "gateway", "controlplane", "worker_engine", "optimizer", "kernels", "sagemaker_local",
+    "contracts",
+    "gateway",
+    "controlplane",
+    "worker_engine",
+    "optimizer",
+    "kernels",
+    "sagemaker_local",
     "demo",
-)  # fmt: skip
+)
 SHARED: Final = frozenset({"contracts", "kernels"})
 """Packages that planes may import."""
 

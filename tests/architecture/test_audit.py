@@ -101,9 +101,21 @@ UNRECORDED = {
 """Functions, and classes, that write and record nothing."""
 
 _WRITES = {
-    "save", "delete", "create", "bulk_create", "bulk_update", "get_or_create", "update_or_create",
-    "create_user", "create_superuser", "aupdate", "acreate", "asave", "adelete", "executemany",
-}  # fmt: skip
+    "save",
+    "delete",
+    "create",
+    "bulk_create",
+    "bulk_update",
+    "get_or_create",
+    "update_or_create",
+    "create_user",
+    "create_superuser",
+    "aupdate",
+    "acreate",
+    "asave",
+    "adelete",
+    "executemany",
+}
 _QUERY = {"objects", "filter", "exclude", "all", "select_for_update", "order_by"}
 """`update` is a write where one of these stands before it, else it is a dictionary's or a digest's."""
 _NOT_SERVICES = ("api", "admin", "models", "apps", "tests", "migrations", "settings", "authentication")
@@ -166,12 +178,7 @@ def test_whoever_writes_records_it() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "Key.objects.create(name='k')",
-        "key.save()",
-        "Key.objects.filter(pk=1).update(name='k')",
-        "_private()",
-    ],
+    ["Key.objects.create(name='k')", "key.save()", "Key.objects.filter(pk=1).update(name='k')", "_private()"],
 )
 def test_a_silent_write_is_found(body: str) -> None:
     source = dedent(f"""

@@ -69,10 +69,7 @@ def test_the_run_fails_and_names_the_tests_over_their_budget(tmp_path: Path) -> 
     (tmp_path / "conftest.py").write_text("import tests.budget\n\ntests.budget.MAX_CPU_SECONDS = 0.2\n")
     report = tmp_path / "report.jsonl"
     result = subprocess.run(
-        [*command, f"--budget-report={report}", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [*command, f"--budget-report={report}", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
     )
     assert result.returncode == 1, result.stdout + result.stderr
     section = result.stdout.split("over the budget of 0.2 CPU seconds and 1 process")[1]

@@ -56,7 +56,7 @@ ACTIONS: Final[dict[str, str]] = {
 }
 # (Name of a route, method) -> why its change does not heed If-Match.
 UNCONDITIONAL: Final[dict[tuple[str, str], str]] = {
-    ("upload", "patch"): "tus: Upload-Offset is its condition",
+    ("upload", "patch"): "tus: Upload-Offset is its condition"
 }
 
 Routes = Iterator[tuple[str, Any]]

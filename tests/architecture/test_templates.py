@@ -19,15 +19,21 @@ DOCUMENTS = {
 }
 """Templates that stand apart from the pages -> why."""
 NAMES = {
-    "Hugging Face", "Top P", "Graftwork", "SageMaker", "LangChain", "curl", "openai", "auto", "required",
+    "Hugging Face",
+    "Top P",
+    "Graftwork",
+    "SageMaker",
+    "LangChain",
+    "curl",
+    "openai",
+    "auto",
+    "required",
     "none",
-}  # fmt: skip
+}
 """What is called so in every language: names, and values of OpenAI's API."""
 PAGES = sorted(
-    path
-    for path in TEMPLATES.rglob("*.html")
-    if str(path.relative_to(TEMPLATES)) not in DOCUMENTS
-)  # fmt: skip
+    path for path in TEMPLATES.rglob("*.html") if str(path.relative_to(TEMPLATES)) not in DOCUMENTS
+)
 MAILS = sorted(TEMPLATES.rglob("*.txt"))
 """An e-mail's subject and its body each."""
 

@@ -33,15 +33,19 @@ def test_every_page_is_opened(graftwork: Path, settings: Settings) -> None:
     assert {*TENANT_PAGES, *STAFF_PAGES} - set(pages) == set()
     # Of no rollout, and files, which are no pages.
     assert {name.partition(" ")[0] for name in refused} <= {
-        "rollout-status", "invoice-file", "credit-note-file",
-    }  # fmt: skip
+        "rollout-status",
+        "invoice-file",
+        "credit-note-file",
+    }
     assert {"home-figures", "adapter-shares", "adapter-traffic", "staff-fleet-status"} <= parts() & set(pages)
     assert set(pages) >= {f"{name}{query}" for name, queries in ASKED.items() for query in queries}
     assert pages["usage?days=90"][1] == "/t/scale/usage/?days=90"
     assert pages["adapter"][1] == "/t/scale/adapters/bot-000000/"
     assert [group_of(pages[name][1]) for name in ("home?days=1", "adapter", "staff-fleet")] == [
-        "a tenant's home", "a tenant's adapters", "staff's fleet"
-    ]  # fmt: skip
+        "a tenant's home",
+        "a tenant's adapters",
+        "staff's fleet",
+    ]
     assert client_with("nobody's").get(pages["home"][1]).status_code == 302
     assert isinstance(pages["staff-fleet"][0], Client)
 

@@ -63,9 +63,13 @@ def test_chat_streams_what_it_answers(platform: Platform) -> None:
 def test_a_tool_is_called_and_answered(platform: Platform) -> None:
     with platform.openai as api:
         asked = api.chat.completions.create(
-            model="tiny", messages=CHAT, tools=[TOOL], tool_choice="required", max_tokens=300,
+            model="tiny",
+            messages=CHAT,
+            tools=[TOOL],
+            tool_choice="required",
+            max_tokens=300,
             parallel_tool_calls=False,
-        )  # fmt: skip
+        )
         [call] = asked.choices[0].message.tool_calls or []
         jsonschema.validate(json.loads(call.function.arguments), CITY)  # type: ignore[union-attr]
         history = [
@@ -105,9 +109,7 @@ def test_a_list_of_prompts(platform: Platform) -> None:
     events = sorted(platform.control_plane.wait_events(6), key=lambda event: event.started_at)
     prompt = sum(map(num_bytes, TEXTS))
     assert (events[0].prompt_tokens, events[0].completion_tokens) == (prompt, whole.usage.completion_tokens)
-    assert (events[4].prompt_tokens, events[4].completion_tokens) == (
-        prompt, events[0].completion_tokens,
-    )  # fmt: skip
+    assert (events[4].prompt_tokens, events[4].completion_tokens) == (prompt, events[0].completion_tokens)
     assert (events[5].prompt_tokens, events[5].completion_tokens) == (prompt, 0)
 
 

@@ -43,14 +43,18 @@ def test_a_stream_builds_the_same_response(platform: Platform) -> None:
         events = list(api.responses.create(**ASK, stream=True))
     kinds = [event.type for event in events]
     assert kinds[:4] == [
-        "response.created", "response.in_progress", "response.output_item.added",
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
         "response.content_part.added",
-    ]  # fmt: skip
+    ]
     assert set(kinds[4:-4]) == {"response.output_text.delta"}
     assert kinds[-4:] == [
-        "response.output_text.done", "response.content_part.done", "response.output_item.done",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
         "response.incomplete",
-    ]  # fmt: skip
+    ]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == whole.output_text
     last = events[-1]
@@ -63,9 +67,12 @@ def test_a_stream_builds_the_same_response(platform: Platform) -> None:
 
 def test_a_function_is_called_and_its_output_goes_back(platform: Platform) -> None:
     ask: dict[str, Any] = {
-        "model": "tiny", "input": [{"role": "user", "content": "hi"}], "tools": [FLAT_TOOL],
-        "parallel_tool_calls": False, "max_output_tokens": 300,
-    }  # fmt: skip
+        "model": "tiny",
+        "input": [{"role": "user", "content": "hi"}],
+        "tools": [FLAT_TOOL],
+        "parallel_tool_calls": False,
+        "max_output_tokens": 300,
+    }
     with platform.openai as api:
         whole = api.responses.create(**ask, tool_choice="required")
         events = list(api.responses.create(**ask, tool_choice="required", stream=True))
@@ -82,8 +89,10 @@ def test_a_function_is_called_and_its_output_goes_back(platform: Platform) -> No
     assert kinds[2] == "response.output_item.added"
     assert set(kinds[3:-3]) == {"response.function_call_arguments.delta"}
     assert kinds[-3:] == [
-        "response.function_call_arguments.done", "response.output_item.done", "response.completed",
-    ]  # fmt: skip
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
     deltas = "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta")
     done = events[-3]
     assert done.type == "response.function_call_arguments.done"

@@ -128,10 +128,22 @@ def test_openai_for_node(relay: Relay) -> None:
 def test_llm_comply(platform: Platform, form: str) -> None:
     """Shapes are as the specification has them; images are not served, a random model ends as it likes."""
     done = subprocess.run(
-        [program("llm-comply", "llm-comply"), "-u", platform.url, "-k", ACME, "-m", "tiny", "--format", form,
-         "--json"],
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+        [
+            program("llm-comply", "llm-comply"),
+            "-u",
+            platform.url,
+            "-k",
+            ACME,
+            "-m",
+            "tiny",
+            "--format",
+            form,
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     results = json.loads(done.stdout)["results"]
     errors = [
         (result["id"], error)

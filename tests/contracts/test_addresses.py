@@ -14,10 +14,15 @@ PROXIES = Networks(["10.0.0.0/8", "2001:db8:ffff::/48"])
 @pytest.mark.parametrize(
     ("address", "inside"),
     [
-        ("192.0.2.1", True), ("192.0.3.1", False), ("198.51.100.7", True), ("198.51.100.8", False),
-        ("2001:db8::1", True), ("2001:db9::1", False), ("::ffff:192.0.2.1", False),
+        ("192.0.2.1", True),
+        ("192.0.3.1", False),
+        ("198.51.100.7", True),
+        ("198.51.100.8", False),
+        ("2001:db8::1", True),
+        ("2001:db9::1", False),
+        ("::ffff:192.0.2.1", False),
     ],
-)  # fmt: skip
+)
 def test_networks_of_both_families(address: str, inside: bool) -> None:
     networks = Networks(["192.0.2.0/24", "198.51.100.7", "2001:db8::/32"])
     assert (ip_address(address) in networks) == inside

@@ -30,12 +30,30 @@ from contracts.usage_event import UsageEvent, uuid7
 from tests.gateway.conftest import route_table
 
 EVENT: dict[str, Any] = {
-    "event_id": "e", "tenant": "acme", "project": "p", "key_id": "k", "request_id": "r", "attempt": 1,
-    "requested_model": "bot", "alias": "", "arm": "", "adapter": "", "base_model": "base",
-    "backend": "worker", "endpoint": "c", "status": "ok", "error_code": "", "prompt_tokens": 1,
-    "cached_tokens": 0, "completion_tokens": 2, "estimated": False, "ttft_ms": None, "duration_ms": 1.5,
-    "started_at": 5, "gateway_id": "g",
-}  # fmt: skip
+    "event_id": "e",
+    "tenant": "acme",
+    "project": "p",
+    "key_id": "k",
+    "request_id": "r",
+    "attempt": 1,
+    "requested_model": "bot",
+    "alias": "",
+    "arm": "",
+    "adapter": "",
+    "base_model": "base",
+    "backend": "worker",
+    "endpoint": "c",
+    "status": "ok",
+    "error_code": "",
+    "prompt_tokens": 1,
+    "cached_tokens": 0,
+    "completion_tokens": 2,
+    "estimated": False,
+    "ttft_ms": None,
+    "duration_ms": 1.5,
+    "started_at": 5,
+    "gateway_id": "g",
+}
 
 
 @given(st.text(), st.integers(0, 1 << 50), st.one_of(st.none(), st.floats(0, 1e9)))
@@ -148,9 +166,9 @@ def test_a_base_of_an_older_control_plane_has_no_canary() -> None:
         RouteChange(1, "bases/base", replace(route, canary=CanaryRoute("r", 5, ("a",)))).to_json()
     )
     entry, later = written["entry"], ("canary", "homes", "hold_seconds", "dropped_parameters", "created")
-    assert {name for name in entry if name not in later} == {
-        "served_name", "max_model_len", "copies",
-    }, "what an older gateway reads stands where it stood"  # fmt: skip
+    assert {name for name in entry if name not in later} == {"served_name", "max_model_len", "copies"}, (
+        "what an older gateway reads stands where it stood"
+    )
 
 
 @given(st.from_regex(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", fullmatch=True).filter(lambda name: len(name) < 64))

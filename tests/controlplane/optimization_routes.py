@@ -39,14 +39,25 @@ def optimization_values(base_model: BaseModel) -> dict[str, str]:
     prompts = PromptSet.objects.create(pk="0" * 64, name="p", lines=1, size=1)
     ended = timezone.now()
     job = OptimizationJob.objects.create(
-        base_model=base_model, machine="cpu", checkpoint_sha256="0" * 64, recipe={"quantization": "none"},
-        recipe_sha256="1" * 64, engine="local", identity="2" * 64, variant_name="v", status="failed",
+        base_model=base_model,
+        machine="cpu",
+        checkpoint_sha256="0" * 64,
+        recipe={"quantization": "none"},
+        recipe_sha256="1" * 64,
+        engine="local",
+        identity="2" * 64,
+        variant_name="v",
+        status="failed",
         ended_at=ended,
-    )  # fmt: skip
+    )
     comparison = ComparisonRun.objects.create(
-        base_model=base_model, machine="cpu", identity="3" * 64, status="failed", ended_at=ended,
+        base_model=base_model,
+        machine="cpu",
+        identity="3" * 64,
+        status="failed",
+        ended_at=ended,
         arms=[{"name": "original", "variant": ""}, {"name": "again", "variant": ""}],
-    )  # fmt: skip
+    )
     assessment = Assessment.objects.create(
         base_model=base_model, machine="aws", subject="benchmark", status="failed", ended_at=ended
     )

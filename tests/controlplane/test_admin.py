@@ -37,9 +37,10 @@ def test_details_show_no_secret(tenant: Tenant) -> None:
     user = user_create(email="s@graft.test", password="long-enough-7", is_staff=True)
     staff.force_login(user)
     for path, secret in (
-        (f"apikey/{key.pk}", key.secret_sha256), (f"tenant/{tenant.pk}", tenant.cache_salt),
+        (f"apikey/{key.pk}", key.secret_sha256),
+        (f"tenant/{tenant.pk}", tenant.cache_salt),
         (f"user/{user.pk}", user.password),
-    ):  # fmt: skip
+    ):
         reply = staff.get(f"/admin/tenants/{path}/change/")
         assert reply.status_code == 200
         assert secret not in reply.content.decode()

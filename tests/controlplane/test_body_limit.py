@@ -28,9 +28,16 @@ def answer(app: Any, path: str, chunks: Sequence[bytes], *, declared: bytes | No
     headers = [(b"content-type", b"application/json")]
     headers += [(b"content-length", declared)] if declared is not None else []
     scope: Scope = {
-        "type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b"",
-        "headers": headers, "root_path": "", "scheme": "http", "server": ("localhost", 80),
-    }  # fmt: skip
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+        "root_path": "",
+        "scheme": "http",
+        "server": ("localhost", 80),
+    }
     asyncio.run(app(scope, receive, send))
     (start,) = (message for message in sent if message["type"] == "http.response.start")
     return int(start["status"]), len(chunks) - len(waiting)

@@ -29,8 +29,7 @@ def test_unknown_and_malformed_settings_are_named(name: str, value: str) -> None
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"GRAFTWORK_EMAIL_URL": "smtp://mail.test"}, {"GRAFTWORK_WEB_URL": "https://graftwork.example"}],
+    "other", [{"GRAFTWORK_EMAIL_URL": "smtp://mail.test"}, {"GRAFTWORK_WEB_URL": "https://graftwork.example"}]
 )
 def test_links_of_e_mails_are_shown_by_a_demo_alone(other: dict[str, str]) -> None:
     env = {"GRAFTWORK_SECRET_KEY": "x", "GRAFTWORK_SHOW_MAIL_LINKS": "1"}

@@ -172,11 +172,18 @@ DELETED = {
 }
 """Routes about what was deleted, and its names in the world."""
 NAMES = {
-    "base-model": "tiny-base", "checkpoint": "tiny-base", "variants": "tiny-base", "variant": "tiny-base",
-    "price-book": "standard", "prices": "standard", "hosting-prices": "standard",
-    "price-book-terms": "standard", "price-book-term": "standard", "source-credential": "hub",
+    "base-model": "tiny-base",
+    "checkpoint": "tiny-base",
+    "variants": "tiny-base",
+    "variant": "tiny-base",
+    "price-book": "standard",
+    "prices": "standard",
+    "hosting-prices": "standard",
+    "price-book-terms": "standard",
+    "price-book-term": "standard",
+    "source-credential": "hub",
     "source-credential-delete": "hub",
-}  # fmt: skip
+}
 """What <name> stands for, where it is no adapter."""
 SHARED = {"base-models", "base-model", "variants", "variant"}
 """Routes about things that no tenant owns."""

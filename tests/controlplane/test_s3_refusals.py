@@ -27,22 +27,64 @@ CALLERS = (
     "controlplane/catalog/checkpoint_sources/bucket.py",
 )
 OF_TRANSFERS = {
-    "upload_fileobj": {"put_object", "create_multipart_upload", "upload_part", "complete_multipart_upload",
-                       "abort_multipart_upload"},
-    "copy": {"head_object", "copy_object", "create_multipart_upload", "upload_part_copy",
-             "complete_multipart_upload", "abort_multipart_upload"},
-}  # fmt: skip
+    "upload_fileobj": {
+        "put_object",
+        "create_multipart_upload",
+        "upload_part",
+        "complete_multipart_upload",
+        "abort_multipart_upload",
+    },
+    "copy": {
+        "head_object",
+        "copy_object",
+        "create_multipart_upload",
+        "upload_part_copy",
+        "complete_multipart_upload",
+        "abort_multipart_upload",
+    },
+}
 """What boto3 calls for its own methods."""
 UNDECLARED = (
-    "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "BadDigest",
-    "EntityTooLarge", "ExpiredToken", "IllegalLocationConstraintException", "IncompleteBody",
-    "InternalError", "InvalidAccessKeyId", "InvalidArgument", "InvalidBucketName", "InvalidPart",
-    "InvalidPartOrder", "InvalidSecurity", "InvalidToken", "KMS.DisabledException",
-    "KMS.KMSInvalidStateException", "NoSuchBucket", "NoSuchUpload", "NotImplemented", "NotSignedUp",
-    "OperationAborted", "PermanentRedirect", "Redirect", "RequestTimeTooSkewed", "RequestTimeout",
-    "ServiceUnavailable", "SignatureDoesNotMatch", "SlowDown", "ThrottlingException",
-    "301", "307", "400", "403", "404", "500", "503",
-)  # fmt: skip
+    "AccessDenied",
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthorizationHeaderMalformed",
+    "BadDigest",
+    "EntityTooLarge",
+    "ExpiredToken",
+    "IllegalLocationConstraintException",
+    "IncompleteBody",
+    "InternalError",
+    "InvalidAccessKeyId",
+    "InvalidArgument",
+    "InvalidBucketName",
+    "InvalidPart",
+    "InvalidPartOrder",
+    "InvalidSecurity",
+    "InvalidToken",
+    "KMS.DisabledException",
+    "KMS.KMSInvalidStateException",
+    "NoSuchBucket",
+    "NoSuchUpload",
+    "NotImplemented",
+    "NotSignedUp",
+    "OperationAborted",
+    "PermanentRedirect",
+    "Redirect",
+    "RequestTimeTooSkewed",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SignatureDoesNotMatch",
+    "SlowDown",
+    "ThrottlingException",
+    "301",
+    "307",
+    "400",
+    "403",
+    "404",
+    "500",
+    "503",
+)
 """Of S3's list of error codes those that botocore names for no operation, and HEAD's bare statuses."""
 
 
@@ -74,9 +116,13 @@ def _error(code: str) -> ClientError:
 @pytest.fixture
 def client() -> Iterator[Any]:
     made = boto3.client(
-        "s3", region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b",
-        endpoint_url=f"http://127.0.0.1:{free_port()}", config=Config(retries={"total_max_attempts": 1}),
-    )  # fmt: skip
+        "s3",
+        region_name="eu-central-1",
+        aws_access_key_id="a",
+        aws_secret_access_key="b",
+        endpoint_url=f"http://127.0.0.1:{free_port()}",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
     yield made
     made.close()
 

@@ -83,9 +83,14 @@ def test_each_message_lies_in_one_queue(
         lengths = {name: client.llen(name) for name in task_queues.QUEUES}
     # The base model's digest is long, too.
     assert lengths == {
-        "graftwork": 1, "graftwork.webhooks": 1, "graftwork.mail": 1, "graftwork.long": 2,
-        "graftwork.deployments": 0, "graftwork.optimize.cpu": 0, "graftwork.optimize.gpu": 0,
-    }  # fmt: skip
+        "graftwork": 1,
+        "graftwork.webhooks": 1,
+        "graftwork.mail": 1,
+        "graftwork.long": 2,
+        "graftwork.deployments": 0,
+        "graftwork.optimize.cpu": 0,
+        "graftwork.optimize.gpu": 0,
+    }
 
 
 def import_from(server: Dripping, tenant: Tenant, base_model: BaseModel) -> AdapterVersion:

@@ -111,19 +111,23 @@ def test_what_the_gateway_refuses_is_refused(web: Web) -> None:
 
 
 ANONYMOUS = [
-    (b"POST /api/v1/adapters", b"401"), (b"POST /api/v1/adapters/bot/versions", b"401"),
-    (b"PATCH /api/v1/uploads/0198", b"401"), (b"POST /api/v1/prompt-sets", b"401"),
+    (b"POST /api/v1/adapters", b"401"),
+    (b"POST /api/v1/adapters/bot/versions", b"401"),
+    (b"PATCH /api/v1/uploads/0198", b"401"),
+    (b"POST /api/v1/prompt-sets", b"401"),
     (b"POST /t/acme/adapters/new", b"403"),
-]  # fmt: skip
+]
 
 
 def test_nobody_writes_to_the_disk_who_is_not_known(web: Web) -> None:
     for key in (b"", b"authorization: Bearer gw_x_y\r\n", b"cookie: graftwork_session=x\r\n"):
         for line, status in ANONYMOUS:
             head = (
-                line + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n" + key
+                line
+                + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                + key
                 + b"content-type: multipart/form-data; boundary=b\r\ncontent-length: 2000000000\r\n\r\n"
-            )  # fmt: skip
+            )
             with web.connect(head + b"x" * 1_500_000) as connection:
                 answered = connection.recv(100).split()[1]
                 assert (web.written(), answered) == (0, status), (line, key)
@@ -132,10 +136,11 @@ def test_nobody_writes_to_the_disk_who_is_not_known(web: Web) -> None:
 def test_known_callers_send_a_bounded_number_of_files_at_once(web: Web, tenant: Tenant) -> None:
     _, key = api_key_create(tenant=tenant, name="k", scopes=["manage"])
     head = (
-        b"POST /api/v1/adapters HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer " + key.encode()
+        b"POST /api/v1/adapters HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer "
+        + key.encode()
         + b"\r\ncontent-type: multipart/form-data; boundary=b\r\nconnection: close"
         + b"\r\ncontent-length: 2000000\r\n\r\n"
-    )  # fmt: skip
+    )
     with contextlib.ExitStack() as stack:
         for number in range(authentication.PER_CALLER):
             stack.enter_context(web.connect(head + b"x" * 1_500_000))

@@ -134,30 +134,48 @@ def world_make(folder: Path) -> World:
     ref = version.ref()
     AdapterRule.objects.create(deployment=deployment, engine_name=ref.name, ref=ref.to_dict(), copies=1)
     turn = DeploymentRollout.objects.create(
-        deployment=deployment, strategy="rolling", before=state_values(deployment), policy={},
-        after=state_values(deployment) | {"urls": ["http://127.0.0.1:2"]}, turned_at=timezone.now(),
-    )  # fmt: skip
+        deployment=deployment,
+        strategy="rolling",
+        before=state_values(deployment),
+        policy={},
+        after=state_values(deployment) | {"urls": ["http://127.0.0.1:2"]},
+        turned_at=timezone.now(),
+    )
     fleet = service_account_create(project=project, name="fleet", role=Role.VIEWER)
     source = source_create(tenant=OWN, service_account=fleet.name, tenants=None)
     values = {
         "source": str(source.pk),
         "request_id": _request().request_id,
-        "target": "unused", "deployment": "tiny-vllm", "deployment_rollout": str(turn.pk),
+        "target": "unused",
+        "deployment": "tiny-vllm",
+        "deployment_rollout": str(turn.pk),
         "engine_name": ref.name,
-        "project": project.slug, "account": account.name, "user_id": str(viewer.pk),
+        "project": project.slug,
+        "account": account.name,
+        "user_id": str(viewer.pk),
         "invitation_id": str(invitation.pk),
-        "endpoint_id": endpoint.pk, "delivery_id": str(endpoint_test(endpoint=endpoint).pk),
+        "endpoint_id": endpoint.pk,
+        "delivery_id": str(endpoint_test(endpoint=endpoint).pk),
         "upload_id": upload_create(tenant=own, name="adapter_config.json", size=10).pk,
-        "name": "pirate", "number": "1", "alias": "prod", "slug": OWN,
-        "rollout": str(rollout.pk), "action": "pause", "variant": "int8",
+        "name": "pirate",
+        "number": "1",
+        "alias": "prod",
+        "slug": OWN,
+        "rollout": str(rollout.pk),
+        "action": "pause",
+        "variant": "int8",
         "public_id": keys[OWN, "inference"][0].pk,
-        "seller": str(seller.pk), "details": str(details.pk),
+        "seller": str(seller.pk),
+        "details": str(details.pk),
         "entry": str(JournalEntry.objects.filter(tenant=OWN).earliest("pk").pk),
-        "treatment": str(treatment.pk), "credit_note": str(credit_note.pk),
-        "invoice": str(invoice.pk), "form": "csv", "term": str(book.terms.get(tenant="").pk),
+        "treatment": str(treatment.pk),
+        "credit_note": str(credit_note.pk),
+        "invoice": str(invoice.pk),
+        "form": "csv",
+        "term": str(book.terms.get(tenant="").pk),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
         **optimization_values(base_model),
-    }  # fmt: skip
+    }
     for tenant in (own, other):
         prompt_log_set(tenant=tenant, days=7)
     KeptPrompt.objects.create(
@@ -183,13 +201,32 @@ def _request() -> UsageEventRow:
     yesterday = timezone.now() - dt.timedelta(days=1)
     partitions_ensure([yesterday.date()])
     return UsageEventRow.objects.create(
-        event_id=UUID(int=int(yesterday.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62), day=yesterday.date(),
-        hour=0, tenant=OWN, project="default", key_id="k", request_id="req-globex", attempt=0,
-        requested_model="pirate", alias="", arm="", adapter="", base_model="tiny-base", backend="worker",
-        endpoint="c", status="ok", error_code="", prompt_tokens=1, cached_tokens=0, completion_tokens=1,
-        estimated=False, ttft_ms=1.0, duration_ms=2.0, started_at=int(yesterday.timestamp() * 1000),
+        event_id=UUID(int=int(yesterday.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62),
+        day=yesterday.date(),
+        hour=0,
+        tenant=OWN,
+        project="default",
+        key_id="k",
+        request_id="req-globex",
+        attempt=0,
+        requested_model="pirate",
+        alias="",
+        arm="",
+        adapter="",
+        base_model="tiny-base",
+        backend="worker",
+        endpoint="c",
+        status="ok",
+        error_code="",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=1,
+        estimated=False,
+        ttft_ms=1.0,
+        duration_ms=2.0,
+        started_at=int(yesterday.timestamp() * 1000),
         gateway_id="g",
-    )  # fmt: skip
+    )
 
 
 def _finalized() -> Invoice:

@@ -57,8 +57,12 @@ def test_what_the_demo_decides_is_named(tmp_path: Path) -> None:
         base = min(taken.getsockname()[1], 65532)
         done = subprocess.run(
             [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(tmp_path)],
-            env=os.environ | OWN | DECIDED, cwd=ROOT, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            env=os.environ | OWN | DECIDED,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     (line,) = [line for line in done.stdout.splitlines() if "have no effect" in line]
     assert line.endswith(f": {', '.join(sorted(DECIDED))}")
     assert "quiet" not in done.stdout + done.stderr

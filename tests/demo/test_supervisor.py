@@ -58,8 +58,12 @@ def start(var: Path, base: int) -> Started:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(var)],
-        cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:

@@ -16,13 +16,32 @@ from dataclasses import dataclass
 from typing import Final, TypeGuard
 
 _COMPARISONS: Final = {
-    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "in": "not in", "not in": "in",
-    "is": "is not", "is not": "is",
-}  # fmt: skip
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "in": "not in",
+    "not in": "in",
+    "is": "is not",
+    "is not": "is",
+}
 _ARITHMETIC: Final = {
-    "+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*", "<<": ">>", ">>": "<<", "&": "|",
-    "|": "&", "^": "&", "@": "*",
-}  # fmt: skip
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "/": "*",
+    "//": "*",
+    "%": "*",
+    "**": "*",
+    "<<": ">>",
+    ">>": "<<",
+    "&": "|",
+    "|": "&",
+    "^": "&",
+    "@": "*",
+}
 _JUNCTIONS: Final = {"and": "or", "or": "and"}
 _TOKEN: Final = re.compile(
     rb"not\s+in\b|is\s+not\b|\b(?:in|is|and|or)\b|\*\*|//|<<|>>|[<>=!]=|[<>+\-*/%&|^@]"

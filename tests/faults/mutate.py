@@ -127,9 +127,17 @@ class Campaign:
             self._idle.put(copy)
         status: Status = "timeout" if run.code is None else "survived" if run.passed else "killed"
         return Result(
-            mutant.key, area.name, mutant.file, mutant.line, mutant.operator, mutant.before, mutant.after,
-            status, run.failed[0] if run.failed else "", round(run.seconds, 1),
-        )  # fmt: skip
+            mutant.key,
+            area.name,
+            mutant.file,
+            mutant.line,
+            mutant.operator,
+            mutant.before,
+            mutant.after,
+            status,
+            run.failed[0] if run.failed else "",
+            round(run.seconds, 1),
+        )
 
 
 def read_results(path: Path) -> dict[str, Result]:

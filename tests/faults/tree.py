@@ -22,8 +22,17 @@ LINKED: Final = (".venv", "var/models")
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 # Each test counts, whatever its cost: a busy machine must not make the budget of CPU time fail.
 _OPTIONS: Final = (
-    "-q", "-n", "0", "-m", "not slow", "--tb=line", "-p", "no:cacheprovider", "-p", "no:tests.budget",
-)  # fmt: skip
+    "-q",
+    "-n",
+    "0",
+    "-m",
+    "not slow",
+    "--tb=line",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:tests.budget",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +95,13 @@ class TreeCopy:
             command += ["--database", "sqlite"]
         began = time.monotonic()
         with subprocess.Popen(
-            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
-        ) as process:  # fmt: skip
+        ) as process:
             try:
                 output, code = process.communicate(timeout=limit)[0], process.returncode
             except subprocess.TimeoutExpired:

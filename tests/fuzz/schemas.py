@@ -128,9 +128,15 @@ def _reference(draw: Random, depth: int) -> Any:
 def _rare(draw: Random, depth: int) -> Any:
     inner = schema(draw, 0)
     return draw.choice(
-        ({"not": inner}, {"if": inner, "then": inner}, {"contains": inner}, {"uniqueItems": True},
-         {"type": "array", "items": inner, "uniqueItems": True}, {"dependentRequired": {"a": ["b"]}})
-    )  # fmt: skip
+        (
+            {"not": inner},
+            {"if": inner, "then": inner},
+            {"contains": inner},
+            {"uniqueItems": True},
+            {"type": "array", "items": inner, "uniqueItems": True},
+            {"dependentRequired": {"a": ["b"]}},
+        )
+    )
 
 
 _LEAVES: Final = (_number, _number, _string, _string, _values, _plain, _reference)

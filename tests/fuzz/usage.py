@@ -40,12 +40,38 @@ def _deep(levels: int) -> bytes:
 
 
 _PIECES: Final = (
-    b'"usage"', b'"usage":', b'"usage": null', b'"usage":{"prompt_tokens":3}', b"data:",
-    b"data: [DONE]\n\n", b"\n\n", b"\r\n\r\n", b"{", b"}", b'"', b"\\", b"\\u00", b"\xff", b"\xc3",
-    b'"error":1', b'data: {"error":{"code":[]}}\n\n', b"null", b"[", PROMPT_PROGRESS + b"[]\n\n",
-    PROMPT_PROGRESS + b"{}\n\n", b'"choices":[]', b"data: 1\n\n", b"data: []\n\n", b": x\n\n",
-    b'data: [{"usage":{}}]\n\n', _deep(300), _deep(1100), b"event: x\n", b"1e999", b'"model":"base"',
-)  # fmt: skip
+    b'"usage"',
+    b'"usage":',
+    b'"usage": null',
+    b'"usage":{"prompt_tokens":3}',
+    b"data:",
+    b"data: [DONE]\n\n",
+    b"\n\n",
+    b"\r\n\r\n",
+    b"{",
+    b"}",
+    b'"',
+    b"\\",
+    b"\\u00",
+    b"\xff",
+    b"\xc3",
+    b'"error":1',
+    b'data: {"error":{"code":[]}}\n\n',
+    b"null",
+    b"[",
+    PROMPT_PROGRESS + b"[]\n\n",
+    PROMPT_PROGRESS + b"{}\n\n",
+    b'"choices":[]',
+    b"data: 1\n\n",
+    b"data: []\n\n",
+    b": x\n\n",
+    b'data: [{"usage":{}}]\n\n',
+    _deep(300),
+    _deep(1100),
+    b"event: x\n",
+    b"1e999",
+    b'"model":"base"',
+)
 _BODIES: Final[dict[str, dict[str, Any]]] = {
     CHAT: {"messages": [{"role": "user", "content": "hello"}]},
     COMPLETIONS: {"prompt": "hello"},
@@ -213,10 +239,20 @@ def _bad(draw: Random) -> Any:
         (-1, MAX_REPORTED + 1, 2**63, 1e300, 0.5, "x", "-1", "1" * 40, [], {}, True, "٣")
     )
     return draw.choice(
-        (None, {}, [], "usage", 7, {"prompt_tokens": 3}, {"completion_tokens": 3},
-         {"prompt_tokens": wrong, "completion_tokens": 3}, {"prompt_tokens": 3, "completion_tokens": wrong},
-         {"prompt_tokens": 0, "completion_tokens": 3}, {"prompt_tokens": 9, "total_tokens": 3})
-    )  # fmt: skip
+        (
+            None,
+            {},
+            [],
+            "usage",
+            7,
+            {"prompt_tokens": 3},
+            {"completion_tokens": 3},
+            {"prompt_tokens": wrong, "completion_tokens": 3},
+            {"prompt_tokens": 3, "completion_tokens": wrong},
+            {"prompt_tokens": 0, "completion_tokens": 3},
+            {"prompt_tokens": 9, "total_tokens": 3},
+        )
+    )
 
 
 def _answer(draw: Random, call: Call, usages: Sequence[Any]) -> bytes:
@@ -273,9 +309,16 @@ def _delta(draw: Random) -> dict[str, Any]:
         "function": {"name": "f", "arguments": "{}"},
     }
     return draw.choice(
-        ({"role": "assistant", "content": ""}, {"content": "word "}, {"content": "é\n\"usage\":"}, {},
-         {"tool_calls": [call]}, {"reasoning_content": "hm"}, {"content": None})
-    )  # fmt: skip
+        (
+            {"role": "assistant", "content": ""},
+            {"content": "word "},
+            {"content": 'é\n"usage":'},
+            {},
+            {"tool_calls": [call]},
+            {"reasoning_content": "hm"},
+            {"content": None},
+        )
+    )
 
 
 def _whole(draw: Random, call: Call, usage: Any) -> Any:

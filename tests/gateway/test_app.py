@@ -15,14 +15,7 @@ from openai.types.chat import ChatCompletionUserMessageParam
 
 from contracts.limits import LimitsRoute
 from tests.conftest import ROOT
-from tests.gateway.conftest import (
-    ACME,
-    UMBRELLA,
-    ControlPlane,
-    GatewayProcess,
-    reference,
-    route_table,
-)
+from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, reference, route_table
 from tests.waiting import eventually
 
 Message = ChatCompletionUserMessageParam
@@ -296,10 +289,17 @@ def test_cross_origin(gateway: GatewayProcess) -> None:
 
 @pytest.mark.parametrize(
     ("fail", "status", "code"),
-    [(400, 400, "canned"), (422, 422, "canned"), (429, 429, "canned"), (401, 502, "upstream_error"),
-     (402, 502, "upstream_error"), (404, 502, "upstream_error"), (500, 502, "upstream_error"),
-     (503, 502, "upstream_error")],
-)  # fmt: skip
+    [
+        (400, 400, "canned"),
+        (422, 422, "canned"),
+        (429, 429, "canned"),
+        (401, 502, "upstream_error"),
+        (402, 502, "upstream_error"),
+        (404, 502, "upstream_error"),
+        (500, 502, "upstream_error"),
+        (503, 502, "upstream_error"),
+    ],
+)
 def test_the_backends_refusal(
     gateway: GatewayProcess, control_plane: ControlPlane, fail: int, status: int, code: str
 ) -> None:

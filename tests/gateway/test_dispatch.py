@@ -304,9 +304,13 @@ def test_poll_answers_that_make_no_sense_are_ignored(
     pooled_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
 ) -> None:
     loads: list[Any] = [
-        [], {}, {"status": "ok"}, {"status": "ok", "pending": "x", "adapters": []}, "text",
+        [],
+        {},
+        {"status": "ok"},
+        {"status": "ok", "pending": "x", "adapters": []},
+        "text",
         {"status": "ok", "pending": None, "adapters": 5},
-    ]  # fmt: skip
+    ]
     copies = stand_ins(len(loads))
     for copy, load in zip(copies, loads, strict=True):
         copy.behave(load=load)

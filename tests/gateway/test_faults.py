@@ -63,9 +63,11 @@ def test_a_hang_up_before_the_first_byte(
     httpx.get(upstream + "/busy")
     with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
         connection.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
-            + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-        )  # fmt: skip
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+            + ACME.encode()
+            + b"\r\ncontent-length: %d\r\n\r\n" % len(body)
+            + body
+        )
         eventually(lambda: httpx.get(upstream + "/busy").json()["most"])
     [event] = control_plane.wait_events(1)
     assert (event.status, event.completion_tokens) == ("cancelled", 0)
@@ -80,9 +82,12 @@ def test_kill_9_bills_all_but_the_last_second(
     body = {"model": "bot", "stream": True, "messages": ask(tokens=500, delay=0.01)}
     seen, request_id = 0, ""
     try:
-        with httpx.Client() as api, api.stream(
-            "POST", own_gateway.url + "/v1/chat/completions", json=body, headers=HEADERS
-        ) as answer:  # fmt: skip
+        with (
+            httpx.Client() as api,
+            api.stream(
+                "POST", own_gateway.url + "/v1/chat/completions", json=body, headers=HEADERS
+            ) as answer,
+        ):
             request_id = answer.headers["x-request-id"]
             for line in answer.iter_lines():
                 seen += line.startswith("data: ")

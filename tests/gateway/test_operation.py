@@ -171,11 +171,30 @@ def test_an_abandoned_log_is_shipped(
     assert left is not None
     log = Wal(left)
     event = UsageEvent(
-        event_id="e", tenant="acme", project="", key_id="k1", request_id="left", attempt=1,
-        requested_model="bot", alias="", arm="", adapter="", base_model="base", backend="worker",
-        endpoint="c", status="ok", error_code="", prompt_tokens=1, cached_tokens=0, completion_tokens=2,
-        estimated=False, ttft_ms=None, duration_ms=1.5, started_at=control_plane.since, gateway_id="gone",
-    )  # fmt: skip
+        event_id="e",
+        tenant="acme",
+        project="",
+        key_id="k1",
+        request_id="left",
+        attempt=1,
+        requested_model="bot",
+        alias="",
+        arm="",
+        adapter="",
+        base_model="base",
+        backend="worker",
+        endpoint="c",
+        status="ok",
+        error_code="",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=2,
+        estimated=False,
+        ttft_ms=None,
+        duration_ms=1.5,
+        started_at=control_plane.since,
+        gateway_id="gone",
+    )
     log.append(CLOSED, orjson.dumps(event))
     log.close()
     control_plane.client.hset(GATEWAYS, left.id, "{}")

@@ -17,13 +17,7 @@ from gateway.completions import PATHS
 from gateway.errors import InvalidApiKey
 from gateway.routing import authenticate
 from tests.conftest import ROOT
-from tests.gateway.conftest import (
-    ACME,
-    FLEET_TOKEN,
-    ControlPlane,
-    GatewayProcess,
-    route_table,
-)
+from tests.gateway.conftest import ACME, FLEET_TOKEN, ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
@@ -185,9 +179,18 @@ def test_each_rule_has_its_tests(rule: str) -> None:
 
 def test_no_parameter_names_an_upstream(gateway: GatewayProcess) -> None:
     names = [
-        "api_base", "base_url", "url", "endpoint", "api_key", "adapter", "adapters", "lora_path",
-        "lora_request", "extra_headers", "custom_llm_provider",
-    ]  # fmt: skip
+        "api_base",
+        "base_url",
+        "url",
+        "endpoint",
+        "api_key",
+        "adapter",
+        "adapters",
+        "lora_path",
+        "lora_request",
+        "extra_headers",
+        "custom_llm_provider",
+    ]
     with socket.create_server(("127.0.0.1", 0)) as trap:
         url = f"http://127.0.0.1:{trap.getsockname()[1]}/v1"
         headers = {**KEY, "x-api-base": url, "x-forwarded-host": url, "host": url.split("/")[2]}

@@ -45,12 +45,7 @@ def run(made: Batch) -> torch.Tensor:
 @pytest.mark.parametrize(("window", "sinks"), [(0, False), (20, False), (0, True), (7, True), (1, False)])
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_equals_the_specification(
-    lengths: str,
-    window: int,
-    sinks: bool,
-    dtype: torch.dtype,
-    way: str,
-    request: pytest.FixtureRequest,
+    lengths: str, window: int, sinks: bool, dtype: torch.dtype, way: str, request: pytest.FixtureRequest
 ) -> None:
     if way == "torch":
         request.getfixturevalue("torch_attention")

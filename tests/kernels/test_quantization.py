@@ -102,9 +102,11 @@ def test_layout_and_back(form: str, out: int) -> None:
 def test_the_formula() -> None:
     """By hand: (3 - 5) * 0.5, (15 - 5) * 0.5 in the first group; (0 - 8) * 2 in the second."""
     weight = QuantizedWeight(
-        torch.tensor([[3, 15, 0, 9]], dtype=torch.uint8), torch.tensor([[0.5, 2.0]]),
-        torch.tensor([[5, 8]], dtype=torch.uint8), 4,
-    )  # fmt: skip
+        torch.tensor([[3, 15, 0, 9]], dtype=torch.uint8),
+        torch.tensor([[0.5, 2.0]]),
+        torch.tensor([[5, 8]], dtype=torch.uint8),
+        4,
+    )
     assert weight.dequantize().tolist() == [[-1.0, 5.0, -16.0, 2.0]]
     assert QuantizedWeight(weight.codes, weight.scales, None, 4).dequantize().tolist() == [
         [-2.5, 3.5, -16, 2]

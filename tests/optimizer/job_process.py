@@ -25,9 +25,7 @@ class Ended:
 
 
 def command(kind: str, spec: Path, output: Path) -> list[str]:
-    return [
-        sys.executable, "-m", "optimizer", kind, str(spec), "--output", str(output),
-    ]  # fmt: skip
+    return [sys.executable, "-m", "optimizer", kind, str(spec), "--output", str(output)]
 
 
 def start(kind: str, spec: Path, output: Path) -> subprocess.Popen[bytes]:

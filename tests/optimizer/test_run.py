@@ -17,15 +17,7 @@ import pytest
 
 from contracts.recipes.progress import EXIT_STATUS, Code
 from kernels import native
-from tests.optimizer.job_process import (
-    Ended,
-    carry_out,
-    command,
-    end,
-    events_of,
-    start,
-    write_order,
-)
+from tests.optimizer.job_process import Ended, carry_out, command, end, events_of, start, write_order
 from worker_engine.models import load_config
 
 pytestmark = pytest.mark.costly("starts optimizers")
@@ -60,8 +52,11 @@ def test_a_run_is_whole_named_by_its_content_and_done_once(model: Path, tmp_path
     first = carry_out("run", spec, output)
     assert first.status == 0, first.stderr
     assert [event["phase"] for event in first.events if event["event"] == "phase"] == [
-        "source", "checkpoint", "compilation", "verification",
-    ]  # fmt: skip
+        "source",
+        "checkpoint",
+        "compilation",
+        "verification",
+    ]
     lineage = json.loads((output / "lineage.json").read_text())
     assert lineage["digest"] == first.last["digest"]
     assert files_of(output) == {*lineage["files"], "lineage.json", ".lock"}
@@ -289,7 +284,7 @@ def test_an_architecture_that_is_not_served_leaves_no_folder(tiny_model: Path, t
             "recipe.target.engine must be local",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_order_that_is_wrong_is_told(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text(text)
     ended = carry_out("run", tmp_path / "order.json", tmp_path / "out")

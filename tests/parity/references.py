@@ -8,12 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-_MODULES: Final = (
-    "transformers",
-    "peft",
-    "peft.utils.other",
-    "transformers.models.llama.modeling_llama",
-)
+_MODULES: Final = ("transformers", "peft", "peft.utils.other", "transformers.models.llama.modeling_llama")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,7 @@ from tests.sagemaker_local.processes import LocalSageMaker, run_local
 
 @pytest.fixture(scope="module")
 def local(
-    tiny_model: Path,
-    tiny_adapters: dict[str, Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalSageMaker]:
     folder = tmp_path_factory.mktemp("local")
     with run_local(tiny_model, tiny_adapters, folder, {"bot": "plain"}) as running:

@@ -98,9 +98,14 @@ def run_local(
         }
         (folder / "config.json").write_text(json.dumps(config))
         command = [
-            sys.executable, "-m", "sagemaker_local", "--config", str(folder / "config.json"),
-            "--port", str(port),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "sagemaker_local",
+            "--config",
+            str(folder / "config.json"),
+            "--port",
+            str(port),
+        ]
         with (folder / "sagemaker.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         try:

@@ -181,9 +181,12 @@ def run_stand(
     command = [sys.executable, "-m", "sagemaker_local", "--config", str(folder / "config.json")]
     with (folder / "sagemaker.log").open("ab") as log:
         process = subprocess.Popen(
-            [*command, "--port", str(port)], cwd=ROOT, stdout=log, stderr=log,
+            [*command, "--port", str(port)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
             env={**worker_environment(), **(environment or {})},
-        )  # fmt: skip
+        )
     stand = Stand(port, process, work)
     try:
         eventually(lambda: process.poll() is not None or answers(stand.url))

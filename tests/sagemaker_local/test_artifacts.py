@@ -57,9 +57,11 @@ def fetch(folder: Path, *members: tarfile.TarInfo) -> Path:
 
 def test_an_archives_files_lie_in_its_folder(tmp_path: Path) -> None:
     told = fetch(
-        tmp_path, member("adapters", type=tarfile.DIRTYPE, size=0, mode=0o700),
-        member("adapters/bot/adapter_config.json", mode=0o4777), member("./config.json"),
-    )  # fmt: skip
+        tmp_path,
+        member("adapters", type=tarfile.DIRTYPE, size=0, mode=0o700),
+        member("adapters/bot/adapter_config.json", mode=0o4777),
+        member("./config.json"),
+    )
     files = sorted(path.relative_to(told).as_posix() for path in told.rglob("*") if path.is_file())
     assert files == ["adapters/bot/adapter_config.json", "config.json"]
     assert (told / "adapters/bot/adapter_config.json").stat().st_mode & 0o7022 == 0

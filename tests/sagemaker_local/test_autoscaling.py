@@ -24,10 +24,7 @@ TARGET = {
 
 
 @pytest.fixture(scope="module")
-def stand(
-    tiny_model: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stand]:
+def stand(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of no copies, with a stopped clock."""
     with run_stand(tmp_path_factory.mktemp("stand"), clock_running=False) as running:
         running.model("tiny", OPTION_MODEL_ID=str(tiny_model))
@@ -58,19 +55,31 @@ def copies(stand: Stand) -> int:
 def test_a_step_policy_scales_from_zero(stand: Stand, scaling: Any) -> None:
     """SageMaker's way out of zero copies: an alarm on invocations that found no capacity."""
     arn = scaling.put_scaling_policy(
-        **TARGET, PolicyName="from-zero", PolicyType="StepScaling",
+        **TARGET,
+        PolicyName="from-zero",
+        PolicyType="StepScaling",
         StepScalingPolicyConfiguration={
-            "AdjustmentType": "ChangeInCapacity", "MetricAggregationType": "Maximum", "Cooldown": 60,
+            "AdjustmentType": "ChangeInCapacity",
+            "MetricAggregationType": "Maximum",
+            "Cooldown": 60,
             "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}],
         },
-    )["PolicyARN"]  # fmt: skip
+    )["PolicyARN"]
     cloudwatch = stand.client("cloudwatch")
     cloudwatch.put_metric_alarm(
-        AlarmName="no-capacity", AlarmActions=[arn], MetricName="NoCapacityInvocationFailures",
-        Namespace="AWS/SageMaker", Statistic="Maximum", Period=30, EvaluationPeriods=1, DatapointsToAlarm=1,
-        Threshold=1, ComparisonOperator="GreaterThanOrEqualToThreshold", TreatMissingData="missing",
+        AlarmName="no-capacity",
+        AlarmActions=[arn],
+        MetricName="NoCapacityInvocationFailures",
+        Namespace="AWS/SageMaker",
+        Statistic="Maximum",
+        Period=30,
+        EvaluationPeriods=1,
+        DatapointsToAlarm=1,
+        Threshold=1,
+        ComparisonOperator="GreaterThanOrEqualToThreshold",
+        TreatMissingData="missing",
         Dimensions=[{"Name": "InferenceComponentName", "Value": "base"}],
-    )  # fmt: skip
+    )
     stand.advance(60)
     assert copies(stand) == 0
     assert "no capacity" in refused(stand.ask, endpoint="shared", component="base")[1]
@@ -126,12 +135,16 @@ def test_target_tracking_follows_concurrency_out_and_in(stand: Stand, scaling: A
     assert copies(stand) == 1
     metric = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
     alarms = scaling.put_scaling_policy(
-        **TARGET, PolicyName="track", PolicyType="TargetTrackingScaling",
+        **TARGET,
+        PolicyName="track",
+        PolicyType="TargetTrackingScaling",
         TargetTrackingScalingPolicyConfiguration={
-            "TargetValue": 2.0, "ScaleInCooldown": 60, "ScaleOutCooldown": 60,
+            "TargetValue": 2.0,
+            "ScaleInCooldown": 60,
+            "ScaleOutCooldown": 60,
             "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
         },
-    )["Alarms"]  # fmt: skip
+    )["Alarms"]
     assert {alarm["AlarmName"].split("-")[-6] for alarm in alarms} == {"AlarmHigh", "AlarmLow"}
     # A delay in the stream keeps the request in its copy, however fast the copy is.
     stand.put("faults", [{"kind": "delay", "after": 1, "seconds": 60, "count": 6}])
@@ -154,14 +167,13 @@ def test_target_tracking_follows_concurrency_out_and_in(stand: Stand, scaling: A
 def test_schedules_move_the_bounds(stand: Stand, scaling: Any) -> None:
     now = stand.get("clock")["now"]
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now + 120))
-    for name, schedule, low, high in (
-        ("once", f"at({moment})", 2, 3),
-        ("hourly", "rate(1 hour)", 0, 0),
-    ):
+    for name, schedule, low, high in (("once", f"at({moment})", 2, 3), ("hourly", "rate(1 hour)", 0, 0)):
         scaling.put_scheduled_action(
-            **TARGET, ScheduledActionName=name, Schedule=schedule,
+            **TARGET,
+            ScheduledActionName=name,
+            Schedule=schedule,
             ScalableTargetAction={"MinCapacity": low, "MaxCapacity": high},
-        )  # fmt: skip
+        )
     listed = scaling.describe_scheduled_actions(ServiceNamespace="sagemaker")["ScheduledActions"]
     assert [action["ScheduledActionName"] for action in listed] == ["once", "hourly"]
     stand.advance(110)

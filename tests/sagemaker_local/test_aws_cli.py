@@ -33,10 +33,14 @@ def aws(stand: Stand, tmp_path: Path) -> Cli:
     if not program:
         pytest.skip("no AWS CLI: put aws on the PATH, or set GRAFTWORK_TEST_AWS to it")
     environ = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "AWS_ENDPOINT_URL": stand.url,
-        "AWS_DEFAULT_REGION": REGION, "AWS_ACCESS_KEY_ID": KEY["access_key"],
-        "AWS_SECRET_ACCESS_KEY": KEY["secret_key"], "AWS_PAGER": "",
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "AWS_ENDPOINT_URL": stand.url,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": KEY["access_key"],
+        "AWS_SECRET_ACCESS_KEY": KEY["secret_key"],
+        "AWS_PAGER": "",
+    }
 
     def run(*arguments: str) -> Any:
         command = [program, *arguments, "--output", "json"]
@@ -49,10 +53,7 @@ def aws(stand: Stand, tmp_path: Path) -> Cli:
 
 @pytest.mark.slow
 def test_from_a_bucket_to_an_answer_and_back_to_nothing(
-    aws: Cli,
-    stand: Stand,
-    tiny_model: Path,
-    tmp_path: Path,
+    aws: Cli, stand: Stand, tiny_model: Path, tmp_path: Path
 ) -> None:
     aws("s3", "mb", "s3://models")
     aws("s3", "cp", "--recursive", "--quiet", str(tiny_model), "s3://models/tiny/")
@@ -61,14 +62,26 @@ def test_from_a_bucket_to_an_answer_and_back_to_nothing(
     }
     container = {"Image": IMAGE, "ModelDataSource": source, "Environment": SMALL}
     aws(
-        "sagemaker", "create-model", "--model-name", "tiny", "--execution-role-arn", ROLE,
-        "--primary-container", json.dumps(container),
-    )  # fmt: skip
+        "sagemaker",
+        "create-model",
+        "--model-name",
+        "tiny",
+        "--execution-role-arn",
+        ROLE,
+        "--primary-container",
+        json.dumps(container),
+    )
     variant = {"VariantName": "main", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1}
     aws(
-        "sagemaker", "create-endpoint-config", "--endpoint-config-name", "tiny", "--execution-role-arn", ROLE,
-        "--production-variants", json.dumps([variant]),
-    )  # fmt: skip
+        "sagemaker",
+        "create-endpoint-config",
+        "--endpoint-config-name",
+        "tiny",
+        "--execution-role-arn",
+        ROLE,
+        "--production-variants",
+        json.dumps([variant]),
+    )
     named = ("--endpoint-name", "tiny")
     aws("sagemaker", "create-endpoint", *named, "--endpoint-config-name", "tiny")
     stand.client("sagemaker").get_waiter("endpoint_in_service").wait(
@@ -77,18 +90,33 @@ def test_from_a_bucket_to_an_answer_and_back_to_nothing(
     specification = {"ModelName": "tiny", "ComputeResourceRequirements": NEEDS}
     component = ("--inference-component-name", "base")
     aws(
-        "sagemaker", "create-inference-component", *component, *named, "--variant-name", "main",
-        "--specification", json.dumps(specification), "--runtime-config", "CopyCount=1",
-    )  # fmt: skip
+        "sagemaker",
+        "create-inference-component",
+        *component,
+        *named,
+        "--variant-name",
+        "main",
+        "--specification",
+        json.dumps(specification),
+        "--runtime-config",
+        "CopyCount=1",
+    )
     assert stand.settled("base")["InferenceComponentStatus"] == "InService"
     told = aws("sagemaker", "describe-inference-component", *component)
     assert told["RuntimeConfig"]["CurrentCopyCount"] == 1
     body, answer = tmp_path / "body.json", tmp_path / "answer.json"
     body.write_text(json.dumps({"inputs": "hello", "parameters": {"max_new_tokens": 8, "do_sample": False}}))
     aws(
-        "sagemaker-runtime", "invoke-endpoint", *named, *component, "--content-type", "application/json",
-        "--body", f"fileb://{body}", str(answer),
-    )  # fmt: skip
+        "sagemaker-runtime",
+        "invoke-endpoint",
+        *named,
+        *component,
+        "--content-type",
+        "application/json",
+        "--body",
+        f"fileb://{body}",
+        str(answer),
+    )
     assert json.loads(answer.read_text()) == stand.ask("tiny", "base")
 
     aws("sagemaker", "delete-inference-component", *component)

@@ -20,10 +20,7 @@ pytestmark = pytest.mark.costly("real workers behind the local SageMaker")
 
 
 @pytest.fixture(scope="module")
-def stand(
-    tiny_model: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stand]:
+def stand(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of two copies."""
     with run_stand(tmp_path_factory.mktemp("stand")) as running:
         running.model("tiny", running.upload("tiny/model.tar.gz", tiny_model))
@@ -32,10 +29,7 @@ def stand(
         yield running
 
 
-def test_adapters_are_components_of_their_own(
-    stand: Stand,
-    tiny_adapters: dict[str, Path],
-) -> None:
+def test_adapters_are_components_of_their_own(stand: Stand, tiny_adapters: dict[str, Path]) -> None:
     plain = stand.upload("adapters/plain.tar.gz", tiny_adapters["plain"])
     every = stand.upload("adapters/all.tar.gz", tiny_adapters["all"])
     assert stand.adapter("bot", "shared", "base", plain)["InferenceComponentStatus"] == "InService"
@@ -54,9 +48,7 @@ def test_adapters_are_components_of_their_own(
 
 
 def test_an_adapter_that_the_container_refuses_fails_in_its_words(
-    stand: Stand,
-    tiny_adapters: dict[str, Path],
-    tmp_path: Path,
+    stand: Stand, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
@@ -143,11 +135,14 @@ def test_a_model_of_an_endpoint_needs_no_component(stand: Stand, tiny_model: Pat
     assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (1, 1)
     code, message = refused(
         stand.client("sagemaker-runtime").invoke_endpoint,
-        EndpointName="single", TargetVariant="none", Body=b"{}",
-    )  # fmt: skip
+        EndpointName="single",
+        TargetVariant="none",
+        Body=b"{}",
+    )
     assert (code, message) == (
-        "ValidationError", "Variant none of endpoint single of account 000000000000 not found."
-    )  # fmt: skip
+        "ValidationError",
+        "Variant none of endpoint single of account 000000000000 not found.",
+    )
     sagemaker.delete_endpoint(EndpointName="single")
     sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="single", WaiterConfig={"Delay": 0.1})
     assert len(stand.workers()) == 2
@@ -222,11 +217,7 @@ def test_what_is_not_there_or_in_the_way_is_refused(stand: Stand) -> None:
         ),
         (create, component | {"Specification": many}, "exceed what ml.g5.12xlarge has"),
         (create, component | {"Specification": {**adapter, **spec}}, "takes no ComputeResourceRequirements"),
-        (
-            create,
-            component | {"Specification": adapter, "RuntimeConfig": one},
-            "no RuntimeConfig",
-        ),
+        (create, component | {"Specification": adapter, "RuntimeConfig": one}, "no RuntimeConfig"),
         (
             sagemaker.create_model,
             {"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": {"Environment": SMALL}},
@@ -259,9 +250,11 @@ def test_tags_and_pages(stand: Stand) -> None:
     for number in range(5):
         name = f"paged-{number}"
         sagemaker.create_model(
-            ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": IMAGE},
+            ModelName=name,
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={"Image": IMAGE},
             Tags=[{"Key": "number", "Value": str(number)}],
-        )  # fmt: skip
+        )
     pages = sagemaker.get_paginator("list_models").paginate(
         NameContains="paged", SortBy="Name", SortOrder="Ascending", PaginationConfig={"PageSize": 2}
     )

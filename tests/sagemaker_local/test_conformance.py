@@ -39,38 +39,62 @@ _WALK: list[tuple[str, dict[str, Any]]] = [
     ("CreateModel", {"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": {"Image": IMAGE}}),
     ("DescribeModel", {"ModelName": "m"}),
     ("ListModels", {}),
-    ("CreateEndpointConfig", {
-        "EndpointConfigName": "c", "ExecutionRoleArn": ROLE,
-        "ProductionVariants": [{
-            "VariantName": "main", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1,
-            "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2},
-            "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
-        }],
-    }),
+    (
+        "CreateEndpointConfig",
+        {
+            "EndpointConfigName": "c",
+            "ExecutionRoleArn": ROLE,
+            "ProductionVariants": [
+                {
+                    "VariantName": "main",
+                    "InstanceType": "ml.g5.12xlarge",
+                    "InitialInstanceCount": 1,
+                    "ManagedInstanceScaling": {
+                        "Status": "ENABLED",
+                        "MinInstanceCount": 0,
+                        "MaxInstanceCount": 2,
+                    },
+                    "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+                }
+            ],
+        },
+    ),
     ("DescribeEndpointConfig", {"EndpointConfigName": "c"}),
     ("ListEndpointConfigs", {}),
     ("CreateEndpoint", {"EndpointName": "e", "EndpointConfigName": "c"}),
     ("DescribeEndpoint", {"EndpointName": "e"}),
     ("ListEndpoints", {}),
-    ("CreateInferenceComponent", {
-        "InferenceComponentName": "base", "EndpointName": "e", "VariantName": "main", "Specification": _SPEC,
-        "RuntimeConfig": {"CopyCount": 0},
-    }),
+    (
+        "CreateInferenceComponent",
+        {
+            "InferenceComponentName": "base",
+            "EndpointName": "e",
+            "VariantName": "main",
+            "Specification": _SPEC,
+            "RuntimeConfig": {"CopyCount": 0},
+        },
+    ),
     ("DescribeInferenceComponent", {"InferenceComponentName": "base"}),
     ("ListInferenceComponents", {}),
-    ("UpdateInferenceComponentRuntimeConfig", {
-        "InferenceComponentName": "base", "DesiredRuntimeConfig": {"CopyCount": 0},
-    }),
-    ("UpdateInferenceComponent", {
-        "InferenceComponentName": "base", "Specification": _SPEC,
-        "DeploymentConfig": {"RollingUpdatePolicy": {
-            "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}, "WaitIntervalInSeconds": 0,
-        }},
-    }),
+    (
+        "UpdateInferenceComponentRuntimeConfig",
+        {"InferenceComponentName": "base", "DesiredRuntimeConfig": {"CopyCount": 0}},
+    ),
+    (
+        "UpdateInferenceComponent",
+        {
+            "InferenceComponentName": "base",
+            "Specification": _SPEC,
+            "DeploymentConfig": {
+                "RollingUpdatePolicy": {
+                    "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+                    "WaitIntervalInSeconds": 0,
+                }
+            },
+        },
+    ),
     ("DescribeInferenceComponent", {"InferenceComponentName": "base"}),
-    ("AddTags", {
-        "ResourceArn": ENDPOINT_ARN, "Tags": [{"Key": "k", "Value": "v"}],
-    }),
+    ("AddTags", {"ResourceArn": ENDPOINT_ARN, "Tags": [{"Key": "k", "Value": "v"}]}),
     ("ListTags", {"ResourceArn": ENDPOINT_ARN}),
     ("DeleteTags", {"ResourceArn": ENDPOINT_ARN, "TagKeys": ["k"]}),
     ("RegisterScalableTarget", {**SCALABLE, "MinCapacity": 0, "MaxCapacity": 1}),
@@ -78,36 +102,55 @@ _WALK: list[tuple[str, dict[str, Any]]] = [
     ("PutScalingPolicy", {**SCALABLE, "PolicyName": "p", "StepScalingPolicyConfiguration": _STEP}),
     ("DescribeScalingPolicies", {"ServiceNamespace": "sagemaker"}),
     ("DeleteScalingPolicy", {**SCALABLE, "PolicyName": "p"}),
-    ("PutScheduledAction", {
-        **SCALABLE, "ScheduledActionName": "s", "Schedule": "cron(0 8 ? * MON-FRI *)",
-        "ScalableTargetAction": {"MinCapacity": 0, "MaxCapacity": 1},
-    }),
+    (
+        "PutScheduledAction",
+        {
+            **SCALABLE,
+            "ScheduledActionName": "s",
+            "Schedule": "cron(0 8 ? * MON-FRI *)",
+            "ScalableTargetAction": {"MinCapacity": 0, "MaxCapacity": 1},
+        },
+    ),
     ("DescribeScheduledActions", {"ServiceNamespace": "sagemaker"}),
     ("DeleteScheduledAction", {**SCALABLE, "ScheduledActionName": "s"}),
     ("DescribeScalingActivities", {"ServiceNamespace": "sagemaker"}),
     ("DeregisterScalableTarget", SCALABLE),
-    ("UpdateEndpointWeightsAndCapacities", {
-        "EndpointName": "e", "DesiredWeightsAndCapacities": [{"VariantName": "main", "DesiredWeight": 2.0}],
-    }),
+    (
+        "UpdateEndpointWeightsAndCapacities",
+        {"EndpointName": "e", "DesiredWeightsAndCapacities": [{"VariantName": "main", "DesiredWeight": 2.0}]},
+    ),
     ("UpdateEndpoint", {"EndpointName": "e", "EndpointConfigName": "c"}),
     ("DescribeEndpoint", {"EndpointName": "e"}),
-    ("CreateAIWorkloadConfig", {
-        "AIWorkloadConfigName": "w", "AIWorkloadConfigs": {"WorkloadSpec": {"Inline": "concurrency: 4"}},
-    }),
+    (
+        "CreateAIWorkloadConfig",
+        {"AIWorkloadConfigName": "w", "AIWorkloadConfigs": {"WorkloadSpec": {"Inline": "concurrency: 4"}}},
+    ),
     ("DescribeAIWorkloadConfig", {"AIWorkloadConfigName": "w"}),
     ("ListAIWorkloadConfigs", {}),
-    ("CreateAIBenchmarkJob", {
-        "AIBenchmarkJobName": "b", "BenchmarkTarget": {"Endpoint": {"Identifier": "e"}}, "RoleArn": ROLE,
-        "OutputConfig": {"S3OutputLocation": "s3://bucket/out"}, "AIWorkloadConfigIdentifier": "w",
-    }),
+    (
+        "CreateAIBenchmarkJob",
+        {
+            "AIBenchmarkJobName": "b",
+            "BenchmarkTarget": {"Endpoint": {"Identifier": "e"}},
+            "RoleArn": ROLE,
+            "OutputConfig": {"S3OutputLocation": "s3://bucket/out"},
+            "AIWorkloadConfigIdentifier": "w",
+        },
+    ),
     ("DescribeAIBenchmarkJob", {"AIBenchmarkJobName": "b"}),
     ("ListAIBenchmarkJobs", {"StatusEquals": "InProgress"}),
     ("StopAIBenchmarkJob", {"AIBenchmarkJobName": "b"}),
-    ("CreateAIRecommendationJob", {
-        "AIRecommendationJobName": "r", "ModelSource": {"S3": {"S3Uri": "s3://bucket/model"}},
-        "OutputConfig": {"S3OutputLocation": "s3://bucket/out"}, "AIWorkloadConfigIdentifier": "w",
-        "PerformanceTarget": {"Constraints": [{"Metric": "cost"}]}, "RoleArn": ROLE,
-    }),
+    (
+        "CreateAIRecommendationJob",
+        {
+            "AIRecommendationJobName": "r",
+            "ModelSource": {"S3": {"S3Uri": "s3://bucket/model"}},
+            "OutputConfig": {"S3OutputLocation": "s3://bucket/out"},
+            "AIWorkloadConfigIdentifier": "w",
+            "PerformanceTarget": {"Constraints": [{"Metric": "cost"}]},
+            "RoleArn": ROLE,
+        },
+    ),
     ("DescribeAIRecommendationJob", {"AIRecommendationJobName": "r"}),
     ("ListAIRecommendationJobs", {}),
     ("StopAIRecommendationJob", {"AIRecommendationJobName": "r"}),
@@ -119,20 +162,31 @@ _WALK: list[tuple[str, dict[str, Any]]] = [
     ("DeleteEndpoint", {"EndpointName": "e"}),
     ("DeleteEndpointConfig", {"EndpointConfigName": "c"}),
     ("DeleteModel", {"ModelName": "m"}),
-    ("CreateOptimizationJob", {
-        "OptimizationJobName": "j", "RoleArn": ROLE, "ModelSource": {"S3": {"S3Uri": "s3://bucket/model"}},
-        "DeploymentInstanceType": "ml.g5.12xlarge", "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
-        "OptimizationConfigs": [{"ModelQuantizationConfig": {
-            "Image": IMAGE, "OverrideEnvironment": {"OPTION_QUANTIZE": "awq"},
-        }}],
-        "OutputConfig": {"S3OutputLocation": "s3://bucket/out"},
-    }),
+    (
+        "CreateOptimizationJob",
+        {
+            "OptimizationJobName": "j",
+            "RoleArn": ROLE,
+            "ModelSource": {"S3": {"S3Uri": "s3://bucket/model"}},
+            "DeploymentInstanceType": "ml.g5.12xlarge",
+            "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+            "OptimizationConfigs": [
+                {
+                    "ModelQuantizationConfig": {
+                        "Image": IMAGE,
+                        "OverrideEnvironment": {"OPTION_QUANTIZE": "awq"},
+                    }
+                }
+            ],
+            "OutputConfig": {"S3OutputLocation": "s3://bucket/out"},
+        },
+    ),
     ("DescribeOptimizationJob", {"OptimizationJobName": "j"}),
     ("ListOptimizationJobs", {"OptimizationContains": "quant"}),
     ("StopOptimizationJob", {"OptimizationJobName": "j"}),
     ("DescribeOptimizationJob", {"OptimizationJobName": "j"}),
     ("DeleteOptimizationJob", {"OptimizationJobName": "j"}),
-]  # fmt: skip
+]
 
 
 @cache

@@ -26,10 +26,7 @@ ONE_BY_ONE = {
 
 
 @pytest.fixture(scope="module")
-def stand(
-    tiny_model: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stand]:
+def stand(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of two copies, and a second model to update it to."""
     with run_stand(tmp_path_factory.mktemp("stand")) as running:
         running.model("tiny", OPTION_MODEL_ID=str(tiny_model))
@@ -65,9 +62,10 @@ def asked_all_the_time(stand: Stand) -> Iterator[list[Any]]:
 
 def update(stand: Stand, model: str, **deployment: Any) -> dict[str, Any]:
     stand.client("sagemaker").update_inference_component(
-        InferenceComponentName="base", Specification={"ModelName": model},
+        InferenceComponentName="base",
+        Specification={"ModelName": model},
         DeploymentConfig={**ONE_BY_ONE, **deployment},
-    )  # fmt: skip
+    )
     return stand.settled("base")
 
 
@@ -111,14 +109,21 @@ def test_an_alarm_takes_the_update_back(stand: Stand) -> None:
     old = stand.settled("base")["Specification"]["ModelName"]
     cloudwatch = stand.client("cloudwatch")
     cloudwatch.put_metric_alarm(
-        AlarmName="errors", MetricName="Errors", Namespace="Mine", Statistic="Sum", Period=60, Threshold=1,
-        EvaluationPeriods=1, ComparisonOperator="GreaterThanThreshold",
-    )  # fmt: skip
+        AlarmName="errors",
+        MetricName="Errors",
+        Namespace="Mine",
+        Statistic="Sum",
+        Period=60,
+        Threshold=1,
+        EvaluationPeriods=1,
+        ComparisonOperator="GreaterThanThreshold",
+    )
     cloudwatch.set_alarm_state(AlarmName="errors", StateValue="ALARM", StateReason="by hand")
     found = update(
-        stand, {"next": "tiny", "tiny": "next"}[old],
+        stand,
+        {"next": "tiny", "tiny": "next"}[old],
         AutoRollbackConfiguration={"Alarms": [{"AlarmName": "errors"}]},
-    )  # fmt: skip
+    )
     assert found["Specification"]["ModelName"] == old
     assert "Alarms went off" in found["FailureReason"]
     long = [b"OPTION_MAX_MODEL_LEN=128" in line for line in environments(stand)]
@@ -127,9 +132,7 @@ def test_an_alarm_takes_the_update_back(stand: Stand) -> None:
 
 @pytest.mark.costly("real workers behind the local SageMaker")
 def test_resources_outlive_the_server(
-    tiny_model: Path,
-    tiny_adapters: dict[str, Path],
-    tmp_path: Path,
+    tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
     """S3 lives in moto's memory, so the model is a folder of this host."""
     state = tmp_path / "state.json"
@@ -152,11 +155,7 @@ def test_resources_outlive_the_server(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_process_is_left_behind(
-    tiny_model: Path,
-    tmp_path: Path,
-    number: signal.Signals,
-) -> None:
+def test_no_process_is_left_behind(tiny_model: Path, tmp_path: Path, number: signal.Signals) -> None:
     """The server's end leaves no serving copy, no starting copy and no moto."""
     with run_stand(tmp_path) as stand:
         stand.client("s3").list_buckets()

@@ -168,10 +168,16 @@ def test_s3_that_does_not_answer_elsewhere_is_unavailable(tmp_path: Path) -> Non
 def test_cloudwatch_is_translated_both_ways(stand: Stand) -> None:
     cloudwatch = stand.client("cloudwatch")
     cloudwatch.put_metric_alarm(
-        AlarmName="errors", MetricName="Errors", Namespace="Mine", Statistic="Sum", Period=60, Threshold=1.5,
-        EvaluationPeriods=2, ComparisonOperator="GreaterThanThreshold",
+        AlarmName="errors",
+        MetricName="Errors",
+        Namespace="Mine",
+        Statistic="Sum",
+        Period=60,
+        Threshold=1.5,
+        EvaluationPeriods=2,
+        ComparisonOperator="GreaterThanThreshold",
         Dimensions=[{"Name": "Where", "Value": "hé"}],
-    )  # fmt: skip
+    )
     cloudwatch.set_alarm_state(AlarmName="errors", StateValue="ALARM", StateReason="by hand")
     alarm = cloudwatch.describe_alarms(StateValue="ALARM")["MetricAlarms"][0]
     assert (alarm["AlarmName"], alarm["Threshold"], alarm["EvaluationPeriods"]) == ("errors", 1.5, 2)

@@ -50,13 +50,16 @@ def test_a_variant_that_stands_twice_is_refused(stand: Stand) -> None:
         refused(sagemaker.create_endpoint_config, **create, ProductionVariants=variants("one", "one")) == said
     )
     assert said == refused(
-        sagemaker.create_endpoint_config, **create,
-        ProductionVariants=variants("one"), ShadowProductionVariants=variants("one"),
-    )  # fmt: skip
+        sagemaker.create_endpoint_config,
+        **create,
+        ProductionVariants=variants("one"),
+        ShadowProductionVariants=variants("one"),
+    )
     assert said == refused(
-        sagemaker.update_endpoint_weights_and_capacities, EndpointName="Shared-One",
+        sagemaker.update_endpoint_weights_and_capacities,
+        EndpointName="Shared-One",
         DesiredWeightsAndCapacities=[{"VariantName": "one", "DesiredWeight": weight} for weight in (1, 2)],
-    )  # fmt: skip
+    )
     weights = sagemaker.describe_endpoint(EndpointName="Shared-One")["ProductionVariants"]
     assert [variant["DesiredWeight"] for variant in weights] == [1.0, 1.0]
 
@@ -64,14 +67,15 @@ def test_a_variant_that_stands_twice_is_refused(stand: Stand) -> None:
 @pytest.mark.costly("starts a local SageMaker of its own")
 def test_variants_that_are_not_there_are_named(stand: Stand) -> None:
     assert refused(
-        stand.client("sagemaker").update_endpoint_weights_and_capacities, EndpointName="Shared-One",
+        stand.client("sagemaker").update_endpoint_weights_and_capacities,
+        EndpointName="Shared-One",
         DesiredWeightsAndCapacities=[
             {"VariantName": name, "DesiredWeight": 1} for name in ("one", "three", "four")
         ],
     ) == (
         "ValidationException",
         'The variant name(s) "three, four" is/are not present within endpoint configuration "Shared-Config".',
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.costly("starts a local SageMaker of its own")

@@ -23,8 +23,11 @@ from tests.sagemaker_local.stand import ADMIN
 from tests.worker_process import TOKEN, run_worker
 
 CHAT = {
-    "messages": [{"role": "user", "content": "Hé"}], "max_tokens": 24, "temperature": 0, "ignore_eos": True
-}  # fmt: skip
+    "messages": [{"role": "user", "content": "Hé"}],
+    "max_tokens": 24,
+    "temperature": 0,
+    "ignore_eos": True,
+}
 STREAM = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -145,9 +148,11 @@ def test_a_request_that_differs_from_what_was_signed_is_refused(local: LocalSage
 
 def token(expires: int = 3600, action: str = "CallWithBearerToken") -> str:
     request = AWSRequest(
-        "POST", "https://sagemaker.amazonaws.com/", {"host": "sagemaker.amazonaws.com"},
+        "POST",
+        "https://sagemaker.amazonaws.com/",
+        {"host": "sagemaker.amazonaws.com"},
         params={"Action": action},
-    )  # fmt: skip
+    )
     credentials = Credentials(KEY["access_key"], KEY["secret_key"])
     SigV4QueryAuth(credentials, "sagemaker", REGION, expires=expires).add_auth(request)
     text = request.url.removeprefix("https://") + "&Version=1"
@@ -224,9 +229,7 @@ def test_endpoints_can_be_put_and_deleted(local: LocalSageMaker) -> None:
 
 
 def test_a_container_that_dies_breaks_the_stream(
-    local: LocalSageMaker,
-    tiny_model: Path,
-    tmp_path: Path,
+    local: LocalSageMaker, tiny_model: Path, tmp_path: Path
 ) -> None:
     with run_worker(tiny_model, tmp_path, "--memory-gib", "0.01") as worker:
         container = {"url": f"http://127.0.0.1:{worker.port}", "token": TOKEN}

@@ -29,8 +29,13 @@ from tests.controlplane.world import OWN, World
 DEPLOYMENT, HOST = "tiny-workers", "gpu-host-1"
 _INT8 = "s3://models/tiny-base-int8/"
 _PHASES = {
-    "detect": 12.0, "provision": 240.0, "image": 95.0, "weights": 160.0, "runtime": 70.0, "traffic": 6.0,
-}  # fmt: skip
+    "detect": 12.0,
+    "provision": 240.0,
+    "image": 95.0,
+    "weights": 160.0,
+    "runtime": 70.0,
+    "traffic": 6.0,
+}
 
 
 def fleet_alive(world: World, stack: ExitStack) -> World:
@@ -78,9 +83,13 @@ def _deployment() -> Deployment:
 
 def _worker(name: str, url: str, state: str, base: str, *, stale: bool = False) -> dict[str, Any]:
     return {
-        "kind": "worker", "name": f"{name} {url}", "state": state, "reason": "", "has": {"base": base},
+        "kind": "worker",
+        "name": f"{name} {url}",
+        "state": state,
+        "reason": "",
+        "has": {"base": base},
         "stale": stale,
-    }  # fmt: skip
+    }
 
 
 def _growths(deployment: Deployment) -> None:
@@ -90,16 +99,26 @@ def _growths(deployment: Deployment) -> None:
         phases = {name: round(seconds * (1 + 0.08 * number), 1) for name, seconds in _PHASES.items()}
         began = now - dt.timedelta(days=number + 1, hours=2)
         ScaleUp.objects.create(
-            deployment=deployment, event=f"done-{number}", copies_before=number, copies_after=number + 1,
-            cause="6.4 requests a copy for 20 s, and 4 are wanted", began_at=began,
-            decided_at=began + dt.timedelta(seconds=12), phases=phases, outcome=ScaleUp.Outcome.DONE,
+            deployment=deployment,
+            event=f"done-{number}",
+            copies_before=number,
+            copies_after=number + 1,
+            cause="6.4 requests a copy for 20 s, and 4 are wanted",
+            began_at=began,
+            decided_at=began + dt.timedelta(seconds=12),
+            phases=phases,
+            outcome=ScaleUp.Outcome.DONE,
             ended_at=began + dt.timedelta(seconds=sum(phases.values())),
-        )  # fmt: skip
+        )
     ScaleUp.objects.create(
-        deployment=deployment, event="now", copies_before=2, copies_after=3,
-        cause="7.1 requests a copy for 20 s, and 4 are wanted", began_at=now - dt.timedelta(seconds=150),
+        deployment=deployment,
+        event="now",
+        copies_before=2,
+        copies_after=3,
+        cause="7.1 requests a copy for 20 s, and 4 are wanted",
+        began_at=now - dt.timedelta(seconds=150),
         decided_at=now - dt.timedelta(seconds=138),
-    )  # fmt: skip
+    )
 
 
 def traffic_add(world: World) -> None:
@@ -109,10 +128,17 @@ def traffic_add(world: World) -> None:
     for number in range(60):
         at = now - dt.timedelta(seconds=2 + number * 3)
         logged(
-            OWN, at, number, adapter=engine, base_model="tiny-base", key_id=world.values["public_id"],
-            endpoint="copy-7d1c40aa" if number % 3 else world.values["copy_id"], ttft_ms=70.0 + number * 3,
-            status="error" if number == 41 else "ok", error_code="upstream_error" if number == 41 else "",
-        )  # fmt: skip
+            OWN,
+            at,
+            number,
+            adapter=engine,
+            base_model="tiny-base",
+            key_id=world.values["public_id"],
+            endpoint="copy-7d1c40aa" if number % 3 else world.values["copy_id"],
+            ttft_ms=70.0 + number * 3,
+            status="error" if number == 41 else "ok",
+            error_code="upstream_error" if number == 41 else "",
+        )
 
 
 def signs_give() -> None:
@@ -122,10 +148,20 @@ def signs_give() -> None:
     client.delete(*QUEUES)
     for number in (1, 2):
         word = GatewayStatus(
-            at=now, id=f"gateway-{number}", pid=40 + number, started_at=now - 86_400, ready=True, reasons=(),
-            routes_version=3, routes_age=0.2, in_flight=4 + number, held=0, backlog_bytes=12_000,
-            disk_free=61 << 30, disk_total=100 << 30,
-        )  # fmt: skip
+            at=now,
+            id=f"gateway-{number}",
+            pid=40 + number,
+            started_at=now - 86_400,
+            ready=True,
+            reasons=(),
+            routes_version=3,
+            routes_age=0.2,
+            in_flight=4 + number,
+            held=0,
+            backlog_bytes=12_000,
+            disk_free=61 << 30,
+            disk_total=100 << 30,
+        )
         client.hset(GATEWAYS, f"slot-{number}", word.to_json())
     for name in ("celery@web-1", "celery@gpu-host-1"):
         task_signs.worker_said(url, name=name, started_at=now - 86_400, queues=QUEUES)

@@ -77,10 +77,16 @@ def _adapters(tenant: Tenant, base: BaseModel) -> None:
         adapter = Adapter.objects.create(tenant=tenant, name=name, base_model=base, notes=hostile(2000))
         status = _STATES[at % len(_STATES)]
         AdapterVersion.objects.create(
-            adapter=adapter, number=1, status=status, reason=hostile(300) if status == "refused" else "",
-            sha256="ef" * 32 if status == "ready" else "", uri="file:///a/", rank=16, size_bytes=3_700_000,
+            adapter=adapter,
+            number=1,
+            status=status,
+            reason=hostile(300) if status == "refused" else "",
+            sha256="ef" * 32 if status == "ready" else "",
+            uri="file:///a/",
+            rank=16,
+            size_bytes=3_700_000,
             steps=[{"name": "files", "title": "Files", "status": "done", "detail": hostile(150)}],
-        )  # fmt: skip
+        )
     AdapterVersion.objects.filter(adapter__name="pirate").update(
         notes=hostile(1000),
         dataset=hostile(500),
@@ -107,24 +113,46 @@ def _usage(world: World, base: BaseModel) -> None:
         scale = 40 + (ago * 37) % 90
         for adapter in (engine, ""):
             UsageRollup.objects.create(
-                day=today - dt.timedelta(days=ago), tenant=OWN, project="chat",
-                key_id=world.values["public_id"], adapter=adapter, alias="", base_model=base.name,
-                backend="worker", status="ok", requests=scale, prompt_tokens=scale * 210,
-                cached_tokens=scale * 60, completion_tokens=scale * 130,
-            )  # fmt: skip
+                day=today - dt.timedelta(days=ago),
+                tenant=OWN,
+                project="chat",
+                key_id=world.values["public_id"],
+                adapter=adapter,
+                alias="",
+                base_model=base.name,
+                backend="worker",
+                status="ok",
+                requests=scale,
+                prompt_tokens=scale * 210,
+                cached_tokens=scale * 60,
+                completion_tokens=scale * 130,
+            )
         HostingHour.objects.create(
-            kind="adapter", day=today - dt.timedelta(days=ago), hour=3, quantity_seconds=3600, tenant=OWN,
-            adapter="pirate", base_model=base.name, tier="placed",
-        )  # fmt: skip
+            kind="adapter",
+            day=today - dt.timedelta(days=ago),
+            hour=3,
+            quantity_seconds=3600,
+            tenant=OWN,
+            adapter="pirate",
+            base_model=base.name,
+            tier="placed",
+        )
 
 
 def _requests(world: World) -> None:
     for number in range(30):
         logged(
-            OWN, timezone.now(), number, request_id=f"r{number}", requested_model=hostile(),
-            error_code=hostile(), status="error" if number % 3 else "ok", key_id=world.values["public_id"],
-            base_model="tiny-base", attempt=number % 2,
-        )  # fmt: skip
+            OWN,
+            timezone.now(),
+            number,
+            request_id=f"r{number}",
+            requested_model=hostile(),
+            error_code=hostile(),
+            status="error" if number % 3 else "ok",
+            key_id=world.values["public_id"],
+            base_model="tiny-base",
+            attempt=number % 2,
+        )
 
 
 def _money() -> None:
@@ -132,20 +160,31 @@ def _money() -> None:
     book = PriceBook.objects.get(name="standard")
     first = today - dt.timedelta(days=400)
     price_set(
-        book=book, base_model="tiny-base", effective_from=first, input_nano=150, cached_input_nano=75,
+        book=book,
+        base_model="tiny-base",
+        effective_from=first,
+        input_nano=150,
+        cached_input_nano=75,
         output_nano=600,
-    )  # fmt: skip
+    )
     for whose in ("", OWN):
         party_set(tenant=whose, values={"legal_name": hostile(), "address": hostile(200)})
     for month in range(2, 12):
         Invoice.objects.create(
-            tenant=OWN, month=dt.date(2025, month, 1), currency="USD", drafted_at=NOW,
-            lines_nano=month * 10**12 + 1, due_nano=month * 10**12 + 1,
-        )  # fmt: skip
+            tenant=OWN,
+            month=dt.date(2025, month, 1),
+            currency="USD",
+            drafted_at=NOW,
+            lines_nano=month * 10**12 + 1,
+            due_nano=month * 10**12 + 1,
+        )
     InstancePrice.objects.create(
-        instance_type="ml.g6e.12xlarge", region="eu-central-1", effective_from=first, hour_nano=10**10,
+        instance_type="ml.g6e.12xlarge",
+        region="eu-central-1",
+        effective_from=first,
+        hour_nano=10**10,
         source=hostile(300),
-    )  # fmt: skip
+    )
 
 
 def _webhooks(world: World) -> None:
@@ -165,17 +204,20 @@ def _webhooks(world: World) -> None:
 def _optimization(world: World) -> None:
     PromptSet.objects.update(name=hostile(100))
     OptimizationJob.objects.filter(pk=world.values["optimization"]).update(
-        log_tail="\n".join(f"12:00:{second:02d} {hostile(300)}" for second in range(30)), reason=hostile(300),
-        host="h" * 200 + ".example", attempts=3,
-    )  # fmt: skip
+        log_tail="\n".join(f"12:00:{second:02d} {hostile(300)}" for second in range(30)),
+        reason=hostile(300),
+        host="h" * 200 + ".example",
+        attempts=3,
+    )
     ComparisonRun.objects.filter(pk=world.values["comparison"]).update(
         name=hostile(100), status="done", percent=100, result=result()
     )
     advice = {"RecommendationDescription": hostile(300), "DeploymentConfiguration": {"ImageUri": "i" * 200}}
     Assessment.objects.filter(pk=world.values["assessment"]).update(
-        name=hostile(100), remote={"options": {"workload": "w" * 300}},
+        name=hostile(100),
+        remote={"options": {"workload": "w" * 300}},
         result={"recommendations": [advice], "output": f"s3://{'b' * 200}/", "files": ["f" * 200]},
-    )  # fmt: skip
+    )
 
 
 def _newcomer() -> Client:

@@ -123,11 +123,25 @@ OPEN_PAGES = {
 EMPTY_PAGES = {
     f"empty {name}": name
     for name in (
-        "home", "adapters", "adapter-register", "source-credentials", "playground", "keys", "projects",
-        "service-accounts", "members", "usage", "requests", "savings", "hosting", "webhooks", "audit",
-        "billing", "journal",
+        "home",
+        "adapters",
+        "adapter-register",
+        "source-credentials",
+        "playground",
+        "keys",
+        "projects",
+        "service-accounts",
+        "members",
+        "usage",
+        "requests",
+        "savings",
+        "hosting",
+        "webhooks",
+        "audit",
+        "billing",
+        "journal",
     )
-}  # fmt: skip
+}
 """A tenant's page as one sees it that has nothing yet -> its URL name."""
 REFUSED_PAGES: dict[str, tuple[str, str, Role | None, int]] = {
     "no permission": ("billing", OWN, Role.VIEWER, 403),
@@ -196,6 +210,4 @@ def _tokens(name: str) -> tuple[str, ...]:
     return ()
 
 
-PAGES = (
-    *TENANT_PAGES, *EMPTY_PAGES, *REFUSED_PAGES, *WRONG_PAGES, *STAFF_PAGES, *ACCOUNT_PAGES, *OPEN_PAGES,
-)  # fmt: skip
+PAGES = (*TENANT_PAGES, *EMPTY_PAGES, *REFUSED_PAGES, *WRONG_PAGES, *STAFF_PAGES, *ACCOUNT_PAGES, *OPEN_PAGES)

@@ -29,9 +29,14 @@ from tests.controlplane.optimization.measured import result
 from tests.controlplane.world import OWN, World, world_make
 
 ADAPTERS = {
-    "support-bot": "ready", "tone-of-voice": "ready", "contract-review": "ready", "sql-writer": "refused",
-    "triage-de": "ready", "summaries": "validating", "ticket-router": "ready",
-}  # fmt: skip
+    "support-bot": "ready",
+    "tone-of-voice": "ready",
+    "contract-review": "ready",
+    "sql-writer": "refused",
+    "triage-de": "ready",
+    "summaries": "validating",
+    "ticket-router": "ready",
+}
 """Adapter -> the state of its only version."""
 _STEPS = [
     {"name": "files", "title": "Files received", "status": "done", "detail": "two files, 3.7 MB"},
@@ -72,10 +77,18 @@ def _furnished(folder: Path) -> World:
     tenant_suspend(tenant=behind, reason="Two invoices are overdue: INITECH-000004 and INITECH-000005")
     PromptSet.objects.update(name="Support questions, March", lines=200, size=48_000)
     OptimizationJob.objects.filter(pk=world.values["optimization"]).update(
-        status="running", phase="checkpoint", percent=41.5, eta_seconds=95, started_at=timezone.now(),
-        ended_at=None, host="optimizer-1.example", attempts=1, lease_owner="x", lease_until=timezone.now(),
+        status="running",
+        phase="checkpoint",
+        percent=41.5,
+        eta_seconds=95,
+        started_at=timezone.now(),
+        ended_at=None,
+        host="optimizer-1.example",
+        attempts=1,
+        lease_owner="x",
+        lease_until=timezone.now(),
         log_tail="\n".join(f"12:00:{at:02d} info: layer {at} of 30 quantized" for at in range(12)),
-    )  # fmt: skip
+    )
     ComparisonRun.objects.filter(pk=world.values["comparison"]).update(
         name="int8 beside the original", status="done", percent=100, result=result()
     )
@@ -86,19 +99,31 @@ def _furnished(folder: Path) -> World:
 def _adapters(tenant: Tenant, base: BaseModel) -> None:
     for name, status in ADAPTERS.items():
         adapter = Adapter.objects.create(
-            tenant=tenant, name=name, base_model=base, notes="Trained on resolved tickets.",
+            tenant=tenant,
+            name=name,
+            base_model=base,
+            notes="Trained on resolved tickets.",
             labels={"team": "support"},
-        )  # fmt: skip
+        )
         is_ready = status == "ready"
         AdapterVersion.objects.create(
-            adapter=adapter, number=1, status=status, reason=_REASON if status == "refused" else "",
-            sha256="ef" * 32 if is_ready else "", uri="file:///a/" if is_ready else "",
-            rank=16 if is_ready else None, size_bytes=3_700_000 if is_ready else None, steps=_STEPS,
-        )  # fmt: skip
+            adapter=adapter,
+            number=1,
+            status=status,
+            reason=_REASON if status == "refused" else "",
+            sha256="ef" * 32 if is_ready else "",
+            uri="file:///a/" if is_ready else "",
+            rank=16 if is_ready else None,
+            size_bytes=3_700_000 if is_ready else None,
+            steps=_STEPS,
+        )
     AdapterVersion.objects.filter(adapter__name="pirate").update(
-        steps=_STEPS, size_bytes=3_700_000, notes="Second pass over the spring tickets.",
-        dataset="tickets-2026-03", run_url="https://runs.example/spring/7",
-    )  # fmt: skip
+        steps=_STEPS,
+        size_bytes=3_700_000,
+        notes="Second pass over the spring tickets.",
+        dataset="tickets-2026-03",
+        run_url="https://runs.example/spring/7",
+    )
 
 
 def _usage(world: World, base: BaseModel) -> None:
@@ -108,11 +133,20 @@ def _usage(world: World, base: BaseModel) -> None:
         for ago in range(30):
             scale = (400 >> at) + (ago * 37) % 90
             UsageRollup.objects.create(
-                day=today - dt.timedelta(days=ago), tenant=OWN, project="chat",
-                key_id=world.values["public_id"], adapter=engine, alias="", base_model=base.name,
-                backend="worker", status="ok", requests=scale, prompt_tokens=scale * 210,
-                cached_tokens=scale * 60, completion_tokens=scale * 130,
-            )  # fmt: skip
+                day=today - dt.timedelta(days=ago),
+                tenant=OWN,
+                project="chat",
+                key_id=world.values["public_id"],
+                adapter=engine,
+                alias="",
+                base_model=base.name,
+                backend="worker",
+                status="ok",
+                requests=scale,
+                prompt_tokens=scale * 210,
+                cached_tokens=scale * 60,
+                completion_tokens=scale * 130,
+            )
 
 
 def _requests(world: World) -> None:
@@ -129,9 +163,16 @@ def _requests(world: World) -> None:
         version, sha256 = (3, "cd" * 32) if number % 16 == 5 else (1, "ab" * 32)
         engine = engine_name(tenant=OWN, adapter="pirate", version=version, sha256=sha256)
         logged(
-            OWN, now - dt.timedelta(seconds=10 * number), number, requested_model="pirate@prod", alias="prod",
-            adapter=engine, arm=f"v{version}", ttft_ms=60.0 + (number * 37) % 50, **told,
-        )  # fmt: skip
+            OWN,
+            now - dt.timedelta(seconds=10 * number),
+            number,
+            requested_model="pirate@prod",
+            alias="prod",
+            adapter=engine,
+            arm=f"v{version}",
+            ttft_ms=60.0 + (number * 37) % 50,
+            **told,
+        )
 
 
 def _hosted() -> None:
@@ -139,9 +180,12 @@ def _hosted() -> None:
     today = timezone.now().date()
     for machine, nano in (("ml.g6.2xlarge", 1_527_000_000), ("ml.g6.12xlarge", 7_190_000_000)):
         instance_price_set(
-            instance_type=machine, region="eu-central-1", effective_from=today - dt.timedelta(days=400),
-            hour_nano=nano, source="Our contract of this year",
-        )  # fmt: skip
+            instance_type=machine,
+            region="eu-central-1",
+            effective_from=today - dt.timedelta(days=400),
+            hour_nano=nano,
+            source="Our contract of this year",
+        )
     names = ("pirate", "support-bot", "contract-review", "tone-of-voice", "triage-de", "ticket-router")
     rows = [
         HostingHour(day=today - dt.timedelta(days=ago), hour=hour, quantity_seconds=3600, **what)
@@ -151,14 +195,17 @@ def _hosted() -> None:
             {"kind": "instance", "instance_type": "ml.g6.12xlarge", "deployment": "tiny-workers"},
             *(
                 {
-                    "kind": "adapter", "tenant": OWN, "base_model": "tiny-base", "tier": tier,
+                    "kind": "adapter",
+                    "tenant": OWN,
+                    "base_model": "tiny-base",
+                    "tier": tier,
                     "adapter": engine_name(tenant=OWN, adapter=name, version=1, sha256="ab" * 32),
                 }
                 for name in names
                 for tier in ("stored", "placed")
             ),
         )
-    ]  # fmt: skip
+    ]
     HostingHour.objects.bulk_create(rows, batch_size=1000)
 
 
@@ -169,15 +216,21 @@ def _price_books() -> None:
     term_end(term=standard.terms.get(tenant=""), ends=today + dt.timedelta(days=120))
     price_book_create(name="next-year", starts=today + dt.timedelta(days=121))
     term_create(
-        book=price_book_create(name="globex-pilot"), tenant=Tenant.objects.get(pk=OWN),
-        starts=today - dt.timedelta(days=300), ends=today - dt.timedelta(days=90),
-    )  # fmt: skip
+        book=price_book_create(name="globex-pilot"),
+        tenant=Tenant.objects.get(pk=OWN),
+        starts=today - dt.timedelta(days=300),
+        ends=today - dt.timedelta(days=90),
+    )
 
 
 def _money() -> None:
     price_set(
-        book=PriceBook.objects.get(name="standard"), base_model="tiny-base", input_nano=150,
-        effective_from=timezone.now().date() - dt.timedelta(days=400), cached_input_nano=75, output_nano=600,
-    )  # fmt: skip
+        book=PriceBook.objects.get(name="standard"),
+        base_model="tiny-base",
+        input_nano=150,
+        effective_from=timezone.now().date() - dt.timedelta(days=400),
+        cached_input_nano=75,
+        output_nano=600,
+    )
     for whose, name in (("", "Graftwork Hosting GmbH"), (OWN, "Globex Robotics Ltd")):
         party_set(tenant=whose, values={"legal_name": name, "address": "1 High Street\nLondon"})

@@ -28,18 +28,45 @@ pytestmark = [
 ]
 FOLDER = ROOT / "docs" / "screenshots"
 SHOWN = (
-    "home", "adapters", "adapter-register", "adapter", "alias", "playground", "keys", "usage", "billing",
-    "members", "webhooks", "audit", "requests", "prompt-log", "savings", "staff-fleet", "staff-health",
-    "staff-queues", "staff-tenants", "staff-tenant", "staff-base-model",
-    "staff-deployments", "staff-deployment", "staff-deployment-adapters", "staff-optimizations",
-    "staff-optimization", "staff-comparison", "staff-price-books", "staff-price-book",
-    "staff-invoices", "staff-savings",
-    "console:login", "console:sign-up", "console:sign-up-confirm",
-)  # fmt: skip
+    "home",
+    "adapters",
+    "adapter-register",
+    "adapter",
+    "alias",
+    "playground",
+    "keys",
+    "usage",
+    "billing",
+    "members",
+    "webhooks",
+    "audit",
+    "requests",
+    "prompt-log",
+    "savings",
+    "staff-fleet",
+    "staff-health",
+    "staff-queues",
+    "staff-tenants",
+    "staff-tenant",
+    "staff-base-model",
+    "staff-deployments",
+    "staff-deployment",
+    "staff-deployment-adapters",
+    "staff-optimizations",
+    "staff-optimization",
+    "staff-comparison",
+    "staff-price-books",
+    "staff-price-book",
+    "staff-invoices",
+    "staff-savings",
+    "console:login",
+    "console:sign-up",
+    "console:sign-up-confirm",
+)
 QUERIES = {
     "staff-savings": "?form=measured&dedicated_type=ml.g6.2xlarge&region=eu-central-1&tier=stored"
-    "&start={start}&end={end}",
-}  # fmt: skip
+    "&start={start}&end={end}"
+}
 """Pages that say something only when they are asked: what they are asked here."""
 QUALITY = 82
 LOOKS = {"light": (DESK, "light"), "dark": (DESK, "dark"), "phone": (PHONE, "light")}

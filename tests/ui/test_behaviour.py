@@ -23,9 +23,23 @@ pytestmark = [
 ]
 
 LISTS = (
-    "home", "adapters", "adapter-register", "source-credentials", "playground", "keys", "projects",
-    "service-accounts", "members", "usage", "requests", "savings", "hosting", "webhooks", "billing", "audit",
-)  # fmt: skip
+    "home",
+    "adapters",
+    "adapter-register",
+    "source-credentials",
+    "playground",
+    "keys",
+    "projects",
+    "service-accounts",
+    "members",
+    "usage",
+    "requests",
+    "savings",
+    "hosting",
+    "webhooks",
+    "billing",
+    "audit",
+)
 """Pages that both tenants have: those that are about no single thing."""
 HOSTILE = ("home", "keys", "projects", "webhooks", "billing")
 HOSTILE_TO_STAFF = (

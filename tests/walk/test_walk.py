@@ -220,9 +220,7 @@ def test_a_suspended_tenant_is_refused_and_served_again(product: Product) -> Non
         assert staff.post(path, json={"reason": "an invoice is overdue"}).status_code == 201
         try:
             refusal = _eventually_raises(
-                openai.PermissionDeniedError,
-                lambda: _models(product, tenant),
-                "a suspended tenant is out",
+                openai.PermissionDeniedError, lambda: _models(product, tenant), "a suspended tenant is out"
             )
             assert refusal.code == "tenant_suspended"
             with product.openai(other) as client:

@@ -31,11 +31,7 @@ def make_engine(tmp_path: Path) -> EngineFactory:
         values: dict[str, Any] = {"memory_gib": 0.05, "adapter_cache_dir": tmp_path / "cache"}
         config = EngineConfig(model, "base", **(values | changes))
         return Engine(
-            config,
-            load_config(model),
-            ChatTokenizer(model),
-            dtype=torch.float32,
-            device=torch.device("cpu"),
+            config, load_config(model), ChatTokenizer(model), dtype=torch.float32, device=torch.device("cpu")
         )
 
     return build

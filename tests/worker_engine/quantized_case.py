@@ -18,18 +18,34 @@ from kernels.quantization.quantize import round_to_nearest, to_e4m3, to_mxfp4
 Tensors = dict[str, torch.Tensor]
 
 FORMS: Final = (
-    "int4-32", "int4-64", "int4-128", "int4-32-zeros", "int4-128-zeros", "int8", "int8-plain",
-    "awq-64", "awq-128", "fp8", "mxfp4",
-)  # fmt: skip
+    "int4-32",
+    "int4-64",
+    "int4-128",
+    "int4-32-zeros",
+    "int4-128-zeros",
+    "int8",
+    "int8-plain",
+    "awq-64",
+    "awq-128",
+    "fp8",
+    "mxfp4",
+)
 
 
 def weights_of(group: int, *, symmetric: bool, bits: int = 4, **changes: Any) -> dict[str, Any]:
     """A config group's weights as compressed-tensors writes them."""
     values: dict[str, Any] = {
-        "actorder": None, "block_structure": None, "dynamic": False, "group_size": group or None,
-        "num_bits": bits, "observer": "minmax", "observer_kwargs": {},
-        "strategy": "group" if group else "channel", "symmetric": symmetric, "type": "int",
-    }  # fmt: skip
+        "actorder": None,
+        "block_structure": None,
+        "dynamic": False,
+        "group_size": group or None,
+        "num_bits": bits,
+        "observer": "minmax",
+        "observer_kwargs": {},
+        "strategy": "group" if group else "channel",
+        "symmetric": symmetric,
+        "type": "int",
+    }
     return values | changes
 
 
@@ -37,20 +53,30 @@ def compressed(weights: Mapping[str, Any], form: str = "pack-quantized", **chang
     """quantization_config as compressed-tensors writes it; `changes` of its one group."""
     group = {"input_activations": None, "output_activations": None, "targets": ["Linear"], "weights": weights}
     return {
-        "config_groups": {"group_0": group | changes}, "format": form, "global_compression_ratio": None,
-        "ignore": ["lm_head"], "kv_cache_scheme": None, "quant_method": "compressed-tensors",
-        "quantization_status": "compressed", "sparsity_config": {}, "transform_config": {},
+        "config_groups": {"group_0": group | changes},
+        "format": form,
+        "global_compression_ratio": None,
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+        "quant_method": "compressed-tensors",
+        "quantization_status": "compressed",
+        "sparsity_config": {},
+        "transform_config": {},
         "version": "0.12.2",
-    }  # fmt: skip
+    }
 
 
 def config_of(form: str) -> dict[str, Any]:
     kind, *rest = form.split("-")
     if kind == "awq":
         return {
-            "bits": 4, "group_size": int(rest[0]), "modules_to_not_convert": None, "quant_method": "awq",
-            "version": "gemm", "zero_point": True,
-        }  # fmt: skip
+            "bits": 4,
+            "group_size": int(rest[0]),
+            "modules_to_not_convert": None,
+            "quant_method": "awq",
+            "version": "gemm",
+            "zero_point": True,
+        }
     if kind == "mxfp4":
         weights = weights_of(32, symmetric=True, type="float", scale_dtype="torch.uint8")
         return compressed(weights, "mxfp4-pack-quantized")
@@ -108,16 +134,18 @@ def _packed(weight: QuantizedWeight, form: str) -> Tensors:
     if form.startswith("awq"):
         assert weight.zeros is not None
         return {
-            "qweight": pack_awq(weight.codes), "qzeros": pack_awq(weight.zeros),
+            "qweight": pack_awq(weight.codes),
+            "qzeros": pack_awq(weight.zeros),
             "scales": weight.scales.T.contiguous(),
-        }  # fmt: skip
+        }
     if form == "mxfp4":
         return {"weight_packed": pack_mxfp4(weight.codes), "weight_scale": pack_e8m0(weight.scales)}
     if form in ("int8-plain", "fp8"):
         return {"weight": weight.codes, "weight_scale": weight.scales}
     codes = (weight.codes.short() + 128).to(torch.uint8) if weight.bits == 8 else weight.codes
     parts = {
-        "weight_packed": pack_rows(codes, weight.bits), "weight_scale": weight.scales,
+        "weight_packed": pack_rows(codes, weight.bits),
+        "weight_scale": weight.scales,
         "weight_shape": torch.tensor(weight.shape),
-    }  # fmt: skip
+    }
     return parts if weight.zeros is None else parts | {"weight_zero_point": pack_columns(weight.zeros, 4)}

@@ -248,8 +248,12 @@ def test_other_constraints(worker: Worker) -> None:
     spelled = {"guided_regex": r"\d{8}\w{8}[^\d\W]{2}\s"}
     text = chat(worker, max_tokens=200, **spelled)["choices"][0]["message"]["content"]
     assert re.fullmatch(r"[0-9]{8}[0-9A-Za-z_]{8}[A-Za-z_]{2}[ \t\n\r\f\v]", text)
-    schema = {"type": "object", "properties": {"pattern": {"type": "string", "pattern": r"^\d{8}$"}},
-              "required": ["pattern"], "additionalProperties": False}  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {"pattern": {"type": "string", "pattern": r"^\d{8}$"}},
+        "required": ["pattern"],
+        "additionalProperties": False,
+    }
     text = chat(worker, max_tokens=200, guided_json=schema)["choices"][0]["message"]["content"]
     assert re.fullmatch("[0-9]{8}", json.loads(text)["pattern"])
     choices = ["a.b*c", "[x]", 'quote " \\ slash', "日本"]

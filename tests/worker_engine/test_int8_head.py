@@ -100,9 +100,7 @@ def test_packed_once_and_mapped_after(tied: bool, tmp_path: Path) -> None:
     carried = tmp_path / "carried"
     pack_weights(folder, carried)
     copy = shutil.copytree(folder, tmp_path / "elsewhere")
-    model = load_model(
-        copy, config, max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=carried
-    )  # fmt: skip
+    model = load_model(copy, config, max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=carried)
     assert model._head.packed.matrix is not None
     assert torch.equal(model._head.packed.matrix.codes, own[0])
 

@@ -41,11 +41,17 @@ def test_a_call_may_come_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        ("", {}), ("null", {}), (None, {}), ("{}", {}), ({"a": 1}, {"a": 1}),
-        ('{\n    "city"', {"arguments": '{\n    "city"'}), ("[1, 2]", {"arguments": "[1, 2]"}),
-        ('"Bern"', {"arguments": '"Bern"'}), ("NaN", {"arguments": "NaN"}),
+        ("", {}),
+        ("null", {}),
+        (None, {}),
+        ("{}", {}),
+        ({"a": 1}, {"a": 1}),
+        ('{\n    "city"', {"arguments": '{\n    "city"'}),
+        ("[1, 2]", {"arguments": "[1, 2]"}),
+        ('"Bern"', {"arguments": '"Bern"'}),
+        ("NaN", {"arguments": "NaN"}),
     ],
-)  # fmt: skip
+)
 def test_a_call_that_was_cut_may_come_back(arguments: Any, shown: dict[str, Any]) -> None:
     """Templates take objects alone."""
     call = {**CALL, "function": {"name": "f", "arguments": arguments}}
@@ -56,12 +62,13 @@ def test_a_call_that_was_cut_may_come_back(arguments: Any, shown: dict[str, Any]
 @pytest.mark.parametrize(
     ("message", "content"),
     [
-        ({"content": None, "refusal": "No."}, "No."), ({"refusal": "No."}, "No."),
+        ({"content": None, "refusal": "No."}, "No."),
+        ({"refusal": "No."}, "No."),
         ({"content": "Yes.", "refusal": None}, "Yes."),
         ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
         ({"content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]}, "ab"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_is_what_the_assistant_said(message: dict[str, Any], content: str) -> None:
     assert parse_messages([{"role": "assistant", **message}])[0]["content"] == content
     for role in ("user", "system"):

@@ -175,10 +175,15 @@ def test_random_bursts_end_and_leave_nothing_behind(
         start, salt = draw.choice(starts), draw.choice(["", "x"])
         for number in range(draw.randrange(1, 7)):
             run.add(
-                f"{burst} {number}", [*start, *([number] * draw.randrange(1, 20))], draw.randrange(1, 30),
-                uses=draw.choice([None, adapter(1), adapter(2), adapter(3)]), tenant=draw.choice("abc"),
-                cache_salt=salt, priority=draw.randrange(3), timeout=draw.choice([None, None, 0.4]),
-            )  # fmt: skip
+                f"{burst} {number}",
+                [*start, *([number] * draw.randrange(1, 20))],
+                draw.randrange(1, 30),
+                uses=draw.choice([None, adapter(1), adapter(2), adapter(3)]),
+                tenant=draw.choice("abc"),
+                cache_salt=salt,
+                priority=draw.randrange(3),
+                timeout=draw.choice([None, None, 0.4]),
+            )
         for _ in range(draw.randrange(6)):
             if not run.scheduler.idle:
                 run.step()

@@ -76,10 +76,16 @@ def test_random_runs_share_only_what_is_equal(
                 draw.randrange(2) for _ in range(draw.randrange(1, 30))
             ]
             run.add(
-                str(number), prompt, draw.randrange(1, 60), uses=draw.choice(adapters),
-                tenant=draw.choice("abc"), cache_salt=draw.choice(["", "x"]), priority=draw.randrange(3),
-                timeout=draw.choice([None, None, 0.5]), tenant_weight=draw.choice([1.0, 2.0]),
-            )  # fmt: skip
+                str(number),
+                prompt,
+                draw.randrange(1, 60),
+                uses=draw.choice(adapters),
+                tenant=draw.choice("abc"),
+                cache_salt=draw.choice(["", "x"]),
+                priority=draw.randrange(3),
+                timeout=draw.choice([None, None, 0.5]),
+                tenant_weight=draw.choice([1.0, 2.0]),
+            )
         for _ in range(draw.randrange(4)):
             if not run.scheduler.idle:
                 run.step()
@@ -197,9 +203,8 @@ def test_cached_prefixes_give_the_logits_of_a_recomputation(
     tmp_path: Path,
 ) -> None:
     loader = AdapterLoader(
-        tiny_model, tmp_path / "c", max_bytes=1 << 30, dtype=torch.float32,
-        device=torch.device("cpu"),
-    )  # fmt: skip
+        tiny_model, tmp_path / "c", max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
+    )
     uses = loader.load(adapter_ref(tiny_adapters["all"])) if adapted else None
     engine = make_engine(tiny_model)
     fresh, expected, cached = logits_of(engine, "fresh", PROMPT, "s", uses)

@@ -26,9 +26,7 @@ from tests.worker_process import TOKEN, Worker, run_worker
 pytestmark = pytest.mark.costly("starts workers")
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
-LONG: dict[str, Any] = {
-    "model": "tiny", "prompt": "x", "max_tokens": 120, "ignore_eos": True, "stream": True,
-}  # fmt: skip
+LONG: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 120, "ignore_eos": True, "stream": True}
 
 
 @contextlib.contextmanager
@@ -104,9 +102,11 @@ def test_a_thread_that_hangs_does_not_keep_the_process(
 ) -> None:
     """A load that waits for its store outlives its request; Python would wait for its thread."""
     variables = {
-        "GRAFTWORK_S3_ENDPOINT_URL": mute_store, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+        "GRAFTWORK_S3_ENDPOINT_URL": mute_store,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
         "AWS_DEFAULT_REGION": "us-east-1",
-    }  # fmt: skip
+    }
     ref = adapter_ref(tiny_adapters["plain"])
     lost = AdapterRef(ref.name, "s3://bucket/lost/", ref.sha256, ref.rank)
     flags = ("--drain-seconds", "0.1")

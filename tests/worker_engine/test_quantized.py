@@ -215,7 +215,7 @@ def _changed(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
         ("mxfp4", "weight_scale", torch.ones(128, 4), "float32, expected torch.uint8"),
         ("fp8", "weight_scale", torch.ones(128), r"shape \[128\], expected \[128, 1\]"),
     ],
-)  # fmt: skip
+)
 def test_parts_that_are_missing_or_wrong_are_named(
     plain: Path, tmp_path: Path, form: str, part: str, tensor: torch.Tensor | None, message: str
 ) -> None:

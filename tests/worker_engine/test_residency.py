@@ -42,9 +42,11 @@ def test_by_http(worker: Container, tiny_adapters: dict[str, Path]) -> None:
     assert (held["pinned"], held["tier"], held["requests"]) == (["placement"], "host", 0)
     told = worker.call("GET", "/resident")[2]
     assert told["pinned_bytes"] == held["bytes"] == told["bytes"] < told["max_bytes"]
-    worker.call("POST", "/v1/completions", {
-        "model": ref.name, "prompt": "hello", "max_tokens": 2, "adapter": ref.to_dict(),
-    })  # fmt: skip
+    worker.call(
+        "POST",
+        "/v1/completions",
+        {"model": ref.name, "prompt": "hello", "max_tokens": 2, "adapter": ref.to_dict()},
+    )
     assert listed(worker)[ref.sha256]["tier"] == "device", "its pages stay until others need them"
     assert worker.call("POST", f"{one}/unpin")[2] == {"pinned": True}
     assert worker.call("POST", f"{one}/unpin")[2] == {"pinned": False}
@@ -62,10 +64,13 @@ def test_by_http(worker: Container, tiny_adapters: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({}, "adapter"), ({"adapter": {"name": "x"}}, "adapter"), ({"adapter": []}, "adapter"),
-        ({"adapter": {}, "pin": "yes"}, "adapter"), ({"adapter": {}, "keep": True}, "keep"),
+        ({}, "adapter"),
+        ({"adapter": {"name": "x"}}, "adapter"),
+        ({"adapter": []}, "adapter"),
+        ({"adapter": {}, "pin": "yes"}, "adapter"),
+        ({"adapter": {}, "keep": True}, "keep"),
     ],
-)  # fmt: skip
+)
 def test_what_is_malformed_is_named(worker: Container, body: dict[str, Any], param: str) -> None:
     status, _, answer = worker.call("POST", "/resident", body)
     assert (status, answer["error"]["param"]) == (400, param)

@@ -196,11 +196,14 @@ def test_frequencies_follow_the_distribution(options: dict[str, Any]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10_000), vocab=st.sampled_from([64, 100, 4096, 4100]), scale=st.floats(0.001, 30),
-    top_p=st.just(1.0) | st.floats(0.001, 0.999), top_k=st.integers(0, 5000),
+    seed=st.integers(0, 10_000),
+    vocab=st.sampled_from([64, 100, 4096, 4100]),
+    scale=st.floats(0.001, 30),
+    top_p=st.just(1.0) | st.floats(0.001, 0.999),
+    top_k=st.integers(0, 5000),
     min_p=st.sampled_from([0.0, 1e-6, 0.01, 1.0]),
     temperature=st.floats(1e-5, 2),
-)  # fmt: skip
+)
 def test_looking_at_few_tokens_first_changes_nothing(
     seed: int, vocab: int, scale: float, top_p: float, top_k: int, min_p: float, temperature: float
 ) -> None:

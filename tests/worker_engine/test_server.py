@@ -39,10 +39,7 @@ def test_openai_client_streams_chat_and_completions(worker: Worker) -> None:
     assert whole.usage is not None
     assert (whole.usage.completion_tokens, whole.choices[0].finish_reason) == (12, "length")
     stream = worker.client.chat.completions.create(
-        **ask,
-        extra_body={"ignore_eos": True},
-        stream=True,
-        stream_options={"include_usage": True},
+        **ask, extra_body={"ignore_eos": True}, stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
@@ -86,8 +83,12 @@ def test_other_refusals(worker: Worker) -> None:
     assert set(told.pop("kernels").values()) == {"pytorch"}
     assert set(told.pop("startup")) >= {"kind", "seconds", "total"}
     assert told == {
-        "status": "ok", "device": "cpu", "decode_graphs": "off", "overlap": False, "speculation": "off"
-    }  # fmt: skip
+        "status": "ok",
+        "device": "cpu",
+        "decode_graphs": "off",
+        "overlap": False,
+        "speculation": "off",
+    }
     assert worker.call("/v1/nothing")[1]["error"]["code"] == "not_found"
     assert worker.call("/v1/completions")[0] == 405
     assert worker.call("/v1/completions", raw=b"x" * (9 << 20))[0] == 413

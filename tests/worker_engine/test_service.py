@@ -46,9 +46,13 @@ def serve(tiny_model: Path, tmp_path: Path) -> Serve:
     def run(scenario: Scenario, **changes: Any) -> None:
         async def main() -> None:
             values: dict[str, Any] = {
-                "device": "cpu", "memory_gib": 0.01, "max_num_seqs": 2, "max_waiting": 1,
-                "adapter_cache_dir": tmp_path / "cache", "num_threads": 1,
-            }  # fmt: skip
+                "device": "cpu",
+                "memory_gib": 0.01,
+                "max_num_seqs": 2,
+                "max_waiting": 1,
+                "adapter_cache_dir": tmp_path / "cache",
+                "num_threads": 1,
+            }
             config = EngineConfig(tiny_model, "tiny", **(values | changes))
             service = Service(config)
             service.start()
@@ -306,9 +310,7 @@ def test_one_tenants_queue_is_bounded_and_leaves_room(serve: Serve) -> None:
     serve(scenario, max_waiting_per_tenant=0)
 
 
-def test_a_failing_step_ends_its_requests_and_the_next_are_served(
-    serve: Serve,
-) -> None:
+def test_a_failing_step_ends_its_requests_and_the_next_are_served(serve: Serve) -> None:
     async def scenario(service: Service) -> None:
         step = service.engine.step
 

@@ -50,11 +50,21 @@ def test_a_stream_tells_cached_tokens_with_its_usage(worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tenant", 5), ("tenant", "x" * 300), ("cache_salt", ["x"]), ("priority", 1.5), ("priority", True),
-        ("priority", 101), ("timeout", 0), ("timeout", "5"), ("timeout", -1), ("timeout", float("nan")),
-        ("tenant_weight", 0), ("tenant_weight", True), ("tenant_weight", 1e9),
+        ("tenant", 5),
+        ("tenant", "x" * 300),
+        ("cache_salt", ["x"]),
+        ("priority", 1.5),
+        ("priority", True),
+        ("priority", 101),
+        ("timeout", 0),
+        ("timeout", "5"),
+        ("timeout", -1),
+        ("timeout", float("nan")),
+        ("tenant_weight", 0),
+        ("tenant_weight", True),
+        ("tenant_weight", 1e9),
     ],
-)  # fmt: skip
+)
 def test_a_bad_field_is_named(name: str, value: object) -> None:
     with pytest.raises(InvalidRequest, match=name) as refused:
         parse_origin({name: value}, None)

@@ -41,15 +41,19 @@ def test_a_model_is_told_alone_and_when_it_began(worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "param"),
     [
-        ("/tokenize", {}, 400, "prompt"), ("/tokenize", {"prompt": 5}, 400, "prompt"),
+        ("/tokenize", {}, 400, "prompt"),
+        ("/tokenize", {"prompt": 5}, 400, "prompt"),
         ("/tokenize", {"prompt": "x", "messages": []}, 400, "messages"),
         ("/tokenize", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role"),
         ("/tokenize", {"prompt": "x", "wibble": 1}, 400, "wibble"),
         ("/tokenize", {"prompt": "x", "add_special_tokens": 1}, 400, "add_special_tokens"),
         ("/tokenize", {"prompt": "x", "model": "nobody"}, 404, "model"),
-        ("/detokenize", {}, 400, "tokens"), ("/detokenize", {"tokens": ["a"]}, 400, "tokens"),
-        ("/detokenize", {"tokens": [256]}, 400, "tokens"), ("/detokenize", {"tokens": [-1]}, 400, "tokens"),
-        ("/detokenize", {"tokens": [True]}, 400, "tokens"), ("/detokenize", {"tokens": [2**70]}, 400, None),
+        ("/detokenize", {}, 400, "tokens"),
+        ("/detokenize", {"tokens": ["a"]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [256]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [True]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [2**70]}, 400, None),
         ("/v1/load_lora_adapter", {}, 400, "lora_name"),
         ("/v1/load_lora_adapter", {"lora_name": "a"}, 400, "lora_path"),
         ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "x", "y": 1}, 400, "y"),
@@ -59,7 +63,7 @@ def test_a_model_is_told_alone_and_when_it_began(worker: Worker) -> None:
         ("/v1/unload_lora_adapter", {"lora_name": 1}, 400, "lora_name"),
         ("/v1/unload_lora_adapter", {"lora_name": "nobody"}, 404, "lora_name"),
     ],
-)  # fmt: skip
+)
 def test_bad_fields_are_named(worker: Worker, path: str, body: Any, status: int, param: str | None) -> None:
     answered, answer = worker.call(path, body)
     assert answered == status, answer

@@ -32,8 +32,11 @@ TOOLS = [tool("get_weather", city={"enum": ["Bern", "Zürich"]}), tool("now", ut
 @pytest.mark.parametrize("stream", [False, True])
 def test_required_calls_are_made_even_by_a_random_model(worker: Worker, stream: bool) -> None:
     ask: dict[str, Any] = CHAT | {
-        "max_tokens": 400, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False
-    }  # fmt: skip
+        "max_tokens": 400,
+        "tools": TOOLS,
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
     calls: list[list[str]] = []
     if stream:
         finish = None
@@ -110,11 +113,15 @@ def test_tools_and_calls_reach_the_prompt(worker: Worker) -> None:
     assert auto["usage"]["prompt_tokens"] == plain + rendered + len("Answer in <tool_call></tool_call>.\n")
     history = [
         *CHAT["messages"],
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "abc", "type": "function", "function": {"name": "now", "arguments": '{"utc":true}'}}
-        ]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "abc", "type": "function", "function": {"name": "now", "arguments": '{"utc":true}'}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "abc", "content": "12:00"},
-    ]  # fmt: skip
+    ]
     after = chat(worker, messages=history)["usage"]["prompt_tokens"]
     call = 'assistant: <tool_call>\n{"name": "now", "arguments": {"utc": true}}\n</tool_call>\n'
     assert after == plain + len(call) + len("tool: 12:00\n")

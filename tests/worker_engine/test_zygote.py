@@ -103,10 +103,7 @@ def test_without_a_zygote_that_fits_a_worker_starts_by_itself(
 ) -> None:
     cases = (
         ({VARIABLE: str(tmp_path / "nothing")}, "No such file"),
-        (
-            {VARIABLE: str(warm), "OMP_NUM_THREADS": "2"},
-            "OMP_NUM_THREADS: not as the zygote was started",
-        ),
+        ({VARIABLE: str(warm), "OMP_NUM_THREADS": "2"}, "OMP_NUM_THREADS: not as the zygote was started"),
     )
     for variables, reason in cases:
         with run_worker(tiny_model, tmp_path, from_cold=True, variables=variables) as worker:
@@ -146,9 +143,12 @@ def test_nonsense_on_the_socket_is_refused(warm: Path) -> None:
     order = Order([], dict(ENVIRONMENT), "/", [0], 0o22, code_digest(), 0.0)
     other = Order([], dict(ENVIRONMENT), "/", [0], 0o22, "of other code", 0.0)
     for message, reason in (
-        (b"\xff", "Expecting value"), (b"[1]", ""), (b"{}", "no order"), (order.encode(), "streams"),
+        (b"\xff", "Expecting value"),
+        (b"[1]", ""),
+        (b"{}", "no order"),
+        (order.encode(), "streams"),
         (other.encode(), "other code"),
-    ):  # fmt: skip
+    ):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(30)
             connection.connect(str(warm))

@@ -33,29 +33,46 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "gemma3_text": "Gemma3ForCausalLM",
 }
 COMMON: Final[Mapping[str, Any]] = {
-    "attention_dropout": 0.0, "bos_token_id": None, "eos_token_id": None, "hidden_act": "silu",
-    "initializer_range": 0.02, "pad_token_id": None, "rms_norm_eps": 1e-06,
-    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "tie_word_embeddings": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "hidden_act": "silu",
+    "initializer_range": 0.02,
+    "pad_token_id": None,
+    "rms_norm_eps": 1e-06,
+    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    "tie_word_embeddings": False,
     "use_cache": True,
-}  # fmt: skip
+}
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": {"attention_bias": False, "mlp_bias": False, "pretraining_tp": 1},
     "mistral": {"sliding_window": 4096},
     "qwen2": {"max_window_layers": 28, "sliding_window": None, "use_sliding_window": False},
     "qwen3": {
-        "attention_bias": False, "max_window_layers": 28, "sliding_window": None, "use_sliding_window": False,
+        "attention_bias": False,
+        "max_window_layers": 28,
+        "sliding_window": None,
+        "use_sliding_window": False,
     },
     "gemma3_text": {
-        "_sliding_window_pattern": 6, "attention_bias": False, "attn_logit_softcapping": None,
-        "bos_token_id": 2, "eos_token_id": 1, "final_logit_softcapping": None,
-        "hidden_activation": "gelu_pytorch_tanh", "pad_token_id": 0, "query_pre_attn_scalar": 256,
+        "_sliding_window_pattern": 6,
+        "attention_bias": False,
+        "attn_logit_softcapping": None,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "final_logit_softcapping": None,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "pad_token_id": 0,
+        "query_pre_attn_scalar": 256,
         "rope_parameters": {
             "full_attention": {"rope_theta": 1000000.0, "rope_type": "default"},
             "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
         },
-        "sliding_window": 4096, "tie_word_embeddings": True, "use_bidirectional_attention": False,
+        "sliding_window": 4096,
+        "tie_word_embeddings": True,
+        "use_bidirectional_attention": False,
     },
-}  # fmt: skip
+}
 TINY: Final[Mapping[str, Any]] = {
     "vocab_size": 256,
     "hidden_size": 72,
@@ -110,10 +127,14 @@ def _layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     queries = config["num_attention_heads"] * head_dim
     keys = config["num_key_value_heads"] * head_dim
     matrices = {
-        "self_attn.q_proj": (queries, hidden), "self_attn.k_proj": (keys, hidden),
-        "self_attn.v_proj": (keys, hidden), "self_attn.o_proj": (hidden, queries),
-        "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner),
-    }  # fmt: skip
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
     shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in matrices.items()}
     for name, (rows, _) in matrices.items():
         attention = config.get("attention_bias") or (family == "qwen2" and "o_proj" not in name)

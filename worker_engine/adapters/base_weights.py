@@ -54,8 +54,5 @@ class BaseWeights:
 
     def _open(self) -> Checkpoint:
         return Checkpoint(
-            self._folder,
-            dtype=self._dtype,
-            device=torch.device("cpu"),
-            quantization=self.config.quantization,
+            self._folder, dtype=self._dtype, device=torch.device("cpu"), quantization=self.config.quantization
         )

@@ -21,12 +21,7 @@ class AdapterMemory:
     """
 
     def __init__(
-        self,
-        pool: MemoryPool,
-        *,
-        page_bytes: int,
-        max_adapters: int,
-        tier: DeviceTier | None = None,
+        self, pool: MemoryPool, *, page_bytes: int, max_adapters: int, tier: DeviceTier | None = None
     ) -> None:
         """`page_bytes` 0 means that adapters use no pages."""
         self._pool, self._page_bytes = pool, page_bytes

@@ -129,11 +129,14 @@ class AdapterPool:
         now = time.monotonic()
         return [
             Residency(
-                sha256, adapter.nbytes, frozenset(self._pinned.get(sha256, ())),
-                self._users.get(sha256, 0), now - self._used_at[sha256],
+                sha256,
+                adapter.nbytes,
+                frozenset(self._pinned.get(sha256, ())),
+                self._users.get(sha256, 0),
+                now - self._used_at[sha256],
             )
             for sha256, adapter in self._resident.items()
-        ]  # fmt: skip
+        ]
 
     async def pin(self, ref: AdapterRef, *, by: str = BY_NAME) -> None:
         """Load the adapter and keep it in memory until `unpin` by the same owner.

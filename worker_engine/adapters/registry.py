@@ -177,8 +177,7 @@ class AdapterRegistry:
         # Checked last, so that the answer says nothing about folders outside the root.
         if not folder.is_dir():
             raise AdapterFilesNotFound(
-                f"there is no adapter at {path[:300]!r}: put its files there or correct the path",
-                param="src",
+                f"there is no adapter at {path[:300]!r}: put its files there or correct the path", param="src"
             )
         if not all(place.is_file() for place in places[1:]):
             names = [path.name for path in folder.iterdir()]

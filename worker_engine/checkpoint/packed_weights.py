@@ -28,9 +28,7 @@ log = logging.getLogger(__name__)
 LAYOUT: Final = f"1:{native.LANES}"
 """Version of the layout of `kernels.native.pack` and `kernels.native.matrix.pack_codes`."""
 _ALIGNMENT: Final = 4096
-_NAMES: Final = {
-    torch.bfloat16: "BF16", torch.float16: "F16", torch.int32: "I32", torch.int8: "I8",
-}  # fmt: skip
+_NAMES: Final = {torch.bfloat16: "BF16", torch.float16: "F16", torch.int32: "I32", torch.int8: "I8"}
 """Names of the dtypes in safetensors."""
 _CARRIED: Final = "content-"
 
@@ -175,9 +173,10 @@ def _write(file: int, tensors: Mapping[str, torch.Tensor]) -> None:
     entries, offset = {}, 0
     for name, tensor in tensors.items():
         entries[name] = {
-            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape),
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
             "data_offsets": [offset, offset + tensor.nbytes],
-        }  # fmt: skip
+        }
         offset += tensor.nbytes
     text = json.dumps(entries).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)

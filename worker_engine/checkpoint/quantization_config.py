@@ -24,23 +24,53 @@ unknown fields inside quantization_config.
 """
 _IGNORED: Final = {
     "compressed-tensors": (
-        "config_groups", "format", "global_compression_ratio", "ignore", "kv_cache_scheme", "quant_method",
-        "quantization_status", "sparsity_config", "transform_config", "version",
+        "config_groups",
+        "format",
+        "global_compression_ratio",
+        "ignore",
+        "kv_cache_scheme",
+        "quant_method",
+        "quantization_status",
+        "sparsity_config",
+        "transform_config",
+        "version",
     ),
     "awq": (
-        "backend", "bits", "do_fuse", "fuse_max_seq_len", "group_size", "modules_to_fuse",
-        "modules_to_not_convert", "quant_method", "version", "zero_point",
+        "backend",
+        "bits",
+        "do_fuse",
+        "fuse_max_seq_len",
+        "group_size",
+        "modules_to_fuse",
+        "modules_to_not_convert",
+        "quant_method",
+        "version",
+        "zero_point",
     ),
-}  # fmt: skip
+}
 """Fields that may be present; those that affect the result are checked below."""
 _MXFP4_WEIGHTS: Final = {
-    "num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": True, "scale_dtype": "torch.uint8",
-}  # fmt: skip
+    "num_bits": 4,
+    "strategy": "group",
+    "group_size": 32,
+    "symmetric": True,
+    "scale_dtype": "torch.uint8",
+}
 _FP8_INPUTS: Final = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 _WEIGHT_FIELDS: Final = (
-    "actorder", "block_structure", "dynamic", "group_size", "num_bits", "observer", "observer_kwargs",
-    "scale_dtype", "strategy", "symmetric", "type", "zp_dtype",
-)  # fmt: skip
+    "actorder",
+    "block_structure",
+    "dynamic",
+    "group_size",
+    "num_bits",
+    "observer",
+    "observer_kwargs",
+    "scale_dtype",
+    "strategy",
+    "symmetric",
+    "type",
+    "zp_dtype",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,17 @@ from typing import Final
 import torch
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import (
-    unpack_awq,
-    unpack_columns,
-    unpack_e8m0,
-    unpack_mxfp4,
-    unpack_rows,
-)
+from kernels.quantization.formats import unpack_awq, unpack_columns, unpack_e8m0, unpack_mxfp4, unpack_rows
 from worker_engine.checkpoint.quantization_config import Form, Quantization, Scheme
 from worker_engine.errors import CheckpointError
 
 _MARKS: Final[Mapping[Form, str]] = {
-    "pack-quantized": ".weight_packed", "int-quantized": ".weight_scale", "float-quantized": ".weight_scale",
-    "mxfp4-pack-quantized": ".weight_packed", "awq": ".qweight",
-}  # fmt: skip
+    "pack-quantized": ".weight_packed",
+    "int-quantized": ".weight_scale",
+    "float-quantized": ".weight_scale",
+    "mxfp4-pack-quantized": ".weight_packed",
+    "awq": ".qweight",
+}
 """Suffix of a tensor that only quantized modules have."""
 _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
     "pack-quantized": (".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point"),

@@ -101,10 +101,20 @@ class NativeStack:
         qkv, o, gate_up, down = (part.linears[name] for name in _LINEARS)
         weights = [_blocks(linear) for linear in (qkv, o, gate_up, down)]
         return StackLayer(
-            part.input_norm.gain, None if part.head_norm is None else part.head_norm.gain, part.mlp_norm.gain,
-            weights[0], qkv.bias, weights[1], o.bias, weights[2], gate_up.bias, weights[3], down.bias,
-            cache.layer(index), self._kinds.index((part.window, part.scale, part.rope)),
-        )  # fmt: skip
+            part.input_norm.gain,
+            None if part.head_norm is None else part.head_norm.gain,
+            part.mlp_norm.gain,
+            weights[0],
+            qkv.bias,
+            weights[1],
+            o.bias,
+            weights[2],
+            gate_up.bias,
+            weights[3],
+            down.bias,
+            cache.layer(index),
+            self._kinds.index((part.window, part.scale, part.rope)),
+        )
 
 
 def _stacked(lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:

@@ -110,9 +110,13 @@ def pack_weights(folder: Path, target: Path) -> Path:
     path = target / content_name(weight_files(folder))
     with tempfile.TemporaryDirectory(dir=target, prefix=".") as scratch:
         load_model(
-            folder, load_config(folder), max_model_len=1, dtype=torch.bfloat16, device=torch.device("cpu"),
+            folder,
+            load_config(folder),
+            max_model_len=1,
+            dtype=torch.bfloat16,
+            device=torch.device("cpu"),
             packed_in=Path(scratch),
-        )  # fmt: skip
+        )
         made = list(Path(scratch).glob("*.safetensors"))
         if not made:
             raise CheckpointError(

@@ -115,9 +115,14 @@ class DecoderLayer:
     def stack_part(self, rope: int) -> StackPart:
         attention = self._attention
         return StackPart(
-            self.linears, self._input_norm, self._mlp_norm, self._head_norm,
-            attention.window, attention.scale, rope,
-        )  # fmt: skip
+            self.linears,
+            self._input_norm,
+            self._mlp_norm,
+            self._head_norm,
+            attention.window,
+            attention.scale,
+            rope,
+        )
 
     def _load_norms(self, weights: LayerWeights) -> None:
         self._head_norm: HeadNorm | None = None

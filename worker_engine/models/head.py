@@ -19,10 +19,12 @@ _SLICE: Final = 8192
 def rounded_head(weight: torch.Tensor) -> QuantizedWeight:
     """Round [vocabulary, hidden] to int8 codes and a bf16 scale a token, symmetric, on the CPU."""
     inner = weight.shape[1]
-    return QuantizedWeight.stack([
-        round_to_nearest(part.float().cpu(), bits=8, group=inner, zeros=False)
-        for part in torch.split(weight, _SLICE)
-    ])  # fmt: skip
+    return QuantizedWeight.stack(
+        [
+            round_to_nearest(part.float().cpu(), bits=8, group=inner, zeros=False)
+            for part in torch.split(weight, _SLICE)
+        ]
+    )
 
 
 def load_int8_head(

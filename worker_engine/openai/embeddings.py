@@ -179,7 +179,10 @@ def _shorten(vector: Vector, count: int) -> Vector:
 
 ROUTES: Final = (
     Route(
-        "POST", "/v1/embeddings", embeddings, "Embeddings of texts",
+        "POST",
+        "/v1/embeddings",
+        embeddings,
+        "Embeddings of texts",
         body=object_schema(PARAMETERS, ["model", "input"]),
     ),
-)  # fmt: skip
+)

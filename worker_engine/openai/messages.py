@@ -17,8 +17,13 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "tool": ("tool_call_id",),
 }
 _ECHOED: Final = (
-    "annotations", "images", "provider_specific_fields", "reasoning", "reasoning_content", "thinking_blocks",
-)  # fmt: skip
+    "annotations",
+    "images",
+    "provider_specific_fields",
+    "reasoning",
+    "reasoning_content",
+    "thinking_blocks",
+)
 """What clients' objects of an answer carry when they come back as history: nothing that is read here."""
 MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",

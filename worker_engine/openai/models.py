@@ -82,11 +82,19 @@ ROUTES: Final = (
     Route("GET", "/v1/models", list_models, "The base model and the adapters registered by name"),
     Route("GET", "/v1/models/{model:.+}", get_model, "One of them; names may hold slashes"),
     Route(
-        "POST", "/v1/load_lora_adapter", load_lora_adapter, "Register an adapter by name (as vLLM does)",
-        body=_LOAD_BODY, produces=("text/plain",),
+        "POST",
+        "/v1/load_lora_adapter",
+        load_lora_adapter,
+        "Register an adapter by name (as vLLM does)",
+        body=_LOAD_BODY,
+        produces=("text/plain",),
     ),
     Route(
-        "POST", "/v1/unload_lora_adapter", unload_lora_adapter, "Forget an adapter (as vLLM does)",
-        body=object_schema(_UNLOAD, ["lora_name"]), produces=("text/plain",),
+        "POST",
+        "/v1/unload_lora_adapter",
+        unload_lora_adapter,
+        "Forget an adapter (as vLLM does)",
+        body=object_schema(_UNLOAD, ["lora_name"]),
+        produces=("text/plain",),
     ),
-)  # fmt: skip
+)

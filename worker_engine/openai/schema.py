@@ -26,9 +26,17 @@ NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": Fal
 _CHAT: Final[Mapping[str, Kind]] = {**openai.CHAT, **openai.WORKER_BOUNDS}
 _COMPLETION: Final[Mapping[str, Kind]] = {**openai.COMPLETIONS, **openai.WORKER_BOUNDS}
 _PASSED: Final = (
-    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed",
-    "stop_token_ids", "skip_special_tokens", "ignore_eos",
-)  # fmt: skip
+    "temperature",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop_token_ids",
+    "skip_special_tokens",
+    "ignore_eos",
+)
 """Parameters that SamplingParams takes as they are."""
 TOOLS: Final = SchemaOnly(
     {"type": ["array", "null"], "items": {"type": "object"}, "maxItems": openai.MAX_TOOLS}

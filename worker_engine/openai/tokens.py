@@ -26,7 +26,7 @@ _PROMPT: Final = Text()
 _TOKEN_STRS: Final = Flag()
 _SPECIAL: Final = Flag(default=True)
 _MESSAGES: Final = SchemaOnly(
-    {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA},
+    {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA}
 )
 _TOKENIZE: Final[Mapping[str, Parameter]] = {
     "model": _MODEL,
@@ -105,11 +105,17 @@ def _one_of(schema: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 ROUTES: Final = (
     Route(
-        "POST", "/tokenize", tokenize, "A text's or a chat's tokens (as vLLM does)",
+        "POST",
+        "/tokenize",
+        tokenize,
+        "A text's or a chat's tokens (as vLLM does)",
         body=_one_of(object_schema(_TOKENIZE), "prompt", "messages"),
     ),
     Route(
-        "POST", "/detokenize", detokenize, "The text of tokens (as vLLM does)",
+        "POST",
+        "/detokenize",
+        detokenize,
+        "The text of tokens (as vLLM does)",
         body=object_schema(_DETOKENIZE, ["tokens"]),
     ),
-)  # fmt: skip
+)

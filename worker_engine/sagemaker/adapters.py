@@ -129,17 +129,23 @@ def _routes(prefix: str) -> tuple[Route, ...]:
     return (
         Route("GET", f"{prefix}/adapters", form(list_adapters), "Registered adapters", query=page),
         Route(
-            "POST", f"{prefix}/adapters", form(register), "Register an adapter",
+            "POST",
+            f"{prefix}/adapters",
+            form(register),
+            "Register an adapter",
             query={"name": _NAME_SCHEMA, "src": {"type": "string", "maxLength": 4096}, **_QUERY},
             required_query=("name", "src"),
         ),
         Route("GET", one, form(describe), "One adapter"),
         Route("DELETE", one, form(unregister), "Forget an adapter"),
         Route(
-            "POST", f"{one}/update", form(update), "Read an adapter anew; pin it or let it go",
+            "POST",
+            f"{one}/update",
+            form(update),
+            "Read an adapter anew; pin it or let it go",
             query={"src": {"type": "string", "maxLength": 4096}, **_QUERY},
         ),
-    )  # fmt: skip
+    )
 
 
 ROUTES: Final = (*_routes(""), *_routes("/models/{model}"))

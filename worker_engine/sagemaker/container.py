@@ -54,12 +54,17 @@ def expand_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -
         return list(arguments)
     told = {name: value for name, value in sorted(environment.items()) if value}
     flags = [
-        "--model", _model(told.get("OPTION_MODEL_ID") or told.get("HF_MODEL_ID", "")),
-        "--served-model-name", told.get("OPTION_SERVED_MODEL_NAME", "model"),
-        "--host", "0.0.0.0",  # noqa: S104  # SageMaker's network alone reaches it: see GRAFTWORK_TRUST_NETWORK
-        "--port", told.get("SAGEMAKER_BIND_TO_PORT", _PORT),
-        "--adapter-cache-dir", _CACHE_DIR,
-    ]  # fmt: skip
+        "--model",
+        _model(told.get("OPTION_MODEL_ID") or told.get("HF_MODEL_ID", "")),
+        "--served-model-name",
+        told.get("OPTION_SERVED_MODEL_NAME", "model"),
+        "--host",
+        "0.0.0.0",  # noqa: S104  # SageMaker's network alone reaches it: see GRAFTWORK_TRUST_NETWORK
+        "--port",
+        told.get("SAGEMAKER_BIND_TO_PORT", _PORT),
+        "--adapter-cache-dir",
+        _CACHE_DIR,
+    ]
     own, unknown = [], []
     for name, value in told.items():
         if name in _FLAGS:

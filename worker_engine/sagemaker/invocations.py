@@ -117,15 +117,12 @@ def _openai_form(*, chat: bool) -> dict[str, Any]:
 
 ROUTES: Final = (
     Route(
-        "POST", "/invocations", in_lmi_form(invoke), "Generate (SageMaker's contract)",
-        body={
-            "oneOf": [
-                object_schema(BODY, ["inputs"]),
-                _openai_form(chat=True),
-                _openai_form(chat=False),
-            ]
-        },
+        "POST",
+        "/invocations",
+        in_lmi_form(invoke),
+        "Generate (SageMaker's contract)",
+        body={"oneOf": [object_schema(BODY, ["inputs"]), _openai_form(chat=True), _openai_form(chat=False)]},
         headers={ADAPTER_HEADER: {"type": "string"}},
         produces=("application/json", "application/jsonlines"),
     ),
-)  # fmt: skip
+)

@@ -39,11 +39,7 @@ _PARAMETERS: Final[Mapping[str, Parameter]] = {
     **dict.fromkeys(_SINGLE, _ONE),
 }
 _ADAPTERS: Final = SchemaOnly(
-    {
-        "type": ["string", "array", "null"],
-        "items": {"type": ["string", "null"]},
-        "maxItems": MAX_INPUTS,
-    }
+    {"type": ["string", "array", "null"], "items": {"type": ["string", "null"]}, "maxItems": MAX_INPUTS}
 )
 BODY: Final[Mapping[str, Parameter]] = {
     "inputs": SchemaOnly(

@@ -28,8 +28,5 @@ def build_speculator(
     if config.draft_model is not None:
         proposer = DraftModel(config, config.draft_model, model, tokenizer, dtype=dtype, device=device)
     return Speculator(
-        proposer,
-        most=config.speculation_tokens,
-        device=device,
-        eos=frozenset(model.eos_token_ids),
+        proposer, most=config.speculation_tokens, device=device, eos=frozenset(model.eos_token_ids)
     )

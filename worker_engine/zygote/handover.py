@@ -30,9 +30,14 @@ def hand_over(path: str, arguments: Sequence[str]) -> int | None:
     stderr.
     """
     order = Order(
-        arguments=list(arguments), environment=dict(os.environ), folder=os.getcwd(),
-        cores=sorted(os.sched_getaffinity(0)), umask=_umask(), code=code_digest(), began=process_began(),
-    )  # fmt: skip
+        arguments=list(arguments),
+        environment=dict(os.environ),
+        folder=os.getcwd(),
+        cores=sorted(os.sched_getaffinity(0)),
+        umask=_umask(),
+        code=code_digest(),
+        began=process_began(),
+    )
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             connection.connect(path)

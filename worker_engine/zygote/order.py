@@ -19,10 +19,27 @@ MAX_BYTES: Final = 128 << 10
 """Size of a message: arguments and environment of one process."""
 STREAMS: Final = (0, 1, 2)
 READ_AT_LOAD: Final = (
-    "ATEN_", "DNNL_", "GLIBC_", "GOMP_", "GRAFTWORK_WORKER_CACHE_DIR", "GRAFTWORK_WORKER_NATIVE", "KMP_",
-    "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "THP_", "TORCH",
-    "TRITON_", "TZ",
-)  # fmt: skip
+    "ATEN_",
+    "DNNL_",
+    "GLIBC_",
+    "GOMP_",
+    "GRAFTWORK_WORKER_CACHE_DIR",
+    "GRAFTWORK_WORKER_NATIVE",
+    "KMP_",
+    "LANG",
+    "LC_",
+    "LD_",
+    "MALLOC_",
+    "MKL_",
+    "OMP_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "PYTHON",
+    "THP_",
+    "TORCH",
+    "TRITON_",
+    "TZ",
+)
 """Prefixes of variables that libraries read at load time, which is too early for a fork to change."""
 
 

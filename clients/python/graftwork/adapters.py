@@ -99,9 +99,11 @@ class Adapters:
         """
         found = AdapterFolder(Path(folder))
         body = {
-            "name": name, "base_model": base_model, "make_default": make_default,
+            "name": name,
+            "base_model": base_model,
+            "make_default": make_default,
             **_lineage(dataset, run_url),
-        }  # fmt: skip
+        }
         try:
             if check := self._check({**body, "size_bytes": found.size}):
                 on_check(check)
@@ -148,9 +150,12 @@ class Adapters:
     ) -> Version:
         """Registers an adapter at a URI: `s3://`, `hf://` or `file://`, as the server permits."""
         body = {
-            "name": name, "base_model": base_model, "uri": uri, "make_default": make_default,
+            "name": name,
+            "base_model": base_model,
+            "uri": uri,
+            "make_default": make_default,
             **_lineage(dataset, run_url),
-        }  # fmt: skip
+        }
         return self._transport.create(Version, "/adapters", body)
 
     def wait(

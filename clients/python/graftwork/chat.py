@@ -90,13 +90,20 @@ class ChatStream:
 
 
 def chat_request(
-    http: httpx.Client, gateway_url: str, api_key: str, model: str,
-    messages: Sequence[Mapping[str, str]], options: Mapping[str, Any],
-) -> httpx.Request:  # fmt: skip
+    http: httpx.Client,
+    gateway_url: str,
+    api_key: str,
+    model: str,
+    messages: Sequence[Mapping[str, str]],
+    options: Mapping[str, Any],
+) -> httpx.Request:
     """Builds the request for a streaming chat completion."""
     body = {
-        "model": model, "messages": list(messages), "stream": True,
-        "stream_options": {"include_usage": True}, **options,
-    }  # fmt: skip
+        "model": model,
+        "messages": list(messages),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **options,
+    }
     headers = {"Authorization": f"Bearer {api_key}", "User-Agent": USER_AGENT}
     return http.build_request("POST", f"{gateway_url}/chat/completions", json=body, headers=headers)

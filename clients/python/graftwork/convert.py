@@ -73,9 +73,16 @@ def _run(pickle: Path, folder: Path, seconds: float) -> None:
     bare = {"PATH": os.defpath, "HOME": str(folder), "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            command, env=bare, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, timeout=seconds, check=False, start_new_session=True,
-        )  # fmt: skip
+            command,
+            env=bare,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=seconds,
+            check=False,
+            start_new_session=True,
+        )
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
             f"{pickle} exceeded the time limit of {seconds:g} seconds: nothing is converted"

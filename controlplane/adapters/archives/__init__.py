@@ -20,9 +20,19 @@ __all__ = ["Put", "unpack"]
 
 _TAR: Final = (".tar.gz", ".tgz")
 _BROKEN: Final = (
-    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError,
-    OverflowError, RuntimeError, UnicodeError, ValueError, LookupError, struct.error,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    UnicodeError,
+    ValueError,
+    LookupError,
+    struct.error,
+)
 """Exceptions of the standard library for a file that is damaged or crafted."""
 
 

@@ -20,14 +20,21 @@ from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES, MAX_CAR
 from controlplane.errors import RefusedError
 
 _KINDS: Final = {
-    tarfile.SYMTYPE: "symbolic link", tarfile.LNKTYPE: "hard link", tarfile.CHRTYPE: "device",
-    tarfile.BLKTYPE: "device", tarfile.FIFOTYPE: "pipe", tarfile.GNUTYPE_SPARSE: "sparse file",
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.FIFOTYPE: "pipe",
+    tarfile.GNUTYPE_SPARSE: "sparse file",
     tarfile.CONTTYPE: "contiguous file",
-}  # fmt: skip
+}
 _NOTES: Final = (
-    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
-)  # fmt: skip
+)
 _MAX_NOTE: Final = 64 << 10
 
 

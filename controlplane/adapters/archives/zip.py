@@ -21,9 +21,12 @@ from controlplane.errors import RefusedError
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _KINDS: Final = {
-    stat.S_IFLNK: "symbolic link", stat.S_IFBLK: "device", stat.S_IFCHR: "device", stat.S_IFIFO: "pipe",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFBLK: "device",
+    stat.S_IFCHR: "device",
+    stat.S_IFIFO: "pipe",
     stat.S_IFSOCK: "socket",
-}  # fmt: skip
+}
 _CHUNK: Final = 1 << 20
 
 

@@ -51,9 +51,7 @@ class Migration(migrations.Migration):
                 (
                     "fallback",
                     models.JSONField(
-                        blank=True,
-                        default=list,
-                        help_text="Fallback models, in order, for the bare name.",
+                        blank=True, default=list, help_text="Fallback models, in order, for the bare name."
                     ),
                 ),
                 (
@@ -106,9 +104,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("name",),
-            },
+            options={"ordering": ("name",)},
         ),
         migrations.CreateModel(
             name="AdapterVersion",
@@ -177,10 +173,7 @@ class Migration(migrations.Migration):
                 (
                     "card",
                     models.TextField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        help_text="Text of the adapter's README.md.",
+                        blank=True, db_default="", default="", help_text="Text of the adapter's README.md."
                     ),
                 ),
                 (
@@ -192,10 +185,7 @@ class Migration(migrations.Migration):
                         help_text="Model card as HTML, rendered at validation.",
                     ),
                 ),
-                (
-                    "dataset",
-                    models.CharField(blank=True, help_text="Training data.", max_length=500),
-                ),
+                ("dataset", models.CharField(blank=True, help_text="Training data.", max_length=500)),
                 (
                     "run_url",
                     models.CharField(blank=True, help_text="URL of the training run.", max_length=500),
@@ -203,9 +193,7 @@ class Migration(migrations.Migration):
                 (
                     "base_sha256",
                     models.CharField(
-                        blank=True,
-                        help_text="Digest of the base checkpoint used in training.",
-                        max_length=64,
+                        blank=True, help_text="Digest of the base checkpoint used in training.", max_length=64
                     ),
                 ),
                 ("deleted_at", models.DateTimeField(blank=True, db_index=True, null=True)),
@@ -258,9 +246,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-number",),
-            },
+            options={"ordering": ("-number",)},
         ),
         migrations.AddField(
             model_name="adapter",
@@ -287,9 +273,7 @@ class Migration(migrations.Migration):
                 (
                     "fallback",
                     models.JSONField(
-                        blank=True,
-                        default=list,
-                        help_text="Fallback models, in order, for the alias.",
+                        blank=True, default=list, help_text="Fallback models, in order, for the alias."
                     ),
                 ),
                 ("moved_at", models.DateTimeField(auto_now=True)),
@@ -310,9 +294,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("name",),
-            },
+            options={"ordering": ("name",)},
         ),
         migrations.CreateModel(
             name="AliasArm",
@@ -339,9 +321,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("pk",),
-            },
+            options={"ordering": ("pk",)},
         ),
         migrations.CreateModel(
             name="AliasChange",
@@ -367,9 +347,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.AddIndex(
             model_name="adapterversion",

@@ -56,9 +56,13 @@ def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> S
     Raises as `Prober.ask` does.
     """
     body = {
-        **model, "prompt": PROMPT, "max_tokens": NEW_TOKENS, "temperature": 0, "prompt_logprobs": 0,
+        **model,
+        "prompt": PROMPT,
+        "max_tokens": NEW_TOKENS,
+        "temperature": 0,
+        "prompt_logprobs": 0,
         "cache_salt": secrets.token_hex(8),
-    }  # fmt: skip
+    }
     try:
         answer = client.post("/v1/completions", json=body)
         value = answer.json()

@@ -71,10 +71,7 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
     """
     plain = {"Accept-Encoding": "identity", **(headers or {})}
     try:
-        with (
-            outgoing_client(total=LONGEST_S) as client,
-            client.stream("GET", url, headers=plain) as response,
-        ):
+        with outgoing_client(total=LONGEST_S) as client, client.stream("GET", url, headers=plain) as response:
             if response.status_code == 404:
                 raise MissingFileError(what, answer=BodyStream(response).read(_ANSWER))
             _check_status(response, what)

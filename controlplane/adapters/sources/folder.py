@@ -49,7 +49,6 @@ def _import_folder(path: Path) -> Path:
     folder, roots = path.resolve(), settings.GRAFTWORK.import_roots
     if not any(folder.is_relative_to(root) for root in roots):
         raise InvalidInputError(
-            f"{path} is not in a folder open for imports of adapters; upload the files instead",
-            field="uri",
+            f"{path} is not in a folder open for imports of adapters; upload the files instead", field="uri"
         )
     return folder

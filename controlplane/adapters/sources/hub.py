@@ -18,11 +18,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported, though not by mypy's rule
-    build_hf_headers,
-    hf_raise_for_status,
-    validate_repo_id,
-)
+from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, validate_repo_id  # type: ignore[attr-defined]  # exported, though not by mypy's rule
 
 from controlplane.adapters.sources.base import MissingFileError, bad_uri
 from controlplane.adapters.sources.download import LONGEST_S, BodyStream

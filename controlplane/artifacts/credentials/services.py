@@ -50,9 +50,14 @@ def credential_create(
     elif endpoint or region or access_key_id:
         raise InvalidInputError("a hub token takes no endpoint, region or access key", field="kind")
     credential = SourceCredential(
-        tenant=tenant, name=name, kind=kind, endpoint=endpoint, region=region,
-        access_key_id=access_key_id, created_by=created_by,
-    )  # fmt: skip
+        tenant=tenant,
+        name=name,
+        kind=kind,
+        endpoint=endpoint,
+        region=region,
+        access_key_id=access_key_id,
+        created_by=created_by,
+    )
     credential.sealed_secret = seal(secret, place=credential.place)
     try:
         with transaction.atomic():

@@ -45,9 +45,13 @@ def upload_create(*, tenant: Tenant, name: str, size: int, created_by: User | No
             " finish or delete others"
         )
     return Upload.objects.create(
-        pk=secrets.token_hex(16), tenant=tenant, name=name, size=size, created_by=created_by,
+        pk=secrets.token_hex(16),
+        tenant=tenant,
+        name=name,
+        size=size,
+        created_by=created_by,
         expires_at=now + LIFETIME,
-    )  # fmt: skip
+    )
 
 
 @transaction.atomic
@@ -64,8 +68,7 @@ def uploads_take(*, tenant: Tenant, upload_ids: Sequence[str]) -> None:
         if row is None or not row.is_whole:
             state = "missing" if row is None else f"at byte {row.offset} of {row.size}"
             raise InvalidInputError(
-                f"the upload {upload_id[:32]!r} is {state}: upload the whole file first",
-                field="uploads",
+                f"the upload {upload_id[:32]!r} is {state}: upload the whole file first", field="uploads"
             )
         taken = Upload.objects.filter(pk=row.pk, registered_at=None)
         if not taken.update(registered_at=now, expires_at=now + REGISTERED_LIFETIME):

@@ -22,9 +22,16 @@ class CreditNoteDocument(Document[CreditNote, CreditNoteLine]):
 
     kind = "credit_note"
     columns = (
-        "position", "invoice_position", "month", *_COPIED, "amount_nano", "amount", "currency", "voids",
+        "position",
+        "invoice_position",
+        "month",
+        *_COPIED,
+        "amount_nano",
+        "amount",
+        "currency",
+        "voids",
         *PARTY_COLUMNS,
-    )  # fmt: skip
+    )
     pdfs = CreditNotePdf
     render_task = "billing.render_credit_note"
 

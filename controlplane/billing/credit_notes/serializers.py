@@ -35,10 +35,27 @@ class CreditNoteSerializer(PartiesSerializer, serializers.ModelSerializer[Credit
     class Meta:
         model = CreditNote
         fields = (
-            "id", "tenant", "number", "title", "invoice", "invoice_title", "reason", "memo", "currency",
-            "net_nano", "tax_nano", "total_nano", "pre_payment_nano", "post_payment_nano", "post_payment_as",
-            "voids", "voided_by", "seller", "buyer", "issued_at",
-        )  # fmt: skip
+            "id",
+            "tenant",
+            "number",
+            "title",
+            "invoice",
+            "invoice_title",
+            "reason",
+            "memo",
+            "currency",
+            "net_nano",
+            "tax_nano",
+            "total_nano",
+            "pre_payment_nano",
+            "post_payment_nano",
+            "post_payment_as",
+            "voids",
+            "voided_by",
+            "seller",
+            "buyer",
+            "issued_at",
+        )
 
 
 class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
@@ -57,9 +74,15 @@ class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
     class Meta:
         model = CreditNoteLine
         fields = (
-            "position", "invoice_position", "item", "adapter", "base_model", "key_id", "key_name",
+            "position",
+            "invoice_position",
+            "item",
+            "adapter",
+            "base_model",
+            "key_id",
+            "key_name",
             "amount_nano",
-        )  # fmt: skip
+        )
 
 
 class CreditedLineInput(StrictSerializer):
@@ -83,9 +106,12 @@ class CreditNoteInput(StrictSerializer):
     reason = serializers.ChoiceField(choices=CreditNote.Reason.values)
     memo = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     amount_nano = serializers.IntegerField(
-        **_NANO, required=False, allow_null=True, default=None,
+        **_NANO,
+        required=False,
+        allow_null=True,
+        default=None,
         help_text="Of the invoice as a whole, without tax; null and no lines: all that is left.",
-    )  # fmt: skip
+    )
     lines = CreditedLineInput(many=True, required=False, allow_empty=False)
     post_payment_as = serializers.ChoiceField(
         choices=CreditNote.PostPayment.values,

@@ -39,9 +39,16 @@ from controlplane.webhooks.outbox import event_emit
 MEMO: Final = 500
 """Longest memo of a credit note, in characters."""
 _COPIED_FIELDS: Final = (
-    "tenant", "invoice", "reason", "currency", "net_nano", "tax_nano", "pre_payment_nano",
-    "post_payment_nano", "post_payment_as",
-)  # fmt: skip
+    "tenant",
+    "invoice",
+    "reason",
+    "currency",
+    "net_nano",
+    "tax_nano",
+    "pre_payment_nano",
+    "post_payment_nano",
+    "post_payment_as",
+)
 """Fields that a voiding credit note copies from the voided one."""
 _POST_PAYMENT_ACCOUNTS = {
     CreditNote.PostPayment.BALANCE: Account.PREPAID,
@@ -121,19 +128,29 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
     )
     _check_unused(note, entries)
     void = CreditNote(
-        **{name: getattr(note, name) for name in _COPIED_FIELDS}, number=head.credit_notes + 1, voids=note,
-        memo=checked_text(memo, field="memo", most=MEMO), issued_at=timezone.now(),
-    )  # fmt: skip
+        **{name: getattr(note, name) for name in _COPIED_FIELDS},
+        number=head.credit_notes + 1,
+        voids=note,
+        memo=checked_text(memo, field="memo", most=MEMO),
+        issued_at=timezone.now(),
+    )
     lines = note.lines.select_related("invoice_line").order_by("position")
     _save(void, [(line.invoice_line, line.amount_nano) for line in lines], head)
     drafts = [
         Draft(
-            void.issued_at.date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
-            entry.amount_nano, reverses=entry, grant=entry.grant, invoice=note.invoice, credit_note=void,
+            void.issued_at.date(),
+            EntryKind.REVERSAL,
+            Account(entry.credit),
+            Account(entry.debit),
+            entry.amount_nano,
+            reverses=entry,
+            grant=entry.grant,
+            invoice=note.invoice,
+            credit_note=void,
             memo=void.title,
         )
         for entry in entries
-    ]  # fmt: skip
+    ]
     entries_write(head=head, drafts=drafts, currency=void.currency)
     _announce(void, "void")
     return void
@@ -247,10 +264,16 @@ def _note(head: LedgerHead, invoice: Invoice, left: Left, net: int) -> CreditNot
     # Keep nano-units: rounding down would return money that nobody paid.
     pre_payment = min(total, invoice_open_nano(invoice=invoice))
     return CreditNote(
-        tenant=invoice.tenant, number=head.credit_notes + 1, invoice=invoice, currency=invoice.currency,
-        net_nano=net, tax_nano=tax, pre_payment_nano=pre_payment, post_payment_nano=total - pre_payment,
+        tenant=invoice.tenant,
+        number=head.credit_notes + 1,
+        invoice=invoice,
+        currency=invoice.currency,
+        net_nano=net,
+        tax_nano=tax,
+        pre_payment_nano=pre_payment,
+        post_payment_nano=total - pre_payment,
         issued_at=timezone.now(),
-    )  # fmt: skip
+    )
 
 
 def _check_post_payment(note: CreditNote, invoice: Invoice) -> None:
@@ -286,6 +309,13 @@ def _drafts(note: CreditNote, invoice: Invoice) -> Iterator[Draft]:
         for credit, moved in ((Account.RECEIVABLE, part), (account, amount - part)):
             if moved:
                 yield Draft(
-                    day, EntryKind.CREDIT_NOTE, debit, credit, moved, invoice=invoice, credit_note=note,
-                    grant=grant if credit == Account.CREDIT else None, memo=note.title,
-                )  # fmt: skip
+                    day,
+                    EntryKind.CREDIT_NOTE,
+                    debit,
+                    credit,
+                    moved,
+                    invoice=invoice,
+                    credit_note=note,
+                    grant=grant if credit == Account.CREDIT else None,
+                    memo=note.title,
+                )

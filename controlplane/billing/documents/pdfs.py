@@ -110,9 +110,13 @@ def _store(row: StoredPdf, document: AnyDocument) -> bool:
     artifact_store().put(key, io.BytesIO(content), limit=_MOST_BYTES)
     mine = type(row)._default_manager.filter(pk=row.pk, render_at__isnull=False, attempts=row.attempts)
     if mine.update(
-        key=key, size=len(content), sha256=hashlib.sha256(content).hexdigest(), rendered_at=timezone.now(),
-        render_at=None, attempts=0,
-    ):  # fmt: skip
+        key=key,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        rendered_at=timezone.now(),
+        render_at=None,
+        attempts=0,
+    ):
         return True
     artifact_store().remove_file(key)
     return False

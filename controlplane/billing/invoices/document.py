@@ -15,18 +15,25 @@ from controlplane.billing.models import Invoice, InvoiceLine, InvoicePdf
 from controlplane.billing.parties.selectors import PARTY_COLUMNS
 
 _COPIED: Final = (
-    "project", "key_id", "key_name", "adapter", "base_model", "backend", "item", "quantity", "unit_nano",
-    "per", "amount_nano",
-)  # fmt: skip
+    "project",
+    "key_id",
+    "key_name",
+    "adapter",
+    "base_model",
+    "backend",
+    "item",
+    "quantity",
+    "unit_nano",
+    "per",
+    "amount_nano",
+)
 
 
 class InvoiceDocument(Document[Invoice, InvoiceLine]):
     """An invoice; an unpriced line is marked in a column and has no amount."""
 
     kind = "invoice"
-    columns = (
-        "position", "month", *_COPIED, "amount", "currency", "adjusts", "unpriced", *PARTY_COLUMNS
-    )  # fmt: skip
+    columns = ("position", "month", *_COPIED, "amount", "currency", "adjusts", "unpriced", *PARTY_COLUMNS)
     pdfs = InvoicePdf
     render_task = "billing.render_invoice"
 

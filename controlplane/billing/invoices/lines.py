@@ -26,10 +26,17 @@ def lines_make(*, invoice: Invoice, prices: PriceList) -> list[InvoiceLine]:
     lines = [*_priced(invoice), *_unpriced(invoice, prices)]
     lines.sort(
         key=lambda line: (
-            line.month != invoice.month, line.month, line.adapter, line.base_model, line.key_id, line.project,
-            line.backend, line.item, line.unit_nano or 0,
+            line.month != invoice.month,
+            line.month,
+            line.adapter,
+            line.base_model,
+            line.key_id,
+            line.project,
+            line.backend,
+            line.item,
+            line.unit_nano or 0,
         )
-    )  # fmt: skip
+    )
     for position, line in enumerate(lines, start=1):
         line.position = position
     return lines

@@ -69,9 +69,12 @@ def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
     if before is None:
         event_emit(tenant=tenant, type="invoice.drafted", data=invoice_told(invoice))
     audit_record(
-        tenant=tenant, action="invoice.draft", target=invoice, before=_without_draft_time(before),
+        tenant=tenant,
+        action="invoice.draft",
+        target=invoice,
+        before=_without_draft_time(before),
         after=_without_draft_time(snapshot(invoice)),
-    )  # fmt: skip
+    )
     return invoice
 
 
@@ -128,9 +131,12 @@ def invoice_finalize(
     enqueue(InvoiceDocument.render_task, invoice_id=invoice.pk)
     _drop_empty(invoice)
     audit_record(
-        tenant=invoice.tenant, action="invoice.finalize", target=invoice, before=before,
+        tenant=invoice.tenant,
+        action="invoice.finalize",
+        target=invoice,
+        before=before,
         after=snapshot(invoice),
-    )  # fmt: skip
+    )
     return invoice
 
 

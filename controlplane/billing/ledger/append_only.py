@@ -12,9 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from controlplane.billing.ledger import credit_note_rules as notes
 
-BOOKS: Final = (
-    "billing_journalentry", "billing_usageposting", "billing_creditgrant", notes.NOTE, notes.LINE,
-)  # fmt: skip
+BOOKS: Final = ("billing_journalentry", "billing_usageposting", "billing_creditgrant", notes.NOTE, notes.LINE)
 """Tables whose rows are insert-only."""
 _ENTRY: Final = "billing_journalentry"
 _INVOICE: Final = "billing_invoice"

@@ -13,14 +13,7 @@ from django.utils import timezone
 from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write
 from controlplane.billing.ledger.selectors import grants_left, invoice_open_nano
 from controlplane.billing.ledger_head import head_lock
-from controlplane.billing.models import (
-    Account,
-    CreditGrant,
-    EntryKind,
-    Invoice,
-    JournalEntry,
-    LedgerHead,
-)
+from controlplane.billing.models import Account, CreditGrant, EntryKind, Invoice, JournalEntry, LedgerHead
 from controlplane.billing.months import month_after
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
@@ -138,10 +131,16 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
             f"part of the credit of entry {entry.number} is used by now: it cannot be taken back"
         )
     draft = Draft(
-        timezone.now().date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
-        entry.amount_nano, reverses=entry, grant=entry.grant, invoice=entry.invoice,
+        timezone.now().date(),
+        EntryKind.REVERSAL,
+        Account(entry.credit),
+        Account(entry.debit),
+        entry.amount_nano,
+        reverses=entry,
+        grant=entry.grant,
+        invoice=entry.invoice,
         memo=checked_text(memo, field="memo", most=MEMO),
-    )  # fmt: skip
+    )
     (reversal,) = entries_write(head=head, drafts=[draft])
     enqueue(PUBLISH_BUDGETS, tenant=entry.tenant)
     audit_record(tenant=entry.tenant, action="entry.reverse", target=reversal, after=snapshot(reversal))
@@ -187,10 +186,8 @@ def _expire(tenant: str) -> int:
     assert head.closed_through is not None
     open_from = month_after(head.closed_through)
     drafts = [
-        Draft(
-            grant.expires_on, EntryKind.EXPIRY, Account.CREDIT, Account.PROMOTION, left, grant=grant
-        )
+        Draft(grant.expires_on, EntryKind.EXPIRY, Account.CREDIT, Account.PROMOTION, left, grant=grant)
         for grant, left in grants_left(tenant=tenant)
         if grant.expires_on is not None and grant.expires_on < open_from
-    ]  # fmt: skip
+    ]
     return len(entries_write(head=head, drafts=drafts))

@@ -183,9 +183,13 @@ def used_wanted(
 
     for subject, quantity in used.items():
         unit = prices.unit(
-            subject.item, tenant=tenant, day=day, base_model=subject.base_model, adapter=subject.adapter,
+            subject.item,
+            tenant=tenant,
+            day=day,
+            base_model=subject.base_model,
+            adapter=subject.adapter,
             backend=subject.backend,
-        )  # fmt: skip
+        )
         if unit is None and subject.item in items.TIMED and not bills(subject.item):
             continue
         total = 0 if unit is None else items.amount(subject.item, quantity=quantity, unit_nano=unit)
@@ -253,6 +257,11 @@ def _reversal(head: LedgerHead, row: UsagePosting) -> Draft:
         amount_nano=-row.amount_nano,
     )
     return Draft(
-        row.day, EntryKind.REVERSAL, Account.REVENUE, Account.UNBILLED, row.amount_nano,
-        reverses=row.entry, usage=negative,
-    )  # fmt: skip
+        row.day,
+        EntryKind.REVERSAL,
+        Account.REVENUE,
+        Account.UNBILLED,
+        row.amount_nano,
+        reverses=row.entry,
+        usage=negative,
+    )

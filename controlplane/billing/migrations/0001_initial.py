@@ -95,9 +95,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-id",),
-            },
+            options={"ordering": ("-id",)},
         ),
         migrations.CreateModel(
             name="HostingPrice",
@@ -137,9 +135,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("kind", "base_model", "adapter", "backend", "effective_from"),
-            },
+            options={"ordering": ("kind", "base_model", "adapter", "backend", "effective_from")},
         ),
         migrations.CreateModel(
             name="Invoice",
@@ -240,9 +236,7 @@ class Migration(migrations.Migration):
                 ("drafted_at", models.DateTimeField()),
                 ("finalized_at", models.DateTimeField(blank=True, null=True)),
             ],
-            options={
-                "ordering": ("-id",),
-            },
+            options={"ordering": ("-id",)},
         ),
         migrations.CreateModel(
             name="InvoiceLine",
@@ -283,9 +277,7 @@ class Migration(migrations.Migration):
                 ("per", models.BigIntegerField()),
                 ("amount_nano", models.BigIntegerField(help_text="Null: unpriced.", null=True)),
             ],
-            options={
-                "ordering": ("position",),
-            },
+            options={"ordering": ("position",)},
         ),
         migrations.CreateModel(
             name="JournalEntry",
@@ -358,10 +350,7 @@ class Migration(migrations.Migration):
                 ("currency", models.CharField(max_length=3)),
                 ("memo", models.CharField(blank=True, max_length=200)),
             ],
-            options={
-                "verbose_name_plural": "journal entries",
-                "ordering": ("-id",),
-            },
+            options={"verbose_name_plural": "journal entries", "ordering": ("-id",)},
         ),
         migrations.CreateModel(
             name="LedgerCheckpoint",
@@ -492,9 +481,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("base_model", "adapter", "backend", "effective_from"),
-            },
+            options={"ordering": ("base_model", "adapter", "backend", "effective_from")},
         ),
         migrations.CreateModel(
             name="PriceBook",
@@ -515,9 +502,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("name",),
-            },
+            options={"ordering": ("name",)},
         ),
         migrations.CreateModel(
             name="PriceBookTerm",
@@ -543,9 +528,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("tenant", "starts"),
-            },
+            options={"ordering": ("tenant", "starts")},
         ),
         migrations.CreateModel(
             name="TaxTreatment",
@@ -594,9 +577,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("-starts",),
-            },
+            options={"ordering": ("-starts",)},
         ),
         migrations.CreateModel(
             name="BillingParty",
@@ -784,9 +765,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("position",),
-            },
+            options={"ordering": ("position",)},
         ),
         migrations.CreateModel(
             name="InvoicePdf",
@@ -813,8 +792,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.AddIndex(
-            model_name="invoice",
-            index=models.Index(fields=["tenant", "-id"], name="invoice_list"),
+            model_name="invoice", index=models.Index(fields=["tenant", "-id"], name="invoice_list")
         ),
         migrations.AddConstraint(
             model_name="invoice",
@@ -1035,8 +1013,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddIndex(
-            model_name="creditnote",
-            index=models.Index(fields=["tenant", "-id"], name="credit_note_list"),
+            model_name="creditnote", index=models.Index(fields=["tenant", "-id"], name="credit_note_list")
         ),
         migrations.AddIndex(
             model_name="creditnote",
@@ -1096,16 +1073,14 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddIndex(
-            model_name="usageposting",
-            index=models.Index(fields=["tenant", "day"], name="usage_posting_day"),
+            model_name="usageposting", index=models.Index(fields=["tenant", "day"], name="usage_posting_day")
         ),
         migrations.AddIndex(
             model_name="usageposting",
             index=models.Index(fields=["tenant", "month"], name="usage_posting_month"),
         ),
         migrations.AddIndex(
-            model_name="journalentry",
-            index=models.Index(fields=["tenant", "-id"], name="journal_list"),
+            model_name="journalentry", index=models.Index(fields=["tenant", "-id"], name="journal_list")
         ),
         migrations.AddIndex(
             model_name="journalentry",

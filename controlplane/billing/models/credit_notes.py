@@ -49,9 +49,14 @@ class CreditNote(PartiesNamed):
     )
     # A trigger allows one void per note; consecutive numbers serialize its writers. The index is below.
     voids = models.ForeignKey(
-        "self", models.PROTECT, null=True, blank=True, related_name="voidings", db_index=False,
+        "self",
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="voidings",
+        db_index=False,
         help_text="The credit note that this one takes back, whole; null of most.",
-    )  # fmt: skip
+    )
     issued_at = models.DateTimeField()
 
     class Meta:
@@ -64,19 +69,23 @@ class CreditNote(PartiesNamed):
             models.UniqueConstraint(fields=["tenant", "number"], name="credit_note_number_once"),
             models.CheckConstraint(
                 condition=models.Q(
-                    number__gte=1, net_nano__gt=0, tax_nano__gte=0, pre_payment_nano__gte=0,
+                    number__gte=1,
+                    net_nano__gt=0,
+                    tax_nano__gte=0,
+                    pre_payment_nano__gte=0,
                     post_payment_nano__gte=0,
                 ),
                 name="credit_note_positive",
             ),
             models.CheckConstraint(
                 condition=models.Q(
-                    net_nano=models.F("pre_payment_nano") + models.F("post_payment_nano")
+                    net_nano=models.F("pre_payment_nano")
+                    + models.F("post_payment_nano")
                     - models.F("tax_nano")
                 ),
                 name="credit_note_adds_up",
             ),
-        ]  # fmt: skip
+        ]
 
     def __str__(self) -> str:
         return f"credit note {self.title} of invoice {self.invoice_id}"
@@ -104,9 +113,12 @@ class CreditNoteLine(models.Model):
     position = models.IntegerField(help_text="From 1.")
     # The foreign key refuses to delete a credited line. Draft lines have none, so skip Django's lookup.
     invoice_line = models.ForeignKey(
-        InvoiceLine, models.DO_NOTHING, null=True, related_name="credited",
+        InvoiceLine,
+        models.DO_NOTHING,
+        null=True,
+        related_name="credited",
         help_text="Null: of the invoice as a whole.",
-    )  # fmt: skip
+    )
     amount_nano = models.BigIntegerField(help_text="Without tax.")
 
     class Meta:

@@ -71,13 +71,17 @@ class Invoice(PartiesNamed):
             ),
             models.CheckConstraint(
                 condition=models.Q(
-                    due_nano=models.F("lines_nano") + models.F("carried_in_nano") + models.F("tax_nano")
-                    + models.F("shortfall_nano") - models.F("credits_nano")
-                    - models.F("prepaid_nano") - models.F("carried_out_nano")
+                    due_nano=models.F("lines_nano")
+                    + models.F("carried_in_nano")
+                    + models.F("tax_nano")
+                    + models.F("shortfall_nano")
+                    - models.F("credits_nano")
+                    - models.F("prepaid_nano")
+                    - models.F("carried_out_nano")
                 ),
                 name="invoice_adds_up",
             ),
-        ]  # fmt: skip
+        ]
 
     def __str__(self) -> str:
         return f"{self.tenant} {self.month:%Y-%m}" + (f" no. {self.number}" if self.number else " (draft)")
@@ -123,9 +127,7 @@ class InvoiceLine(models.Model):
 
     class Meta:
         ordering = ("position",)
-        constraints = [
-            models.UniqueConstraint(fields=["invoice", "position"], name="invoice_line_once"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["invoice", "position"], name="invoice_line_once")]
 
     def __str__(self) -> str:
         return f"{self.adapter or self.base_model} {self.item}: {self.quantity}"

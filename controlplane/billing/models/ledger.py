@@ -139,11 +139,7 @@ class JournalEntry(models.Model):
         indexes = [
             models.Index(fields=["tenant", "-id"], name="journal_list"),
             # Few of many entries: counted every 5 s for a tenant whose calls stop at a zero balance.
-            models.Index(
-                fields=["tenant"],
-                condition=models.Q(credit__in=TOP_UPS),
-                name="journal_top_ups",
-            ),
+            models.Index(fields=["tenant"], condition=models.Q(credit__in=TOP_UPS), name="journal_top_ups"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["tenant", "number"], name="journal_number_once"),

@@ -26,9 +26,7 @@ class BillingParty(models.Model):
 
     class Meta:
         ordering = ("-starts",)
-        constraints = [
-            models.UniqueConstraint(fields=["tenant", "starts"], name="billing_party_once_a_day"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["tenant", "starts"], name="billing_party_once_a_day")]
 
     def __str__(self) -> str:
         return f"{self.legal_name}, {self.tenant or 'the seller'} from {self.starts}"

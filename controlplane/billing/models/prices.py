@@ -70,9 +70,11 @@ class Price(models.Model):
     cached_input_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     output_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     request_nano = models.BigIntegerField(
-        default=0, db_default=0, validators=[MinValueValidator(0)],
+        default=0,
+        db_default=0,
+        validators=[MinValueValidator(0)],
         help_text="Per attempt that did not end in an error.",
-    )  # fmt: skip
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -11,13 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.models import BillingParty
-from controlplane.billing.parties.selectors import (
-    BUYER_FIELDS,
-    SELLER,
-    SELLER_FIELDS,
-    party_get,
-    party_list,
-)
+from controlplane.billing.parties.selectors import BUYER_FIELDS, SELLER, SELLER_FIELDS, party_get, party_list
 from controlplane.billing.parties.services import party_remove, party_set
 from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.platform.http.strict import StrictSerializer

@@ -16,9 +16,13 @@ SELLER: Final = ""
 SELLER_FIELDS: Final = ("legal_name", "address", "contact", "tax_number", "registration", "payment_text")
 BUYER_FIELDS: Final = ("legal_name", "address", "contact", "reference")
 _COLUMNS: Final = {
-    "seller_name": "legal_name", "seller_address": "address", "seller_tax_number": "tax_number",
-    "buyer_name": "legal_name", "buyer_address": "address", "buyer_reference": "reference",
-}  # fmt: skip
+    "seller_name": "legal_name",
+    "seller_address": "address",
+    "seller_tax_number": "tax_number",
+    "buyer_name": "legal_name",
+    "buyer_address": "address",
+    "buyer_reference": "reference",
+}
 PARTY_COLUMNS: Final = tuple(_COLUMNS)
 """Columns of files that name the seller and the buyer."""
 

@@ -13,11 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.reports.fleet_bill import BY, fleet_attribution
-from controlplane.billing.reports.instance_prices import (
-    NANO,
-    instance_price_list,
-    instance_price_set,
-)
+from controlplane.billing.reports.instance_prices import NANO, instance_price_list, instance_price_set
 from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.reports.savings import (
     FORMULA,

@@ -30,9 +30,14 @@ def instance_price_list() -> QuerySet[InstancePrice]:
 
 @transaction.atomic
 def instance_price_set(
-    *, instance_type: str, region: str, effective_from: dt.date, hour_nano: int, source: str,
+    *,
+    instance_type: str,
+    region: str,
+    effective_from: dt.date,
+    hour_nano: int,
+    source: str,
     currency: str = "USD",
-) -> InstancePrice:  # fmt: skip
+) -> InstancePrice:
     """Adds a price, in force from `effective_from` until a later one.
 
     Raises:

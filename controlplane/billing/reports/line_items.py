@@ -39,9 +39,12 @@ def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[L
     """Yield the items of a day's sums that have usage."""
     adapter = adapter_name(rollup.adapter)
     price = prices.call(
-        tenant=rollup.tenant, day=rollup.day, base_model=rollup.base_model, adapter=adapter,
+        tenant=rollup.tenant,
+        day=rollup.day,
+        base_model=rollup.base_model,
+        adapter=adapter,
         backend=rollup.backend,
-    )  # fmt: skip
+    )
     for item, quantity in call_items(rollup):
         # Requests are an item only if they have a price above 0.
         if not quantity or (item == items.REQUEST and not (price and price.request_nano)):

@@ -28,6 +28,8 @@ def add_list_prices(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) ->
     prices = apps.get_model("reports", "InstancePrice").objects
     for instance_type, nano in _HOUR_NANO.items():
         prices.get_or_create(
-            instance_type=instance_type, region="us-east-1", effective_from=_FROM,
+            instance_type=instance_type,
+            region="us-east-1",
+            effective_from=_FROM,
             defaults={"currency": "USD", "hour_nano": nano, "source": _SOURCE},
-        )  # fmt: skip
+        )

@@ -20,13 +20,7 @@ from controlplane.billing.reports.days import days_asked
 from controlplane.billing.request_costs import request_nano
 from controlplane.metering.event_rows import COLUMNS
 from controlplane.metering.models import UsageEventRow
-from controlplane.metering.requests import (
-    MOST_DAYS,
-    SEARCHED,
-    RequestFilter,
-    request_attempts,
-    request_page,
-)
+from controlplane.metering.requests import MOST_DAYS, SEARCHED, RequestFilter, request_attempts, request_page
 from controlplane.platform.http.pagination import LARGEST_PAGE
 from controlplane.tenants.permissions import request_access, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission

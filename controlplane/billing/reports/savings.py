@@ -74,9 +74,12 @@ def saving_estimate(
     if dedicated.currency != shared.currency:
         raise InvalidInputError("the two prices are of different currencies", field="shared_type")
     return Saving(
-        adapters * HOUR, adapters * dedicated.hour_nano, shared_instances * shared.hour_nano,
-        dedicated.currency, dedicated,
-    )  # fmt: skip
+        adapters * HOUR,
+        adapters * dedicated.hour_nano,
+        shared_instances * shared.hour_nano,
+        dedicated.currency,
+        dedicated,
+    )
 
 
 def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region: str, tier: str) -> Saving:
@@ -156,9 +159,16 @@ class Blended:
 
 
 def blended_prices(
-    *, instance_type: str, region: str, itl_p50_ms: Decimal, concurrency: int, discount: Decimal,
-    day: dt.date, input_nano: int | None = None, output_nano: int | None = None,
-) -> Blended:  # fmt: skip
+    *,
+    instance_type: str,
+    region: str,
+    itl_p50_ms: Decimal,
+    concurrency: int,
+    discount: Decimal,
+    day: dt.date,
+    input_nano: int | None = None,
+    output_nano: int | None = None,
+) -> Blended:
     """Return both blended prices, at the machine's price on `day`. `*_nano` are nano-units per token.
 
     Raises InvalidInputError for a machine without a price, and as `blended_by_throughput` does.

@@ -29,9 +29,11 @@ class TenantSavingQuery(serializers.Serializer[Any]):
     end = serializers.DateField(required=False, help_text="Last UTC day, included.")
     region = serializers.CharField(max_length=30, default=REGION, help_text="Whose prices are taken.")
     dedicated_type = serializers.CharField(
-        max_length=40, required=False, default="",
+        max_length=40,
+        required=False,
+        default="",
         help_text="What one adapter alone would run on; the cheapest with a price unless told.",
-    )  # fmt: skip
+    )
     tier = serializers.ChoiceField(choices=TIERS, default=TENANT_TIER, help_text="Which adapters count.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

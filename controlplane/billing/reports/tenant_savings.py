@@ -116,9 +116,14 @@ def tenant_saving(
         )
     dedicated = sum(prices_by_day[day].cost_nano(seconds) for day, seconds in days.items())
     return TenantSaving(
-        sum(days.values()), dedicated, paid, price.currency, price, tuple(_versions(hours, prices_by_day)),
+        sum(days.values()),
+        dedicated,
+        paid,
+        price.currency,
+        price,
+        tuple(_versions(hours, prices_by_day)),
         report.total.unpriced or usage_unpriced(tenant=tenant.pk, start=start, end=end),
-    )  # fmt: skip
+    )
 
 
 def _cheapest(day: dt.date, region: str) -> str:

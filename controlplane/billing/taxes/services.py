@@ -116,9 +116,12 @@ def _checked(
             "text says by what rule it is exempt: it stands on the document", field="text"
         )
     return {
-        "kind": kind, "label": label.strip(), "rate_percent": rate_percent, "tax_number": tax_number.strip(),
+        "kind": kind,
+        "label": label.strip(),
+        "rate_percent": rate_percent,
+        "tax_number": tax_number.strip(),
         "text": text.strip(),
-    }  # fmt: skip
+    }
 
 
 def _is_closed(head: LedgerHead, day: dt.date) -> bool:

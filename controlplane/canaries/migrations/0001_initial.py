@@ -5,9 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("adapters", "0001_initial"),
-    ]
+    dependencies = [("adapters", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
@@ -41,8 +39,7 @@ class Migration(migrations.Migration):
                 (
                     "max_latency_ratio",
                     models.FloatField(
-                        help_text="Multiple of the stable's 95th percentile that 5 % may exceed.",
-                        null=True,
+                        help_text="Multiple of the stable's 95th percentile that 5 % may exceed.", null=True
                     ),
                 ),
                 (
@@ -104,9 +101,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.CreateModel(
             name="RolloutDecision",
@@ -152,9 +147,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("pk",),
-            },
+            options={"ordering": ("pk",)},
         ),
         migrations.AddConstraint(
             model_name="rollout",

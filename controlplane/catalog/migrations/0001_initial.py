@@ -67,9 +67,7 @@ class Migration(migrations.Migration):
                 ("digest_beat_at", models.DateTimeField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("name",),
-            },
+            options={"ordering": ("name",)},
         ),
         migrations.CreateModel(
             name="CheckpointFile",

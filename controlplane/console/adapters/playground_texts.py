@@ -35,7 +35,7 @@ def _of_answers() -> dict[str, str]:
         "announceCalls": _("{model} is waiting for the results of its calls"),
         "announceError": _("{model} failed"),
         "answeredAll": _("All models have responded"),
-    }  # fmt: skip
+    }
 
 
 def _of_entries() -> dict[str, str]:
@@ -47,20 +47,20 @@ def _of_entries() -> dict[str, str]:
         "none": _("Add a model first."),
         "resultsFirst": _("Enter the results of the calls first. {model} is waiting for them."),
         "badJson": _("This is not JSON: {reason}"),
-        "schemaObject": _("A JSON schema is an object, such as {\"type\": \"object\", \"properties\": {…}}."),
+        "schemaObject": _('A JSON schema is an object, such as {"type": "object", "properties": {…}}.'),
         "schemaAt": _("{path}: {reason}"),
         "schemaType": _("type must be one of {types}"),
         "schemaProperties": _("properties must be an object of schemas"),
         "schemaRequired": _("required must be a list of names that are among the properties"),
         "schemaItems": _("items must be a schema"),
         "schemaEnum": _("enum must be a list with at least one value"),
-        "toolsList": _("Tools are a list of {\"type\": \"function\", \"function\": {\"name\": …}}."),
+        "toolsList": _('Tools are a list of {"type": "function", "function": {"name": …}}.'),
         "toolName": _("Tool {n} needs a name of letters, digits, _ and - (64 at most)."),
         "toolTwice": _("Two tools are called {name}."),
         "choiceNeedsTools": _("Enter at least one tool, or choose “auto”."),
         "number": _("Enter a number from {low} to {high}, or leave it empty."),
         "whole": _("Enter a whole number from {low} to {high}, or leave it empty."),
-    }  # fmt: skip
+    }
 
 
 def _of_errors(gateway: str) -> dict[str, str]:

@@ -85,10 +85,14 @@ def adapter_traffic(*, adapter: Adapter, days: int, measure: str, today: dt.date
     for use in uses:
         called[use.alias] += use.requests
     aliases = [
-        _line(f"{adapter.name}@{alias}" if alias else adapter.name, _REST,
-              [use for use in uses if use.alias == alias], uses)
+        _line(
+            f"{adapter.name}@{alias}" if alias else adapter.name,
+            _REST,
+            [use for use in uses if use.alias == alias],
+            uses,
+        )
         for alias, _ in called.most_common()
-    ]  # fmt: skip
+    ]
     bars, top = _bars(uses, hues, measure, start, days)
     return Traffic(
         days=days,

@@ -56,11 +56,7 @@ tenant_urls = [
     path("adapters/<slug:name>/delete", adapters.delete, name="adapter-delete"),
     path("uploads/<slug:upload_id>/delete", uploads.delete, name="upload-delete"),
     path("source-credentials/", source_credentials.index, name="source-credentials"),
-    path(
-        "source-credentials/<slug:name>/delete",
-        source_credentials.delete,
-        name="source-credential-delete",
-    ),
+    path("source-credentials/<slug:name>/delete", source_credentials.delete, name="source-credential-delete"),
     path("playground/", playground.index, name="playground"),
     path("playground/key", playground.key, name="playground-key"),
     path("playground/models", playground.models, name="playground-models"),

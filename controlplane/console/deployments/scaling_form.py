@@ -12,9 +12,16 @@ from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import InvalidInputError
 
 _NUMBERS: Final = (
-    "min_copies", "max_copies", "from_zero", "out_after", "in_after", "out_cooldown", "in_cooldown",
-    "hold_seconds", "release_cooldown_minutes",
-)  # fmt: skip
+    "min_copies",
+    "max_copies",
+    "from_zero",
+    "out_after",
+    "in_after",
+    "out_cooldown",
+    "in_cooldown",
+    "hold_seconds",
+    "release_cooldown_minutes",
+)
 _TEXTS: Final = ("metric", "timezone", "routing", "release")
 FIELDS: Final = ("target", "protect", "schedule", *_NUMBERS, *_TEXTS)
 _LINE: Final = re.compile(r"(\S+)\s+(\d\d:\d\d)\s+([a-z,]+)\s+(\d{1,4})-(\d{1,4})")
@@ -53,9 +60,10 @@ def form_values(policy: ScalingPolicy | None) -> dict[str, str]:
         for item in policy.schedule
     ]
     return found | {
-        "target": f"{policy.target:g}", "protect": "on" if policy.protect else "",
+        "target": f"{policy.target:g}",
+        "protect": "on" if policy.protect else "",
         "schedule": "\n".join(lines),
-    }  # fmt: skip
+    }
 
 
 def _entry(line: str) -> dict[str, Any]:
@@ -65,5 +73,9 @@ def _entry(line: str) -> dict[str, Any]:
         raise InvalidInputError(text, field="schedule")
     name, at, days, least, most = match.groups()
     return {
-        "name": name, "at": at, "days": days.split(","), "min_copies": int(least), "max_copies": int(most)
-    }  # fmt: skip
+        "name": name,
+        "at": at,
+        "days": days.split(","),
+        "min_copies": int(least),
+        "max_copies": int(most),
+    }

@@ -159,8 +159,12 @@ def _drawn(values: list[float], titles: list[str], *, most: float, look: str = "
         height = max(1.5, value / most * HEIGHT) if value else 0.0
         bars.append(
             Bar(
-                round(at * step, 2), round(HEIGHT - height, 2), round(max(1.0, step - _GAP), 2),
-                round(height, 2), title, look,
+                round(at * step, 2),
+                round(HEIGHT - height, 2),
+                round(max(1.0, step - _GAP), 2),
+                round(height, 2),
+                title,
+                look,
             )
-        )  # fmt: skip
+        )
     return bars

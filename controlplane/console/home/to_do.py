@@ -71,10 +71,7 @@ def _money(
         left = balance(tenant=tenant.pk, currency=currency).available
         if left <= 0:
             yield ToDo(
-                "danger",
-                _("The prepaid balance is used up: requests are rejected."),
-                billing,
-                "prepaid",
+                "danger", _("The prepaid balance is used up: requests are rejected."), billing, "prepaid"
             )
         elif left < a_day_nano * SOON.days:
             text = _("%(left)s of prepaid balance remains. At the current rate it lasts %(days)d days.")

@@ -56,14 +56,19 @@ def ranked(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for name, figures in level["arms"].items():
         measured = verdicts.get(name, {})
-        rows.append({
-            "name": name, "streams": level["concurrency"], "pace": level.get("speed"), "figures": figures,
-            "price": _price(figures),
-            "speed": measured.get(f"{'ttft_p50' if level.get('speed') else 'tokens_per_s'} at {load}"),
-            "weights": sizes.get(name, {}).get("weights_bytes"),
-            "memory": sizes.get(name, {}).get("memory", {}).get("peak_bytes"),
-            "quality": result.get("quality", {}).get("arms", {}).get(name, {}),
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": name,
+                "streams": level["concurrency"],
+                "pace": level.get("speed"),
+                "figures": figures,
+                "price": _price(figures),
+                "speed": measured.get(f"{'ttft_p50' if level.get('speed') else 'tokens_per_s'} at {load}"),
+                "weights": sizes.get(name, {}).get("weights_bytes"),
+                "memory": sizes.get(name, {}).get("memory", {}).get("peak_bytes"),
+                "quality": result.get("quality", {}).get("arms", {}).get(name, {}),
+            }
+        )
     priced = all(row["price"] is not None for row in rows)
 
     def sort_key(row: dict[str, Any]) -> float:
@@ -118,16 +123,21 @@ def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     found.sort(key=lambda item: item[2]["ratio"] if replayed else -item[2]["ratio"])
     return [
         {
-            "arm": arm, "load": load, "replayed": replayed, "figure": figure, "width": _BAR_WIDTH,
+            "arm": arm,
+            "load": load,
+            "replayed": replayed,
+            "figure": figure,
+            "width": _BAR_WIDTH,
             "x": min(position(figure["ratio"]), _BAR_WIDTH / 2),
-            "length": abs(position(figure["ratio"]) - _BAR_WIDTH / 2), "middle": _BAR_WIDTH / 2,
+            "length": abs(position(figure["ratio"]) - _BAR_WIDTH / 2),
+            "middle": _BAR_WIDTH / 2,
             "low": max(position(figure["low"]), 0.0),
             "high": min(position(figure["high"]), float(_BAR_WIDTH)),
             "better": figure["ratio"] <= 1 if replayed else figure["ratio"] >= 1,
             "shown": figure["verdict"] == "difference shown",
         }
         for arm, load, figure in found
-    ]  # fmt: skip
+    ]
 
 
 def frontier(result: Mapping[str, Any]) -> Frontier | None:
@@ -143,11 +153,17 @@ def frontier(result: Mapping[str, Any]) -> Frontier | None:
     best = _undominated(points, priced)
     placed = [
         Point(
-            point.arm, point.streams, point.latency_ms, point.worth,
-            x_scale(point.latency_ms), y_scale(point.worth), *_mark(names.index(point.arm)), point in best,
+            point.arm,
+            point.streams,
+            point.latency_ms,
+            point.worth,
+            x_scale(point.latency_ms),
+            y_scale(point.worth),
+            *_mark(names.index(point.arm)),
+            point in best,
         )
         for point in points
-    ]  # fmt: skip
+    ]
     along = sorted((point for point in placed if point.best), key=lambda point: point.x)
     line = " ".join(f"{point.x:.1f},{point.y:.1f}" for point in along)
     legend = [(name, *_mark(index)) for index, name in enumerate(names)]

@@ -17,9 +17,21 @@ from controlplane.optimization.traces import rows_of_file
 TRACE: Final = "trace"
 """As `prompts`: generated prompts with the lengths of the bundled trace."""
 _FIELDS: Final = (
-    "base_model", "name", "prompts", "texts", "concurrency", "speeds", "max_tokens", "hour", "currency",
-    "input", "output", "adapters", "scorer", "right",
-)  # fmt: skip
+    "base_model",
+    "name",
+    "prompts",
+    "texts",
+    "concurrency",
+    "speeds",
+    "max_tokens",
+    "hour",
+    "currency",
+    "input",
+    "output",
+    "adapters",
+    "scorer",
+    "right",
+)
 SCORERS: Final = (
     ("exact", gettext_lazy("Exact match with expected")),
     ("regex", gettext_lazy("Regular expression match")),
@@ -47,9 +59,7 @@ def settings_asked(values: Mapping[str, str], trace: UploadedFile[Any] | None) -
     if scorer:
         found["quality"] = {"scorer": scorer}
     if values["hour"]:
-        found["price"] = {
-            "hour": _money(values, "hour"), "currency": values["currency"][:3] or "USD",
-        }  # fmt: skip
+        found["price"] = {"hour": _money(values, "hour"), "currency": values["currency"][:3] or "USD"}
         if values["input"] or values["output"]:
             found["price"] |= {name: _money(values, name) for name in ("input", "output")}
     return found
@@ -109,10 +119,7 @@ def _speeds(text: str) -> list[float]:
     parts = _parts(text)
     speeds = sorted({float(part) for part in parts if _SPEED.fullmatch(part) and 0 < float(part) <= 1000})
     if len(speeds) != len(parts):
-        raise InvalidInputError(
-            _("give distinct speeds above 0, up to 1000, such as 1 4"),
-            field="speeds",
-        )
+        raise InvalidInputError(_("give distinct speeds above 0, up to 1000, such as 1 4"), field="speeds")
     return speeds
 
 

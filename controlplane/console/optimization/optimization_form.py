@@ -19,9 +19,23 @@ from controlplane.optimization.sagemaker.options import RemoteOptions
 OWN: Final = "own"
 """As `preset`: a custom choice of techniques."""
 FIELDS: Final = (
-    "base_model", "preset", "hardware", "quantization", "head", "speculation", "draft_model", "ahead_of_time",
-    "packed", "prompts", "variant", "account", "instance_type", "degree", "weights", "accept_eula",
-)  # fmt: skip
+    "base_model",
+    "preset",
+    "hardware",
+    "quantization",
+    "head",
+    "speculation",
+    "draft_model",
+    "ahead_of_time",
+    "packed",
+    "prompts",
+    "variant",
+    "account",
+    "instance_type",
+    "degree",
+    "weights",
+    "accept_eula",
+)
 PRESETS: Final = {
     Preset.LOWEST_COST.value: (
         gettext_lazy("Lowest cost"),
@@ -93,10 +107,13 @@ def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
     """Parse the SageMaker options; None if the form names no account. Raises InvalidInputError."""
     if not values["account"]:
         return None
-    return RemoteOptions.read({
-        "target": values["account"], "weights": values["weights"],
-        "accept_eula": bool(values["accept_eula"]) and bool(values["weights"]),
-    })  # fmt: skip
+    return RemoteOptions.read(
+        {
+            "target": values["account"],
+            "weights": values["weights"],
+            "accept_eula": bool(values["accept_eula"]) and bool(values["weights"]),
+        }
+    )
 
 
 def _devices(values: Mapping[str, str]) -> dict[str, Any]:
@@ -122,11 +139,16 @@ def recipe_asked(values: Mapping[str, str]) -> Recipe:
     if values["draft_model"]:
         speculation["draft_model"] = values["draft_model"]
     head = {"head": values["head"]} if values["head"] else {}
-    recipe = recipe_read({
-        **head, "quantization": values["quantization"] or Quantization.NONE.value, "speculation": speculation,
-        "compilation": {"ahead_of_time": bool(values["ahead_of_time"]), "packed": bool(values["packed"])},
-        "tensor_parallel": _devices(values), "target": target,
-    })  # fmt: skip
+    recipe = recipe_read(
+        {
+            **head,
+            "quantization": values["quantization"] or Quantization.NONE.value,
+            "speculation": speculation,
+            "compilation": {"ahead_of_time": bool(values["ahead_of_time"]), "packed": bool(values["packed"])},
+            "tensor_parallel": _devices(values),
+            "target": target,
+        }
+    )
     if recipe == Recipe(tensor_parallel=recipe.tensor_parallel, target=recipe.target) and not (
         recipe.tensor_parallel.presharded
     ):

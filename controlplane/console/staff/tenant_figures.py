@@ -58,11 +58,15 @@ def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
     currency = PriceList.load().currency()
     return [
         TenantRow(
-            tenant, use.get(tenant.pk), spent.get(tenant.pk, 0), keys.get(tenant.pk, 0),
-            adapters.get(tenant.pk, 0), currency,
+            tenant,
+            use.get(tenant.pk),
+            spent.get(tenant.pk, 0),
+            keys.get(tenant.pk, 0),
+            adapters.get(tenant.pk, 0),
+            currency,
         )
         for tenant in found
-    ]  # fmt: skip
+    ]
 
 
 def tenant_context(found: Tenant) -> dict[str, Any]:

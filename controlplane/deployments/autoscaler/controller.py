@@ -34,10 +34,13 @@ LEASE: Final = dt.timedelta(seconds=20)
 def scale_all() -> int:
     """Evaluate this host's local deployments that have a policy and are due; return their number."""
     rows = Scaling.objects.filter(
-        _due(timezone.now()), policy__isnull=False, deployment__removal_asked_at=None,
-        deployment__removed_at=None, deployment__target__kind=Target.Kind.LOCAL,
+        _due(timezone.now()),
+        policy__isnull=False,
+        deployment__removal_asked_at=None,
+        deployment__removed_at=None,
+        deployment__target__kind=Target.Kind.LOCAL,
         deployment__target__host=socket.gethostname(),
-    ).values_list("pk", flat=True)  # fmt: skip
+    ).values_list("pk", flat=True)
     return sum(_scale_safely(pk) for pk in rows)
 
 
@@ -111,6 +114,10 @@ def _record_change(
         sign = since if before.copies == 0 else before.high_since
         began = dt.datetime.fromtimestamp(sign, dt.UTC) if sign else now
         scale_up_begin(
-            deployment=row.deployment, before=before.copies, after=state.copies, cause=cause, began=began,
+            deployment=row.deployment,
+            before=before.copies,
+            after=state.copies,
+            cause=cause,
+            began=began,
             decided=now,
-        )  # fmt: skip
+        )

@@ -165,6 +165,8 @@ def _load(client: httpx.Client, url: str) -> CopyLoad | None:
         return None
     pending = found["requests_running"] + found.get("requests_waiting", 0.0)
     return CopyLoad(
-        int(pending), int(found.get("queue_seconds_count", 0)), found.get("request_seconds_total"),
+        int(pending),
+        int(found.get("queue_seconds_count", 0)),
+        found.get("request_seconds_total"),
         found.get("uptime_seconds"),
-    )  # fmt: skip
+    )

@@ -36,20 +36,23 @@ _ROWS: Final = (
     ("LMI-TRT", "0.29.0", _DJL, r"([0-9.]+)-tensorrtllm[0-9.]+-cu[0-9]+", "0.29.0-tensorrtllm0.11.0-cu124"),
     ("LMI-Neuron", "0.29.0", _DJL, r"([0-9.]+)-neuronx-sdk[0-9.]+", "0.29.0-neuronx-sdk2.19.1"),
     (
-        "TGI-GPU", "2.4.0", _TGI, r"[0-9.]+-tgi([0-9.]+)-gpu-.*",
+        "TGI-GPU",
+        "2.4.0",
+        _TGI,
+        r"[0-9.]+-tgi([0-9.]+)-gpu-.*",
         "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.0",
     ),
     (
-        "TGI-Neuron", "2.1.2", _TGI, r"([0-9.]+)-optimum[0-9.]+-neuronx-.*",
+        "TGI-Neuron",
+        "2.1.2",
+        _TGI,
+        r"([0-9.]+)-optimum[0-9.]+-neuronx-.*",
         "2.1.2-optimum0.0.25-neuronx-py310-ubuntu22.04-v1.0",
     ),
-    (
-        "Pytorch-GPU", "2.5.1", _PYTORCH, r"([0-9.]+)-gpu-.*",
-        "2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker",
-    ),
+    ("Pytorch-GPU", "2.5.1", _PYTORCH, r"([0-9.]+)-gpu-.*", "2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"),
     ("Pytorch-CPU", "2.5.1", _PYTORCH, r"([0-9.]+)-cpu-.*", "2.5.1-cpu-py311-ubuntu22.04-sagemaker"),
     ("Triton", "24.09", "sagemaker-tritonserver", r"([0-9.]+)-py3.*", "24.09-py3"),
-)  # fmt: skip
+)
 CACHED: Final = tuple(CachedFamily(*row) for row in _ROWS)
 """AWS's table. For LMI it prints version 0.29.0 with a container of 0.31.0; the container's is used."""
 _ADDRESS: Final = re.compile(r"([0-9]{12})\.dkr\.ecr\.[a-z0-9-]+\.amazonaws[a-z.]*/([a-z0-9._-]+):(.+)")

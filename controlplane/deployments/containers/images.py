@@ -18,23 +18,48 @@ from controlplane.errors import InvalidInputError
 DEFAULT_ACCOUNT: Final = "763104351884"
 ACCOUNTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "af-south-1": "626614931356", "ap-east-1": "871362719292", "ap-east-2": "975050140332",
-        "ap-northeast-3": "364406365360", "ap-south-2": "772153158452", "ap-southeast-3": "907027046896",
-        "ap-southeast-4": "457447274322", "ap-southeast-5": "550225433462", "ap-southeast-6": "633930458069",
-        "ap-southeast-7": "590183813437", "ca-west-1": "204538143572", "cn-north-1": "727897471807",
-        "cn-northwest-1": "727897471807", "eu-central-2": "380420809688", "eu-south-1": "692866216735",
-        "eu-south-2": "503227376785", "eusc-de-east-1": "204133271717", "il-central-1": "780543022126",
-        "me-central-1": "914824155844", "me-south-1": "217643126080", "mx-central-1": "637423239942",
-        "us-gov-east-1": "446045086412", "us-gov-west-1": "442386744353",
+        "af-south-1": "626614931356",
+        "ap-east-1": "871362719292",
+        "ap-east-2": "975050140332",
+        "ap-northeast-3": "364406365360",
+        "ap-south-2": "772153158452",
+        "ap-southeast-3": "907027046896",
+        "ap-southeast-4": "457447274322",
+        "ap-southeast-5": "550225433462",
+        "ap-southeast-6": "633930458069",
+        "ap-southeast-7": "590183813437",
+        "ca-west-1": "204538143572",
+        "cn-north-1": "727897471807",
+        "cn-northwest-1": "727897471807",
+        "eu-central-2": "380420809688",
+        "eu-south-1": "692866216735",
+        "eu-south-2": "503227376785",
+        "eusc-de-east-1": "204133271717",
+        "il-central-1": "780543022126",
+        "me-central-1": "914824155844",
+        "me-south-1": "217643126080",
+        "mx-central-1": "637423239942",
+        "us-gov-east-1": "446045086412",
+        "us-gov-west-1": "442386744353",
     }
-)  # fmt: skip
+)
 """AWS account whose registry serves a region, if it is not DEFAULT_ACCOUNT."""
 _SOVEREIGN: Final = frozenset({"eusc-de-east-1"})
 _OTHER_PARTITIONS: Final = _SOVEREIGN | {"cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"}
 _NOT_24_09: Final = _SOVEREIGN | {
-    "ap-east-2", "ap-south-2", "ap-southeast-4", "ap-southeast-5", "ap-southeast-6", "ap-southeast-7",
-    "eu-central-2", "eu-south-2", "me-central-1", "mx-central-1", "us-gov-east-1", "us-gov-west-1",
-}  # fmt: skip
+    "ap-east-2",
+    "ap-south-2",
+    "ap-southeast-4",
+    "ap-southeast-5",
+    "ap-southeast-6",
+    "ap-southeast-7",
+    "eu-central-2",
+    "eu-south-2",
+    "me-central-1",
+    "mx-central-1",
+    "us-gov-east-1",
+    "us-gov-west-1",
+}
 _SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
 _URI: Final = re.compile(
     r"[a-z0-9][a-z0-9.:-]*(/[a-z0-9._-]+)+(:[A-Za-z0-9._-]{1,128})?(@sha256:[0-9a-f]{64})?"
@@ -100,8 +125,7 @@ class Image:
             )
         if family not in tuple(Family):
             raise InvalidInputError(
-                f"family is required for image {name}: one of {', '.join(Family)}",
-                field="family",
+                f"family is required for image {name}: one of {', '.join(Family)}", field="family"
             )
         return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER), async_mode=True)
 

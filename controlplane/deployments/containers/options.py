@@ -131,16 +131,23 @@ class LmiOptions:
 
     def _check(self, image: Image) -> None:
         for name, low, high in (
-            ("tensor_parallel", 0, 8), ("max_rolling_batch_size", 1, 1024), ("max_model_len", 0, 10_000_000),
-            ("max_loras", 1, 1024), ("max_cpu_loras", 0, 100_000), ("lora_extra_vocab_size", 0, 4096),
+            ("tensor_parallel", 0, 8),
+            ("max_rolling_batch_size", 1, 1024),
+            ("max_model_len", 0, 10_000_000),
+            ("max_loras", 1, 1024),
+            ("max_cpu_loras", 0, 100_000),
+            ("lora_extra_vocab_size", 0, 4096),
             ("gpu_memory_utilization", 0.1, 0.99),
-        ):  # fmt: skip
+        ):
             if not low <= getattr(self, name) <= high:
                 raise _wrong(name, f"must be from {low} to {high}, got {getattr(self, name)}")
         for name, choices in (
-            ("max_lora_rank", RANKS), ("dtype", DTYPES), ("quantize", QUANTIZE), ("rolling_batch", _BATCHES),
+            ("max_lora_rank", RANKS),
+            ("dtype", DTYPES),
+            ("quantize", QUANTIZE),
+            ("rolling_batch", _BATCHES),
             ("speculation", SPECULATION),
-        ):  # fmt: skip
+        ):
             if getattr(self, name) not in choices:
                 listed = ", ".join(repr(choice) for choice in choices)
                 raise _wrong(name, f"must be one of {listed}, got {getattr(self, name)!r}")

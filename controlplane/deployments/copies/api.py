@@ -43,9 +43,17 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
     class Meta:
         model = Copy
         fields = (
-            "id", "base_model", "kind", "url", "loads_adapters", "sagemaker", "deployment", "canary",
-            "percent", "created_at",
-        )  # fmt: skip
+            "id",
+            "base_model",
+            "kind",
+            "url",
+            "loads_adapters",
+            "sagemaker",
+            "deployment",
+            "canary",
+            "percent",
+            "created_at",
+        )
 
     @extend_schema_field(SageMakerOutput(allow_null=True))
     def get_sagemaker(self, copy: Copy) -> Any:

@@ -43,10 +43,14 @@ def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> boo
         known = own.get(key)
         if key not in others and (known is None or _copy_settings(known) != _endpoint_settings(endpoint)):
             copy_register(
-                base_model=deployment.base_model, kind=endpoint.kind, url=endpoint.url,
-                loads_adapters=endpoint.loads_adapters, sagemaker=endpoint.sagemaker, deployment=deployment,
+                base_model=deployment.base_model,
+                kind=endpoint.kind,
+                url=endpoint.url,
+                loads_adapters=endpoint.loads_adapters,
+                sagemaker=endpoint.sagemaker,
+                deployment=deployment,
                 canary=_share_of(endpoint),
-            )  # fmt: skip
+            )
     gone = [copy for key, copy in own.items() if key not in wanted]
     for copy in gone:
         copy_remove(copy=copy, by_deployment=True)

@@ -32,9 +32,10 @@ def homes_publish(base_model: BaseModel) -> None:
 def homes_of(*, base_model_id: int, copies: Collection[str]) -> dict[str, AdapterHomes]:
     """Return where gateways find adapters that are placed on `copies`, by engine name."""
     rules = AdapterRule.objects.filter(
-        deployment__base_model_id=base_model_id, deployment__removal_asked_at=None,
+        deployment__base_model_id=base_model_id,
+        deployment__removal_asked_at=None,
         deployment__removed_at=None,
-    ).order_by("engine_name", "pk")  # fmt: skip
+    ).order_by("engine_name", "pk")
     found: dict[str, AdapterHomes] = {}
     for rule in rules:
         known = found.get(rule.engine_name, AdapterHomes())

@@ -8,9 +8,7 @@ import controlplane.deployments.models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("catalog", "0001_initial"),
-    ]
+    dependencies = [("catalog", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
@@ -97,9 +95,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("name",),
-            },
+            options={"ordering": ("name",)},
         ),
         migrations.CreateModel(
             name="Deployment",
@@ -245,9 +241,7 @@ class Migration(migrations.Migration):
                 (
                     "retry_at",
                     models.DateTimeField(
-                        blank=True,
-                        help_text="When failed resources are recreated; null for none.",
-                        null=True,
+                        blank=True, help_text="When failed resources are recreated; null for none.", null=True
                     ),
                 ),
                 (
@@ -274,9 +268,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("name", "pk"),
-            },
+            options={"ordering": ("name", "pk")},
         ),
         migrations.CreateModel(
             name="DeploymentStep",
@@ -310,9 +302,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.CreateModel(
             name="Scaling",
@@ -342,9 +332,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("deployment_id",),
-            },
+            options={"ordering": ("deployment_id",)},
         ),
         migrations.CreateModel(
             name="Copy",
@@ -372,8 +360,7 @@ class Migration(migrations.Migration):
                 (
                     "loads_adapters",
                     models.BooleanField(
-                        default=False,
-                        help_text="openai_http: gateways may make vLLM load missing adapters.",
+                        default=False, help_text="openai_http: gateways may make vLLM load missing adapters."
                     ),
                 ),
                 ("region", models.CharField(blank=True, max_length=30)),
@@ -381,9 +368,7 @@ class Migration(migrations.Migration):
                 (
                     "component",
                     models.CharField(
-                        blank=True,
-                        help_text="Inference component of the base model, if any.",
-                        max_length=63,
+                        blank=True, help_text="Inference component of the base model, if any.", max_length=63
                     ),
                 ),
                 (
@@ -421,9 +406,7 @@ class Migration(migrations.Migration):
                 (
                     "silent_since",
                     models.DateTimeField(
-                        blank=True,
-                        help_text="Time of the first poll without a response.",
-                        null=True,
+                        blank=True, help_text="Time of the first poll without a response.", null=True
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -560,10 +543,7 @@ class Migration(migrations.Migration):
                     models.DateTimeField(help_text="When all copies of this step were ready.", null=True),
                 ),
                 ("turned_at", models.DateTimeField(help_text="Start of the rollout or rollback.")),
-                (
-                    "copies",
-                    models.JSONField(default=dict, help_text="Ids of copies that served: new, old."),
-                ),
+                ("copies", models.JSONField(default=dict, help_text="Ids of copies that served: new, old.")),
                 (
                     "verdict",
                     models.CharField(
@@ -578,10 +558,7 @@ class Migration(migrations.Migration):
                     "reason",
                     models.TextField(blank=True, help_text="Pending condition, or reason of the end."),
                 ),
-                (
-                    "aborted",
-                    models.BooleanField(default=False, help_text="An operator aborted the rollout."),
-                ),
+                ("aborted", models.BooleanField(default=False, help_text="An operator aborted the rollout.")),
                 ("created_by", models.CharField(blank=True, max_length=200)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("ended_at", models.DateTimeField(null=True)),
@@ -618,10 +595,7 @@ class Migration(migrations.Migration):
                 ("uri", models.CharField(max_length=1000)),
                 ("sha256", models.CharField(max_length=64)),
                 ("rank", models.PositiveIntegerField()),
-                (
-                    "resource",
-                    models.CharField(blank=True, help_text="Name at the provider.", max_length=200),
-                ),
+                ("resource", models.CharField(blank=True, help_text="Name at the provider.", max_length=200)),
                 (
                     "status",
                     models.CharField(

@@ -58,9 +58,12 @@ class Copy(models.Model):
         help_text="Owner of the copy.",
     )
     canary = models.CharField(
-        max_length=40, blank=True, default="", db_default="",
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
         help_text="Rollout that gives these copies an exact share of callers; '' for none.",
-    )  # fmt: skip
+    )
     percent = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="Percent of callers in the canary."
     )

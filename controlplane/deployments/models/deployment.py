@@ -62,9 +62,11 @@ class Deployment(models.Model):
         help_text="Variant of the base model; '' for its own checkpoint.",
     )
     urls = models.JSONField(
-        default=list, blank=True, db_default=models.Value([], models.JSONField()),
+        default=list,
+        blank=True,
+        db_default=models.Value([], models.JSONField()),
         help_text="openai_http: server URLs; [] for the target's.",
-    )  # fmt: skip
+    )
     image = models.CharField(
         max_length=400, blank=True, help_text="Name from the image table, or an address."
     )
@@ -93,9 +95,7 @@ class Deployment(models.Model):
     failures = models.PositiveIntegerField(default=0, help_text="Consecutive failed runs.")
     next_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="Time of the next run.")
     leaving = models.JSONField(
-        default=dict,
-        blank=True,
-        help_text="URL that left the routes -> end of its last request.",
+        default=dict, blank=True, help_text="URL that left the routes -> end of its last request."
     )
     retry_at = models.DateTimeField(
         null=True, blank=True, help_text="When failed resources are recreated; null for none."

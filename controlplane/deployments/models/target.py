@@ -35,9 +35,12 @@ class Target(models.Model):
         max_length=500, blank=True, help_text="sagemaker: s3://bucket/prefix for adapter archives."
     )
     owner = models.CharField(
-        max_length=12, default=_new_owner, db_default="", editable=False,
+        max_length=12,
+        default=_new_owner,
+        db_default="",
+        editable=False,
         help_text="sagemaker: tag and store folder of resources that this installation created.",
-    )  # fmt: skip
+    )
     host = models.CharField(max_length=255, blank=True, help_text="local: host name of the machine.")
     address = models.CharField(max_length=255, blank=True, help_text="local: address that gateways use.")
     urls = models.JSONField(default=list, blank=True, help_text="openai_http: base URLs without /v1.")

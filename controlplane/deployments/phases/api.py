@@ -31,9 +31,16 @@ class ScaleUpSerializer(serializers.ModelSerializer[ScaleUp]):
     class Meta:
         model = ScaleUp
         fields = (
-            "event", "copies_before", "copies_after", "cause", "began_at", "decided_at", "ended_at", "phases",
+            "event",
+            "copies_before",
+            "copies_after",
+            "cause",
+            "began_at",
+            "decided_at",
+            "ended_at",
+            "phases",
             "outcome",
-        )  # fmt: skip
+        )
 
 
 class ScaleUpsApi(generics.ListAPIView[ScaleUp]):

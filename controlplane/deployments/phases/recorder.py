@@ -38,10 +38,16 @@ def scale_up_begin(
     """Record that more copies were requested; the deployment's open scale-ups become overtaken."""
     scale_ups_overtake(deployment=deployment, at=decided)
     return ScaleUp.objects.create(
-        deployment=deployment, event=decided.isoformat(), copies_before=before, copies_after=after,
-        cause=cause, began_at=min(began, decided), decided_at=decided, image=deployment.image,
+        deployment=deployment,
+        event=decided.isoformat(),
+        copies_before=before,
+        copies_after=after,
+        cause=cause,
+        began_at=min(began, decided),
+        decided_at=decided,
+        image=deployment.image,
         machines=machines_before(deployment, decided=decided, instances=machines_observed(deployment)),
-    )  # fmt: skip
+    )
 
 
 def scale_ups_observe(*, deployment: Deployment, seen: Observation) -> None:
@@ -138,12 +144,16 @@ def _open_activity(deployment: Deployment, item: ScalingActivity, seen: Observat
         deployment=deployment,
         event=item.event,
         defaults={
-            "copies_before": item.before, "copies_after": item.after, "cause": item.cause,
-            "began_at": item.decided - timedelta(seconds=item.detect), "decided_at": item.decided,
-            "phases": {"detect": item.detect}, "image": deployment.image,
+            "copies_before": item.before,
+            "copies_after": item.after,
+            "cause": item.cause,
+            "began_at": item.decided - timedelta(seconds=item.detect),
+            "decided_at": item.decided,
+            "phases": {"detect": item.detect},
+            "image": deployment.image,
             "machines": machines_before(deployment, decided=item.decided, instances=seen.instances),
         },
-    )  # fmt: skip
+    )
 
 
 def _seconds(span: timedelta) -> float:

@@ -36,9 +36,17 @@ class AdapterRuleSerializer(serializers.ModelSerializer[AdapterRule]):
     class Meta:
         model = AdapterRule
         fields = (
-            "adapter", "copies", "on", "ready", "away", "leaving", "status", "reason", "created_by",
+            "adapter",
+            "copies",
+            "on",
+            "ready",
+            "away",
+            "leaving",
+            "status",
+            "reason",
+            "created_by",
             "created_at",
-        )  # fmt: skip
+        )
 
     def get_leaving(self, rule: AdapterRule) -> list[str]:
         return sorted(rule.leaving)
@@ -49,9 +57,11 @@ class AdapterPinInput(StrictSerializer):
 
     copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     on = serializers.ListField(
-        child=serializers.CharField(**_COPY), required=False, max_length=1000,
+        child=serializers.CharField(**_COPY),
+        required=False,
+        max_length=1000,
         help_text="Ids of the first copies; other copies replace removed ones.",
-    )  # fmt: skip
+    )
 
 
 class AdapterEvictInput(StrictSerializer):
@@ -96,8 +106,10 @@ class _RuleApi(ObjectApi[AdapterRule]):
         data = kind(data=request.data)
         data.is_valid(raise_exception=True)
         return {
-            "deployment": self.deployment(), "engine_name": self.kwargs["engine_name"], **data.validated_data
-        }  # fmt: skip
+            "deployment": self.deployment(),
+            "engine_name": self.kwargs["engine_name"],
+            **data.validated_data,
+        }
 
 
 class AdapterRuleApi(_RuleApi):

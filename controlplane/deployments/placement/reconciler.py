@@ -368,9 +368,14 @@ def _retry_delay(rule: AdapterRule) -> timedelta:
 def _stored_values(rule: AdapterRule) -> dict[str, Any]:
     """Return the current values of the fields that a run writes."""
     return {
-        "copies": rule.copies, "on": list(rule.on), "away": list(rule.away), "leaving": dict(rule.leaving),
-        "ready": list(rule.ready), "status": rule.status, "reason": rule.reason,
-    }  # fmt: skip
+        "copies": rule.copies,
+        "on": list(rule.on),
+        "away": list(rule.away),
+        "leaving": dict(rule.leaving),
+        "ready": list(rule.ready),
+        "status": rule.status,
+        "reason": rule.reason,
+    }
 
 
 def _status(rule: AdapterRule, *, failed: bool) -> str:

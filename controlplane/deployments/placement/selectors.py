@@ -75,6 +75,5 @@ def demand_placeable(deployment: Deployment) -> None:
         )
     if deployment.hosting != Deployment.Hosting.ON_DEMAND:
         raise InvalidInputError(
-            f"with hosting {deployment.hosting} every server has all routed adapters",
-            field="hosting",
+            f"with hosting {deployment.hosting} every server has all routed adapters", field="hosting"
         )

@@ -70,9 +70,15 @@ class OpenAIHttpProvisioner:
     """
 
     def __init__(
-        self, urls: tuple[str, ...], desired: Desired, *,
-        key: str, routed: frozenset[str], heartbeat: Callable[[], None], before: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        urls: tuple[str, ...],
+        desired: Desired,
+        *,
+        key: str,
+        routed: frozenset[str],
+        heartbeat: Callable[[], None],
+        before: tuple[str, ...] = (),
+    ) -> None:
         self._urls, self._desired, self._routed, self._heartbeat = urls, desired, routed, heartbeat
         self._before = () if desired.stage is None else before
         self._wanted = {ref.name: ref for ref in desired.adapters}
@@ -105,8 +111,14 @@ class OpenAIHttpProvisioner:
         base = {"base": self._desired.served_name}
         return Observation(
             resources=tuple(
-                Resource("server", server.url, State.READY if server in there else State.STARTING,
-                         server.reason, has=base if server in there else {}, stale=server in others)
+                Resource(
+                    "server",
+                    server.url,
+                    State.READY if server in there else State.STARTING,
+                    server.reason,
+                    has=base if server in there else {},
+                    stale=server in others,
+                )
                 for server in [*current, *others]
             ),
             endpoints=tuple(self._route_endpoint(server) for server in routed),
@@ -118,7 +130,7 @@ class OpenAIHttpProvisioner:
             empty=not loaded,
             progress=Progress(ready, frozenset(server.url for server in routed if server in current)),
             detail=there,
-        )  # fmt: skip
+        )
 
     def apply(self, seen: Observation) -> Iterator[Step]:
         for server in seen.detail:

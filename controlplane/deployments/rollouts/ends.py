@@ -31,9 +31,12 @@ def rollout_take_back(*, rollout: DeploymentRollout, reason: str, aborted: bool 
     step_add(row, "rollout.take_back", str(rollout.pk), reason, outcome)
     result = {"status": rollout.status, "reason": reason[:1000]}
     audit_record(
-        tenant="", action="deployment_rollout.take_back", target=rollout, before=previous,
+        tenant="",
+        action="deployment_rollout.take_back",
+        target=rollout,
+        before=previous,
         after=state_values(row) | result,
-    )  # fmt: skip
+    )
 
 
 @transaction.atomic

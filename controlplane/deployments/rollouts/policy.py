@@ -11,14 +11,24 @@ from controlplane.deployments.models import Target
 from controlplane.errors import InvalidInputError
 
 _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
-    "batch_copies": (1, 1000), "rollback_batch_copies": (1, 1000), "wait_seconds": (0, 3600),
-    "max_seconds": (600, 28_800), "max_error_increase": (0.001, 0.5),
-    "max_latency_ratio": (1.1, 100.0), "max_model_errors": (1, 1e9), "max_model_latency_ms": (1, 1e7),
-}  # fmt: skip
+    "batch_copies": (1, 1000),
+    "rollback_batch_copies": (1, 1000),
+    "wait_seconds": (0, 3600),
+    "max_seconds": (600, 28_800),
+    "max_error_increase": (0.001, 0.5),
+    "max_latency_ratio": (1.1, 100.0),
+    "max_model_errors": (1, 1e9),
+    "max_model_latency_ms": (1, 1e7),
+}
 _OPTIONAL: Final = frozenset(
-    {"rollback_batch_copies", "max_error_increase", "max_latency_ratio", "max_model_errors",
-     "max_model_latency_ms"}
-)  # fmt: skip
+    {
+        "rollback_batch_copies",
+        "max_error_increase",
+        "max_latency_ratio",
+        "max_model_errors",
+        "max_model_latency_ms",
+    }
+)
 _OF_SAGEMAKER: Final = ("alarms", "rollback_batch_copies", "max_model_errors", "max_model_latency_ms")
 _ALARM: Final = re.compile(r"(?!\s*$)[^\x00-\x1f]{1,255}")
 MOST_SHARES: Final = 10

@@ -16,13 +16,17 @@ class CopiesStateInput(StrictSerializer):
     """Fields of the copies to change; omitted fields keep their values."""
 
     variant = serializers.CharField(
-        max_length=63, required=False, allow_blank=True,
+        max_length=63,
+        required=False,
+        allow_blank=True,
         help_text="Variant of the base model; '' for its own checkpoint.",
-    )  # fmt: skip
+    )
     urls = serializers.ListField(
-        child=serializers.CharField(max_length=500), required=False, max_length=64,
+        child=serializers.CharField(max_length=500),
+        required=False,
+        max_length=64,
         help_text="openai_http: URLs of the new servers.",
-    )  # fmt: skip
+    )
     image = serializers.CharField(max_length=400, required=False)
     image_family = serializers.ChoiceField(
         choices=[(item.value, item.value) for item in Family],
@@ -38,22 +42,31 @@ class RolloutPolicySerializer(StrictSerializer):
     """Pace of the rollout, and the limits that roll it back."""
 
     batch_copies = serializers.IntegerField(
-        default=_DEFAULT.batch_copies, min_value=1, max_value=1000,
+        default=_DEFAULT.batch_copies,
+        min_value=1,
+        max_value=1000,
         help_text="Number of copies replaced at a time; for a canary, number of its copies.",
-    )  # fmt: skip
+    )
     shares = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=99), default=list, max_length=MOST_SHARES,
+        child=serializers.IntegerField(min_value=1, max_value=99),
+        default=list,
+        max_length=MOST_SHARES,
         help_text="canary: increasing percentages of callers for the new copies, one per step. Default: "
         f"{list(SHARES)}.",
-    )  # fmt: skip
+    )
     rollback_batch_copies = serializers.IntegerField(
-        default=None, allow_null=True, min_value=1, max_value=1000,
+        default=None,
+        allow_null=True,
+        min_value=1,
+        max_value=1000,
         help_text="sagemaker: number of copies replaced at a time in a rollback; null for all at once.",
-    )  # fmt: skip
+    )
     wait_seconds = serializers.IntegerField(
-        default=_DEFAULT.wait_seconds, min_value=0, max_value=3600,
+        default=_DEFAULT.wait_seconds,
+        min_value=0,
+        max_value=3600,
         help_text="Seconds from a step's readiness to the next step, while alarms are watched.",
-    )  # fmt: skip
+    )
     max_seconds = serializers.IntegerField(
         default=_DEFAULT.max_seconds,
         min_value=600,
@@ -61,25 +74,39 @@ class RolloutPolicySerializer(StrictSerializer):
         help_text="Maximum duration in seconds.",
     )
     max_error_increase = serializers.FloatField(
-        default=_DEFAULT.max_error_increase, min_value=0.001, max_value=0.5, allow_null=True,
+        default=_DEFAULT.max_error_increase,
+        min_value=0.001,
+        max_value=0.5,
+        allow_null=True,
         help_text="Allowed increase in the share of failed requests; null disables the limit.",
-    )  # fmt: skip
+    )
     max_latency_ratio = serializers.FloatField(
-        default=None, min_value=1.1, max_value=100, allow_null=True,
+        default=None,
+        min_value=1.1,
+        max_value=100,
+        allow_null=True,
         help_text="Allowed ratio of the 95th percentile of TTFT; null disables the limit.",
-    )  # fmt: skip
+    )
     alarms = serializers.ListField(
-        child=serializers.CharField(max_length=255), default=list, max_length=MOST_ALARMS,
+        child=serializers.CharField(max_length=255),
+        default=list,
+        max_length=MOST_ALARMS,
         help_text="sagemaker: names of your CloudWatch alarms.",
-    )  # fmt: skip
+    )
     max_model_errors = serializers.FloatField(
-        default=None, min_value=1, max_value=1e9, allow_null=True,
+        default=None,
+        min_value=1,
+        max_value=1e9,
+        allow_null=True,
         help_text="sagemaker: errors per minute (CloudWatch InvocationModelErrors).",
-    )  # fmt: skip
+    )
     max_model_latency_ms = serializers.FloatField(
-        default=None, min_value=1, max_value=1e7, allow_null=True,
+        default=None,
+        min_value=1,
+        max_value=1e7,
+        allow_null=True,
         help_text="sagemaker: mean latency over a minute (CloudWatch ModelLatency).",
-    )  # fmt: skip
+    )
 
 
 class DeploymentRolloutInput(StrictSerializer):
@@ -103,6 +130,21 @@ class DeploymentRolloutSerializer(serializers.ModelSerializer[DeploymentRollout]
     class Meta:
         model = DeploymentRollout
         fields = (
-            "id", "strategy", "status", "reason", "step", "ready_at", "before", "after", "policy", "copies",
-            "verdict", "judged_at", "figures", "created_by", "created_at", "turned_at", "ended_at",
-        )  # fmt: skip
+            "id",
+            "strategy",
+            "status",
+            "reason",
+            "step",
+            "ready_at",
+            "before",
+            "after",
+            "policy",
+            "copies",
+            "verdict",
+            "judged_at",
+            "figures",
+            "created_by",
+            "created_at",
+            "turned_at",
+            "ended_at",
+        )

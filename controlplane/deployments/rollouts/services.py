@@ -83,17 +83,27 @@ def deployment_rollout_start(
     row.next_at = row.retry_at = now
     row.save(update_fields=[*ROLLED, "generation", "next_at", "retry_at"])
     rollout = DeploymentRollout.objects.create(
-        deployment=row, strategy=strategy, before=before, after=after, policy=checked.to_dict(),
-        turned_at=now, reason="waiting to start", created_by=actor_name(),
-    )  # fmt: skip
-    summary = ", ".join(f"{field}: {before[field]} -> {after[field]}" for field in ROLLED
-                     if before[field] != after[field])  # fmt: skip
+        deployment=row,
+        strategy=strategy,
+        before=before,
+        after=after,
+        policy=checked.to_dict(),
+        turned_at=now,
+        reason="waiting to start",
+        created_by=actor_name(),
+    )
+    summary = ", ".join(
+        f"{field}: {before[field]} -> {after[field]}" for field in ROLLED if before[field] != after[field]
+    )
     step_add(row, "rollout.start", str(rollout.pk), f"{strategy}: {summary}")
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(
-        tenant="", action="deployment_rollout.start", target=rollout, before=before,
+        tenant="",
+        action="deployment_rollout.start",
+        target=rollout,
+        before=before,
         after=after | {"strategy": strategy, "policy": rollout.policy},
-    )  # fmt: skip
+    )
     return rollout
 
 
@@ -169,9 +179,12 @@ def _set_status(rollout: DeploymentRollout, status: Status, verb: str, reason: s
     step_add(row, f"rollout.{verb}", str(rollout.pk), reason)
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(
-        tenant="", action=f"deployment_rollout.{verb}", target=rollout, before=before,
+        tenant="",
+        action=f"deployment_rollout.{verb}",
+        target=rollout,
+        before=before,
         after={"status": status},
-    )  # fmt: skip
+    )
     return rollout
 
 

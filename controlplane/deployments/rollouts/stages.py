@@ -89,17 +89,25 @@ def with_stage(deployment: Deployment, desired: Desired) -> Desired:
     kind, total = deployment.target.kind, copies_wanted(deployment, desired)
     policy = policy_of(rollout, kind)
     stage = RolloutStage(
-        before, target_copies=total, routed_copies=total, rolling_back=rolling_back,
-        started_at=rollout.turned_at.timestamp(), config=policy.deployment_config(),
-    )  # fmt: skip
+        before,
+        target_copies=total,
+        routed_copies=total,
+        rolling_back=rolling_back,
+        started_at=rollout.turned_at.timestamp(),
+        config=policy.deployment_config(),
+    )
     if not rolling_back:
         step = plan_step(rollout, policy, kind=kind, total=total)
         share = Share(f"rollout-{rollout.pk}", step.percent) if step.percent else None
         stage = replace(
-            stage, target_copies=step.target_copies, routed_copies=step.routed_copies,
-            keep_old=step.keep_old, share=share, paused=rollout.status == Status.PAUSED,
+            stage,
+            target_copies=step.target_copies,
+            routed_copies=step.routed_copies,
+            keep_old=step.keep_old,
+            share=share,
+            paused=rollout.status == Status.PAUSED,
             thresholds=policy.thresholds,
-        )  # fmt: skip
+        )
     return replace(desired, stage=stage, had_rollouts=had)
 
 

@@ -238,6 +238,11 @@ def _check_bounds(field: str, least: int, most: int) -> None:
 
 
 _READ: Final[Mapping[str, Any]] = {
-    "target": _target, "metric": _metric, "protect": _flag, "schedule": _schedule, "timezone": _timezone,
-    "routing": _routing, "release": _release,
-}  # fmt: skip
+    "target": _target,
+    "metric": _metric,
+    "protect": _flag,
+    "schedule": _schedule,
+    "timezone": _timezone,
+    "routing": _routing,
+    "release": _release,
+}

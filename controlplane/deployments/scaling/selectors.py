@@ -48,9 +48,12 @@ def policies_on_endpoint(deployment: Deployment) -> list[tuple[Deployment, Scali
     if not deployment.endpoint:
         return []
     rows = Deployment.objects.filter(
-        target_id=deployment.target_id, endpoint=deployment.endpoint, removal_asked_at=None, removed_at=None,
+        target_id=deployment.target_id,
+        endpoint=deployment.endpoint,
+        removal_asked_at=None,
+        removed_at=None,
         scaling__policy__isnull=False,
-    ).exclude(pk=deployment.pk)  # fmt: skip
+    ).exclude(pk=deployment.pk)
     found = ((row, policy_of(row, row.scaling)) for row in rows.select_related("scaling").order_by("pk"))
     return [(row, policy) for row, policy in found if policy is not None]
 

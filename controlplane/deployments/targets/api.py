@@ -28,9 +28,18 @@ class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
     class Meta:
         model = Target
         fields = (
-            "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host",
-            "address", "urls", "created_at",
-        )  # fmt: skip
+            "name",
+            "kind",
+            "region",
+            "endpoint_url",
+            "role_arn",
+            "assume_role_arn",
+            "store",
+            "host",
+            "address",
+            "urls",
+            "created_at",
+        )
 
 
 class TargetInput(StrictSerializer):
@@ -49,9 +58,11 @@ class TargetInput(StrictSerializer):
         max_length=2048, default="", allow_blank=True, help_text="Execution role of endpoints."
     )
     assume_role_arn = serializers.CharField(
-        max_length=2048, default="", allow_blank=True,
+        max_length=2048,
+        default="",
+        allow_blank=True,
         help_text="Role assumed for every call. Default: the Celery worker's own credentials.",
-    )  # fmt: skip
+    )
     store = serializers.CharField(
         max_length=500,
         default="",

@@ -49,9 +49,17 @@ def target_create(
     if kind not in Target.Kind.values:
         raise _wrong("kind", f"one of {', '.join(Target.Kind.values)}", kind)
     target = Target(
-        name=name, kind=kind, region=region, endpoint_url=endpoint_url, role_arn=role_arn,
-        assume_role_arn=assume_role_arn, store=store.rstrip("/"), host=host, address=address, urls=list(urls),
-    )  # fmt: skip
+        name=name,
+        kind=kind,
+        region=region,
+        endpoint_url=endpoint_url,
+        role_arn=role_arn,
+        assume_role_arn=assume_role_arn,
+        store=store.rstrip("/"),
+        host=host,
+        address=address,
+        urls=list(urls),
+    )
     _only_its_own(target)
     match Target.Kind(kind):
         case Target.Kind.SAGEMAKER:

@@ -88,9 +88,13 @@ class CloudEvent:
     def to_json(self) -> dict[str, Any]:
         """Return the event in the JSON format."""
         return {
-            "specversion": SPEC_VERSION, "id": self.id, "source": self.source, "type": self.type,
-            "time": self.time.isoformat(), "data": dict(self.data),
-        }  # fmt: skip
+            "specversion": SPEC_VERSION,
+            "id": self.id,
+            "source": self.source,
+            "type": self.type,
+            "time": self.time.isoformat(),
+            "data": dict(self.data),
+        }
 
 
 def named(attributes: Mapping[str, Any]) -> dict[str, str]:

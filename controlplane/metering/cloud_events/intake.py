@@ -215,8 +215,10 @@ class _Batch:
         # One order everywhere, so that concurrent senders cannot deadlock.
         DeadUsageEvent.objects.bulk_create(
             [kept[name] for name in sorted(kept)],
-            update_conflicts=True, unique_fields=["stream_id"], update_fields=["payload", "reason"],
-        )  # fmt: skip
+            update_conflicts=True,
+            unique_fields=["stream_id"],
+            update_fields=["payload", "reason"],
+        )
 
     def _letter(self, event: CloudEvent, reason: str) -> DeadUsageEvent:
         tenant, project = self._names.reporter.owner(event.data.get("tenant"), event.data.get("project"))

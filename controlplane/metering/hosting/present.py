@@ -65,11 +65,14 @@ def _copies() -> Iterator[Hosted]:
         # Gateways call an inference component as one copy, but it runs the configured number of them.
         many = deployment.min_copies if deployment and copy.kind == Copy.Kind.SAGEMAKER else 1
         yield Hosted(
-            HostingKind.COPY, copy.pk, many, base_model=copy.base_model.name,
+            HostingKind.COPY,
+            copy.pk,
+            many,
+            base_model=copy.base_model.name,
             deployment=deployment.name if deployment else "",
             instance_type=deployment.instance_type if deployment else "",
             since=int(copy.created_at.timestamp()),
-        )  # fmt: skip
+        )
 
 
 def _machines() -> Iterator[Hosted]:
@@ -80,10 +83,13 @@ def _machines() -> Iterator[Hosted]:
         accelerators = int(deployment.compute.get("accelerators") or 0)
         if accelerators:
             yield Hosted(
-                HostingKind.GPU, f"deployment-{deployment.pk}", accelerators * deployment.min_copies,
-                base_model=deployment.base_model.name, deployment=deployment.name,
+                HostingKind.GPU,
+                f"deployment-{deployment.pk}",
+                accelerators * deployment.min_copies,
+                base_model=deployment.base_model.name,
+                deployment=deployment.name,
                 instance_type=deployment.instance_type,
-            )  # fmt: skip
+            )
         if deployment.endpoint:
             key = (deployment.target_id, deployment.endpoint)
             # Deployments of one endpoint share its machines.
@@ -91,9 +97,12 @@ def _machines() -> Iterator[Hosted]:
             endpoints[key] = (most, deployment.instance_type)
     for (target, endpoint), (instances, instance_type) in endpoints.items():
         yield Hosted(
-            HostingKind.INSTANCE, f"target-{target}/{endpoint}", instances, deployment=endpoint,
+            HostingKind.INSTANCE,
+            f"target-{target}/{endpoint}",
+            instances,
+            deployment=endpoint,
             instance_type=instance_type,
-        )  # fmt: skip
+        )
 
 
 def _placed() -> Iterator[Hosted]:
@@ -105,9 +114,15 @@ def _placed() -> Iterator[Hosted]:
         except ContractError:
             continue
         yield Hosted(
-            HostingKind.ADAPTER, f"placement-{row.pk}", 1, tenant=tenant, adapter=row.engine_name,
-            base_model=row.deployment.base_model.name, deployment=row.deployment.name, tier="placed",
-        )  # fmt: skip
+            HostingKind.ADAPTER,
+            f"placement-{row.pk}",
+            1,
+            tenant=tenant,
+            adapter=row.engine_name,
+            base_model=row.deployment.base_model.name,
+            deployment=row.deployment.name,
+            tier="placed",
+        )
 
 
 def _stored() -> Iterator[Hosted]:
@@ -115,9 +130,11 @@ def _stored() -> Iterator[Hosted]:
     rows = AdapterVersion.objects.filter(status=AdapterVersion.Status.READY)
     for row in rows.select_related("adapter__base_model").iterator(chunk_size=1000):
         names: dict[str, Any] = {
-            "tenant": row.adapter.tenant_id, "adapter": row.engine_name,
-            "base_model": row.adapter.base_model.name, "since": int(row.created_at.timestamp()),
-        }  # fmt: skip
+            "tenant": row.adapter.tenant_id,
+            "adapter": row.engine_name,
+            "base_model": row.adapter.base_model.name,
+            "since": int(row.created_at.timestamp()),
+        }
         yield Hosted(HostingKind.ADAPTER, f"version-{row.pk}", 1, tier="stored", **names)
         yield Hosted(HostingKind.STORAGE, f"version-{row.pk}", row.size_bytes or 0, **names)
 
@@ -126,7 +143,12 @@ def _optimizations() -> Iterator[Hosted]:
     """Attempts at optimization jobs and comparisons, which record their start and end to the second."""
     for row in attempts_unmetered():
         yield Hosted(
-            HostingKind.OPTIMIZATION, row.subject, 1, base_model=row.base_model,
-            instance_type=row.instance_type, since=int(row.started_at.timestamp()),
-            until=int(row.ended_at.timestamp()) if row.ended_at else 0, exact=True,
-        )  # fmt: skip
+            HostingKind.OPTIMIZATION,
+            row.subject,
+            1,
+            base_model=row.base_model,
+            instance_type=row.instance_type,
+            since=int(row.started_at.timestamp()),
+            until=int(row.ended_at.timestamp()) if row.ended_at else 0,
+            exact=True,
+        )

@@ -7,9 +7,7 @@ from controlplane.metering.schema import partition_events
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("tenants", "0001_initial"),
-    ]
+    dependencies = [("tenants", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
@@ -106,7 +104,7 @@ class Migration(migrations.Migration):
                         ),
                         name="hosting_hour_once",
                     )
-                ],
+                ]
             },
         ),
         migrations.CreateModel(
@@ -291,7 +289,7 @@ class Migration(migrations.Migration):
                         ),
                         name="usage_hour_once",
                     )
-                ],
+                ]
             },
         ),
         migrations.CreateModel(
@@ -346,7 +344,7 @@ class Migration(migrations.Migration):
                         ),
                         name="usage_rollup_once",
                     )
-                ],
+                ]
             },
         ),
         migrations.CreateModel(
@@ -376,9 +374,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("pk",),
-            },
+            options={"ordering": ("pk",)},
         ),
         migrations.RunPython(partition_events, migrations.RunPython.noop),
     ]

@@ -83,8 +83,12 @@ class KeptPromptApi(generics.GenericAPIView[Any]):
             request_attempts(tenant=tenant.pk, request_id=request_id, project=access.project)
         kept, found = kept_read(tenant=tenant, request_id=request_id)
         data = {
-            "request_id": kept.request_id, "at": kept.at,
+            "request_id": kept.request_id,
+            "at": kept.at,
             "kept_until": kept_until(kept, prompt_log_get(tenant=tenant)),
-            "path": found.path, "request": found.request, "answer": found.answer, "cut": found.cut,
-        }  # fmt: skip
+            "path": found.path,
+            "request": found.request,
+            "answer": found.answer,
+            "cut": found.cut,
+        }
         return Response(KeptPromptSerializer(data).data)

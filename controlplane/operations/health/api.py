@@ -27,9 +27,10 @@ class HealthPartSerializer(serializers.Serializer[Part]):
     name = serializers.CharField()
     title = serializers.CharField()
     level = serializers.ChoiceField(
-        source="finding.level", choices=LEVELS,
+        source="finding.level",
+        choices=LEVELS,
         help_text="unused: not part of this installation; unknown: the state cannot be determined.",
-    )  # fmt: skip
+    )
     text = serializers.CharField(source="finding.text")
     todo = serializers.CharField(source="finding.todo", allow_blank=True, help_text="Recommended action.")
     since = serializers.DateTimeField(

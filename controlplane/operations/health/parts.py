@@ -99,9 +99,14 @@ def health_look() -> HealthReport:
 def _by_database(now: dt.datetime) -> tuple[dict[str, Finding], dict[str, Check]]:
     """Return the findings from the database, and the remaining checks for threads with their rows."""
     checks: dict[str, Check] = {
-        "redis": stores.redis_server, "queues": work.celery_queues, "beat": work.beat, "ingest": work.ingest,
-        "usage_logs": serving.usage_logs, "object_store": stores.object_store, "mail": stores.mail,
-    }  # fmt: skip
+        "redis": stores.redis_server,
+        "queues": work.celery_queues,
+        "beat": work.beat,
+        "ingest": work.ingest,
+        "usage_logs": serving.usage_logs,
+        "object_store": stores.object_store,
+        "mail": stores.mail,
+    }
     found = {"database": stores.database()}
     try:
         with transaction.atomic():
@@ -133,9 +138,12 @@ def _by_rows(now: dt.datetime) -> dict[str, Finding]:
     rows = list(Deployment.objects.filter(removed_at=None).select_related("target").order_by("name"))
     targets = Target.objects.filter(kind=Target.Kind.SAGEMAKER).count()
     return {
-        "deployments": serving.deployments(rows, now), "sagemaker": serving.sagemaker(targets, rows),
-        "dead_letters": _dead_letters(), "webhooks": _webhooks(now), "optimization": _optimization(now),
-    }  # fmt: skip
+        "deployments": serving.deployments(rows, now),
+        "sagemaker": serving.sagemaker(targets, rows),
+        "dead_letters": _dead_letters(),
+        "webhooks": _webhooks(now),
+        "optimization": _optimization(now),
+    }
 
 
 def _dead_letters() -> Finding:
@@ -144,8 +152,9 @@ def _dead_letters() -> Finding:
         return Finding(Level.OK, _("No dead letters."))
     reason = DeadUsageEvent.objects.values_list("reason", flat=True).get(pk=totals["last"])
     text = _("%(count)d usage events could not be recorded. Latest reason: %(reason)s") % {
-        "count": totals["count"], "reason": reason[:200],
-    }  # fmt: skip
+        "count": totals["count"],
+        "reason": reason[:200],
+    }
     todo = _("Fix the causes that the reasons name, then replay the events on the queues page.")
     return Finding(Level.WARN, text, todo, totals["first"])
 

@@ -89,11 +89,14 @@ def work_look() -> WorkReport:
         return WorkReport(now, away=str(error) or type(error).__name__)
     rows = tuple(
         WaitingQueue(
-            item.name, item.depth, moment(item.oldest_at), item.oldest_task,
+            item.name,
+            item.depth,
+            moment(item.oldest_at),
+            item.oldest_task,
             tuple(sign.name for sign in listening(signs, item.name)),
         )
         for item in found
-    )  # fmt: skip
+    )
     seen = tuple(_worker(sign) for sign in signs)
     scheduled = tuple(
         _scheduled(name, entry, times, ran, now)
@@ -120,9 +123,16 @@ def _scheduled(
     at = moment(times.get(task))
     late = at is not None and (now - at).total_seconds() > _LATE * seconds + _GRACE_S
     return Scheduled(
-        task, queue, every, at, moment(run.at) if run else None, run.seconds if run else None,
-        run.outcome if run else "", run.reason if run else "", late,
-    )  # fmt: skip
+        task,
+        queue,
+        every,
+        at,
+        moment(run.at) if run else None,
+        run.seconds if run else None,
+        run.outcome if run else "",
+        run.reason if run else "",
+        late,
+    )
 
 
 def _rhythm(schedule: Any) -> tuple[str, float]:

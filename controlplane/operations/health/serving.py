@@ -73,8 +73,10 @@ def _gateway(word: GatewayStatus, now: float, version: int | None) -> tuple[Leve
     if word.routes_age > _OLD_ROUTES_S:
         return Level.WARN, _("routes are %(age).0f s old") % {"age": word.routes_age}
     said = _("serving, %(count)d requests in flight, routes %(version)d of %(newest)d") % {
-        "count": word.in_flight, "version": word.routes_version, "newest": version or 0,
-    }  # fmt: skip
+        "count": word.in_flight,
+        "version": word.routes_version,
+        "newest": version or 0,
+    }
     return Level.OK, said
 
 

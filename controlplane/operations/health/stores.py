@@ -56,8 +56,9 @@ def redis_server() -> Finding:
     info = client.info()
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     text = _("Redis responded in %(ms).0f ms and uses %(mb).0f MB.") % {
-        "ms": max(1.0, took * 1000), "mb": used / 1e6,
-    }  # fmt: skip
+        "ms": max(1.0, took * 1000),
+        "mb": used / 1e6,
+    }
     if info.get("loading"):
         return Finding(Level.DOWN, _("Redis is loading its data from disk."), _("Wait until loading ends."))
     if "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")):

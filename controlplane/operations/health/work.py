@@ -68,8 +68,9 @@ def celery_queues() -> Finding:
     if old:
         item = min(old, key=lambda item: item.oldest_at or now)
         text = _("The oldest task of %(name)s has waited %(age).0f s.") % {
-            "name": item.name, "age": now - (item.oldest_at or now),
-        }  # fmt: skip
+            "name": item.name,
+            "age": now - (item.oldest_at or now),
+        }
         todo = _("Start more workers for the queue, or check what blocks the running tasks.")
         return Finding(Level.WARN, text, todo, moment(item.oldest_at), details)
     values = {"workers": sum(now - sign.at < SILENT_S for sign in signs), "depth": depth}
@@ -149,9 +150,12 @@ def _check_lines(name: str, sign: CheckSign | None) -> Iterator[str]:
         yield _("%(title)s: no result") % {"title": title}
         return
     yield _("%(title)s: %(start)s to %(end)s, checked %(at)s UTC, %(count)d differ") % {
-        "title": title, "start": sign.start, "end": sign.end, "count": sign.differing,
+        "title": title,
+        "start": sign.start,
+        "end": sign.end,
+        "count": sign.differing,
         "at": f"{dt.datetime.fromtimestamp(sign.at, dt.UTC):%Y-%m-%d %H:%M}",
-    }  # fmt: skip
+    }
     yield from sign.examples
 
 

@@ -20,8 +20,6 @@ class Migration(migrations.Migration):
                 ),
                 ("purged_at", models.DateTimeField(blank=True, null=True)),
             ],
-            options={
-                "ordering": ("-requested_at", "tenant"),
-            },
-        ),
+            options={"ordering": ("-requested_at", "tenant")},
+        )
     ]

@@ -6,10 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("catalog", "0001_initial"),
-        ("deployments", "0001_initial"),
-    ]
+    dependencies = [("catalog", "0001_initial"), ("deployments", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
@@ -22,9 +19,7 @@ class Migration(migrations.Migration):
                 ("created_by", models.CharField(blank=True, max_length=200)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
-            options={
-                "ordering": ("-created_at", "sha256"),
-            },
+            options={"ordering": ("-created_at", "sha256")},
         ),
         migrations.CreateModel(
             name="Artifact",
@@ -68,9 +63,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-created_at", "sha256"),
-            },
+            options={"ordering": ("-created_at", "sha256")},
         ),
         migrations.CreateModel(
             name="Attempt",
@@ -260,9 +253,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.CreateModel(
             name="ComparisonRun",
@@ -373,9 +364,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.CreateModel(
             name="Assessment",
@@ -456,8 +445,7 @@ class Migration(migrations.Migration):
                 (
                     "remote",
                     models.JSONField(
-                        default=dict,
-                        help_text="Requested `options`, and `told`, the observed job.",
+                        default=dict, help_text="Requested `options`, and `told`, the observed job."
                     ),
                 ),
                 (
@@ -489,9 +477,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.CreateModel(
             name="WorkEvent",
@@ -534,9 +520,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-pk",),
-            },
+            options={"ordering": ("-pk",)},
         ),
         migrations.AddConstraint(
             model_name="optimizationjob",

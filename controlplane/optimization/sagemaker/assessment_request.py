@@ -26,9 +26,11 @@ def assessment_request(row: Assessment, target: Target, name: str, *, output: st
     """Of the job. `output`: s3:// prefix that it writes below."""
     own = _benchmark(row, name) if row.subject == Assessment.Subject.BENCHMARK else _recommendation(row, name)
     return own | {
-        "OutputConfig": {"S3OutputLocation": output}, "AIWorkloadConfigIdentifier": name,
-        "RoleArn": target.role_arn, "Tags": _tags(row, target),
-    }  # fmt: skip
+        "OutputConfig": {"S3OutputLocation": output},
+        "AIWorkloadConfigIdentifier": name,
+        "RoleArn": target.role_arn,
+        "Tags": _tags(row, target),
+    }
 
 
 def _benchmark(row: Assessment, name: str) -> dict[str, Any]:

@@ -92,9 +92,10 @@ class AssessmentTurn(Look[Assessment]):
             store.put(key, io.BytesIO(prompts_read(prompts=row.prompts)))
             data = store.url(f"assessments/{name}/")
         self._remote = {
-            "name": name, "workload": workload_request(row, target, name, data=data),
+            "name": name,
+            "workload": workload_request(row, target, name, data=data),
             "request": assessment_request(row, target, name, output=store.url(f"assessed/{name}/")),
-        }  # fmt: skip
+        }
         self._keep()
 
     def _name(self, target: Target) -> str:
@@ -107,9 +108,13 @@ class AssessmentTurn(Look[Assessment]):
             self._remote["status"] = status
             event_add(self._row, "sagemaker", status)
         self._keep(
-            phase=status.lower(), percent=_PERCENT.get(status, 0.0), progress_at=timezone.now(), attempts=1,
-            host=target.region, started_at=described.get("StartTime") or self._row.started_at,
-        )  # fmt: skip
+            phase=status.lower(),
+            percent=_PERCENT.get(status, 0.0),
+            progress_at=timezone.now(),
+            attempts=1,
+            host=target.region,
+            started_at=described.get("StartTime") or self._row.started_at,
+        )
         if status in ("Completed", "Failed", "Stopped"):
             self._ended(store, status, described)
             return
@@ -128,9 +133,10 @@ class AssessmentTurn(Look[Assessment]):
         else:
             folder = f"assessed/{self._remote['name']}"
             result = {
-                "recommendations": described.get("Recommendations", []), "output": store.url(f"{folder}/"),
+                "recommendations": described.get("Recommendations", []),
+                "output": store.url(f"{folder}/"),
                 "files": sorted(key.removeprefix(f"{folder}/") for key in store.keys(folder)),
-            }  # fmt: skip
+            }
             self._end(Status.DONE, "", "", percent=100.0, result=storable(result))
 
     def _clear(self, account: Account, target: Target, store: Store) -> None:

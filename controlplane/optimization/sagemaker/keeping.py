@@ -28,10 +28,14 @@ def remote_attempt(job: OptimizationJob, seen: dict[str, Any]) -> None:
     row, _ = Attempt.objects.get_or_create(
         subject=f"{job.KIND}-{job.pk}.1",
         defaults={
-            "base_model": job.base_model.name, "machine": job.machine, "host": seen["OptimizationJobName"],
-            "instance_type": seen["DeploymentInstanceType"], "started_at": started, "seen_at": started,
+            "base_model": job.base_model.name,
+            "machine": job.machine,
+            "host": seen["OptimizationJobName"],
+            "instance_type": seen["DeploymentInstanceType"],
+            "started_at": started,
+            "seen_at": started,
         },
-    )  # fmt: skip
+    )
     if row.ended_at is None:
         Attempt.objects.filter(pk=row.pk).update(seen_at=ended or timezone.now(), ended_at=ended)
 
@@ -48,29 +52,42 @@ def remote_keep(claim: Claim, output: Output, told: dict[str, Any]) -> bool:
         artifact, made = Artifact.objects.select_for_update(of=("self",)).get_or_create(
             pk=output.digest,
             defaults={
-                "uri": output.uri, "size": output.size, "files": output.files, "target": job.target,
+                "uri": output.uri,
+                "size": output.size,
+                "files": output.files,
+                "target": job.target,
                 "state": Artifact.State.STORED,
             },
-        )  # fmt: skip
+        )
         if artifact.state != Artifact.State.STORED:
             raise UnavailableError("the same files are being stored or removed")
         Artifact.objects.filter(pk=artifact.pk).update(needed_at=timezone.now())
         claim.write(artifact_id=artifact.pk)
         variant = variant_register(job, artifact)
         work_end(
-            claim, Status.DONE, f"variant {variant.name} of {job.base_model.name}", "", percent=100.0,
+            claim,
+            Status.DONE,
+            f"variant {variant.name} of {job.base_model.name}",
+            "",
+            percent=100.0,
             variant_id=variant.pk,
             result={
-                "digest": output.digest, "bytes": output.size, "serve": {"flags": [], "environment": {}},
+                "digest": output.digest,
+                "bytes": output.size,
+                "serve": {"flags": [], "environment": {}},
                 "image": told.get("image", ""),
             },
             lineage=lineage_base(job, variant) | {"output": _lineage(output, told)},
-        )  # fmt: skip
+        )
     return made or artifact.uri == output.uri
 
 
 def _lineage(output: Output, told: dict[str, Any]) -> dict[str, Any]:
     return {
-        "engine": "sagemaker", "job": told.get("arn", told["name"]), "request": told["request"],
-        "uri": output.uri, "digest": output.digest, "image": told.get("image", ""),
-    }  # fmt: skip
+        "engine": "sagemaker",
+        "job": told.get("arn", told["name"]),
+        "request": told["request"],
+        "uri": output.uri,
+        "digest": output.digest,
+        "image": told.get("image", ""),
+    }

@@ -164,9 +164,11 @@ class Look(ABC, Generic[RowT]):
         if self._row.cancel_asked_at is not None:
             status = Status.CANCELLING
         self._claim.release(
-            status=status, reason=reason[:4000], lost_attempts=0,
+            status=status,
+            reason=reason[:4000],
+            lost_attempts=0,
             next_at=timezone.now() + dt.timedelta(seconds=seconds),
-        )  # fmt: skip
+        )
 
     def _end(self, status: Status, reason: str, code: str, **fields: Any) -> None:
         """End the work before the cleanup, so that a failing cleanup keeps no work open."""

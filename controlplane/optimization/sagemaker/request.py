@@ -45,13 +45,16 @@ def create_request(
         "ModelSource": source,
         "DeploymentInstanceType": recipe.target.instance_type,
         "OptimizationConfigs": configs(
-            recipe, options, region=target.region, max_model_len=job.base_model.max_model_len,
+            recipe,
+            options,
+            region=target.region,
+            max_model_len=job.base_model.max_model_len,
             training=training,
         ),
         "OutputConfig": {"S3OutputLocation": output},
         "StoppingCondition": {"MaxRuntimeInSeconds": options.hours * 3600},
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items() if value],
-    }  # fmt: skip
+    }
 
 
 def configs(
@@ -68,9 +71,9 @@ def configs(
 
     found: list[dict[str, Any]] = []
     if recipe.quantization is not Quantization.NONE:
-        found.append({
-            "ModelQuantizationConfig": container({"OPTION_QUANTIZE": _QUANTIZE[recipe.quantization]})
-        })  # fmt: skip
+        found.append(
+            {"ModelQuantizationConfig": container({"OPTION_QUANTIZE": _QUANTIZE[recipe.quantization]})}
+        )
     if recipe.compilation.ahead_of_time:
         found.append({"ModelCompilationConfig": container(_compiled(recipe, max_model_len))})
     if recipe.tensor_parallel.presharded:

@@ -82,9 +82,13 @@ class RemoteTurn(Look[OptimizationJob]):
         self._claim.write(phase="uploading", percent=1.0, started_at=job.started_at or timezone.now())
         weights = uploads.weights(options, heartbeat=self._claim.renew)
         request = create_request(
-            job, target, options, weights=weights, training=uploads.training(),
+            job,
+            target,
+            options,
+            weights=weights,
+            training=uploads.training(),
             output=store.url(f"optimized/{name}/"),
-        )  # fmt: skip
+        )
         self._remote = {"name": name, "request": request}
         self._keep()
 
@@ -95,9 +99,13 @@ class RemoteTurn(Look[OptimizationJob]):
             event_add(self._row, "sagemaker", status)
         self._remote["image"] = described.get("OptimizationOutput", {}).get("RecommendedInferenceImage", "")
         self._keep(
-            phase=status.lower(), percent=_PERCENT.get(status, 0.0), progress_at=timezone.now(),
-            log_tail=_lines(described), attempts=1, host=target.region,
-        )  # fmt: skip
+            phase=status.lower(),
+            percent=_PERCENT.get(status, 0.0),
+            progress_at=timezone.now(),
+            log_tail=_lines(described),
+            attempts=1,
+            host=target.region,
+        )
         remote_attempt(self._row, described)
         match status:
             case "COMPLETED":
@@ -122,9 +130,11 @@ class RemoteTurn(Look[OptimizationJob]):
         output = output_read(account, uri, heartbeat=self._claim.renew)
         if not output.files:
             self._end(
-                Status.FAILED, f"SageMaker completed the job without output under {uri}:"
-                " allow its role s3:PutObject there, and request the job again", "sagemaker",
-            )  # fmt: skip
+                Status.FAILED,
+                f"SageMaker completed the job without output under {uri}:"
+                " allow its role s3:PutObject there, and request the job again",
+                "sagemaker",
+            )
             return
         self._output_stays = remote_keep(self._claim, output, self._remote)
         self._over = True
@@ -140,9 +150,11 @@ def _lines(job: dict[str, Any]) -> str:
     lines = [
         f"{label} {job[key]:%Y-%m-%d %H:%M:%S %Z}" if isinstance(job[key], dt.datetime) else str(job[key])
         for label, key in (
-            ("created", "CreationTime"), ("started", "OptimizationStartTime"),
-            ("ended", "OptimizationEndTime"), ("", "FailureReason"),
+            ("created", "CreationTime"),
+            ("started", "OptimizationStartTime"),
+            ("ended", "OptimizationEndTime"),
+            ("", "FailureReason"),
         )
         if job.get(key)
-    ]  # fmt: skip
+    ]
     return "\n".join((f"{job['OptimizationJobName']} {job['OptimizationJobStatus']}", *lines))

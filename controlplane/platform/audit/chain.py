@@ -12,9 +12,22 @@ ORIGIN: Final = "0" * 64
 """Predecessor digest of a tenant's first record."""
 
 FIELDS: Final = (
-    "tenant", "number", "actor_kind", "actor_id", "actor_name", "action", "target_type", "target_id",
-    "target_name", "before", "after", "address", "user_agent", "request_id", "previous_sha256",
-)  # fmt: skip
+    "tenant",
+    "number",
+    "actor_kind",
+    "actor_id",
+    "actor_name",
+    "action",
+    "target_type",
+    "target_id",
+    "target_name",
+    "before",
+    "after",
+    "address",
+    "user_agent",
+    "request_id",
+    "previous_sha256",
+)
 """Fields that the digest covers, in addition to the time."""
 
 

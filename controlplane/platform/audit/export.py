@@ -12,10 +12,7 @@ from controlplane.platform.audit.chain import FIELDS
 from controlplane.platform.audit.models import AuditRecord
 
 Form = Literal["jsonl", "csv"]
-CONTENT_TYPES: Final[dict[Form, str]] = {
-    "jsonl": "application/x-ndjson",
-    "csv": "text/csv; charset=utf-8",
-}
+CONTENT_TYPES: Final[dict[Form, str]] = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 _COLUMNS: Final = ("at", *FIELDS, "sha256")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 

@@ -29,8 +29,6 @@ class Migration(migrations.Migration):
                 ),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
             ],
-            options={
-                "ordering": ("-created_at", "-pk"),
-            },
-        ),
+            options={"ordering": ("-created_at", "-pk")},
+        )
     ]

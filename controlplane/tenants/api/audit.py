@@ -58,9 +58,20 @@ class AuditRecordSerializer(serializers.ModelSerializer[AuditRecord]):
     class Meta:
         model = AuditRecord
         fields = (
-            "tenant", "number", "at", "actor", "action", "target", "before", "after", "address", "user_agent",
-            "request_id", "previous_sha256", "sha256",
-        )  # fmt: skip
+            "tenant",
+            "number",
+            "at",
+            "actor",
+            "action",
+            "target",
+            "before",
+            "after",
+            "address",
+            "user_agent",
+            "request_id",
+            "previous_sha256",
+            "sha256",
+        )
 
 
 class AuditChainSerializer(serializers.ModelSerializer[AuditChain]):

@@ -18,18 +18,8 @@ from controlplane.tenants.filters import ApiKeyFilter
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
-from controlplane.tenants.selectors import (
-    api_key_get,
-    api_key_list,
-    project_get,
-    service_account_get,
-)
-from controlplane.tenants.services import (
-    api_key_create,
-    api_key_revoke,
-    api_key_rotate,
-    api_key_update,
-)
+from controlplane.tenants.selectors import api_key_get, api_key_list, project_get, service_account_get
+from controlplane.tenants.services import api_key_create, api_key_revoke, api_key_rotate, api_key_update
 
 _RESTRICTIONS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
 
@@ -58,9 +48,19 @@ class ApiKeySerializer(RestrictionsSerializer, serializers.ModelSerializer[ApiKe
     class Meta:
         model = ApiKey
         fields = (
-            "public_id", "name", "project", "service_account", "scopes", *_RESTRICTIONS, "created_at",
-            "expires_at", "rotated_at", "old_secret_until", "revoked_at", "last_used_at",
-        )  # fmt: skip
+            "public_id",
+            "name",
+            "project",
+            "service_account",
+            "scopes",
+            *_RESTRICTIONS,
+            "created_at",
+            "expires_at",
+            "rotated_at",
+            "old_secret_until",
+            "revoked_at",
+            "last_used_at",
+        )
 
 
 class ApiKeyCreatedSerializer(ApiKeySerializer):

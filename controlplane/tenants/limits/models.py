@@ -26,29 +26,38 @@ class ScopeLimits(models.Model):
     tokens_per_minute = models.BigIntegerField(null=True, blank=True, validators=_BOUNDS)
     concurrency = models.BigIntegerField(null=True, blank=True, validators=_BOUNDS)
     budget_nano = models.BigIntegerField(
-        null=True, blank=True, validators=_BOUNDS,
+        null=True,
+        blank=True,
+        validators=_BOUNDS,
         help_text="Nano-units (1e-9) of the default price book's currency per period; calls stop there.",
-    )  # fmt: skip
+    )
     budget_period = models.CharField(max_length=5, choices=Period.choices, default=Period.MONTH)
     budget_alert_percent = models.PositiveSmallIntegerField(
-        null=True, blank=True, validators=(MinValueValidator(1), MaxValueValidator(100)),
+        null=True,
+        blank=True,
+        validators=(MinValueValidator(1), MaxValueValidator(100)),
         help_text="From this share of the budget on, answers carry a warning.",
-    )  # fmt: skip
+    )
     budget_alerted = models.CharField(
         max_length=10, blank=True, editable=False, help_text="Period (UTC) in which the alert last went off."
     )
     priority = models.PositiveSmallIntegerField(
-        null=True, blank=True, validators=(MaxValueValidator(9),),
+        null=True,
+        blank=True,
+        validators=(MaxValueValidator(9),),
         help_text="0 (first) to 9: who goes first where requests wait for a place.",
-    )  # fmt: skip
+    )
     weight = models.FloatField(
-        null=True, blank=True, validators=(MinValueValidator(0.01), MaxValueValidator(100)),
+        null=True,
+        blank=True,
+        validators=(MinValueValidator(0.01), MaxValueValidator(100)),
         help_text="Of a tenant: its share of a busy worker relative to other tenants'; 1 if left out.",
-    )  # fmt: skip
+    )
     prepaid_stop = models.BooleanField(
-        default=False, db_default=False,
+        default=False,
+        db_default=False,
         help_text="Of a tenant: calls stop when what it paid in advance and its credits are used up.",
-    )  # fmt: skip
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     AMOUNTS = ("requests_per_minute", "tokens_per_minute", "concurrency", "budget_nano")

@@ -122,10 +122,7 @@ def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> In
     """
     check_grant(by, Role(invitation.role))
     changed = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, revoked_at=None).update(
-        nonce=secrets.token_hex(16),
-        expires_at=timezone.now() + LIFETIME,
-        attempted_at=None,
-        sent_at=None,
+        nonce=secrets.token_hex(16), expires_at=timezone.now() + LIFETIME, attempted_at=None, sent_at=None
     )
     if not changed:
         raise ConflictError("the invitation was accepted or withdrawn: make another")

@@ -8,9 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("auth", "0012_alter_user_first_name_max_length"),
-    ]
+    dependencies = [("auth", "0012_alter_user_first_name_max_length")]
 
     operations = [
         migrations.CreateModel(
@@ -27,9 +25,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("archived_at", models.DateTimeField(blank=True, null=True)),
             ],
-            options={
-                "ordering": ("slug",),
-            },
+            options={"ordering": ("slug",)},
         ),
         migrations.CreateModel(
             name="Tenant",
@@ -179,9 +175,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("name",),
-            },
+            options={"ordering": ("name",)},
         ),
         migrations.AddField(
             model_name="project",
@@ -301,9 +295,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ("-created_at", "public_id"),
-            },
+            options={"ordering": ("-created_at", "public_id")},
         ),
         migrations.AddField(
             model_name="user",

@@ -73,12 +73,7 @@ def project_archive(*, project: Project) -> Project:
 
 
 def service_account_create(
-    *,
-    project: Project,
-    name: str,
-    role: str,
-    by: Access | None = None,
-    created_by: User | None = None,
+    *, project: Project, name: str, role: str, by: Access | None = None, created_by: User | None = None
 ) -> ServiceAccount:
     """Makes a service account, without a key yet.
 

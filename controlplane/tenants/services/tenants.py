@@ -53,12 +53,7 @@ def tenant_create(*, slug: str, name: str) -> Tenant:
 
 @transaction.atomic
 def user_create(
-    *,
-    email: str,
-    password: str,
-    tenant: Tenant | None = None,
-    role: str = Role.OWNER,
-    is_staff: bool = False,
+    *, email: str, password: str, tenant: Tenant | None = None, role: str = Role.OWNER, is_staff: bool = False
 ) -> User:
     """Create a user, and a membership if `tenant` is given.
 

@@ -11,15 +11,7 @@ from contracts.openai.kinds import Integer, Text
 from contracts.openai.parameters import MAX_TOOLS
 from gateway.api.bounds import Check, metadata, one_of, schema
 from gateway.api.responses.items import read_input
-from gateway.api.schema import (
-    CHAT,
-    Call,
-    Dropped,
-    check_parameters,
-    drop_nothing,
-    parse_object,
-    user_of,
-)
+from gateway.api.schema import CHAT, Call, Dropped, check_parameters, drop_nothing, parse_object, user_of
 from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, UnknownParameter
 

@@ -17,11 +17,22 @@ from urllib.parse import quote, urlsplit
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _UNSIGNED: Final = frozenset(
     {
-        "baggage", "connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
-        "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent",
+        "baggage",
+        "connection",
+        "expect",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "traceparent",
+        "tracestate",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
         "x-amzn-trace-id",
     }
-)  # fmt: skip
+)
 """Headers that proxies change, and so are not signed."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 

@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
         "idle_since",
         "origin",
         "status",
-    )  # fmt: skip
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, origin: Origin) -> None:
         self._loop = loop

@@ -97,9 +97,14 @@ class Answer:
         if not block.count(b"\n") == block.count(b"\r") == len(fields):
             raise ValueError("a header's value holds a line's end")
         return b"".join(
-            (_STATUS.get(self._status) or b"HTTP/1.1 %d \r\n" % self._status, block, self._framing(length),
-             _clock.line(), b"\r\n")
-        )  # fmt: skip
+            (
+                _STATUS.get(self._status) or b"HTTP/1.1 %d \r\n" % self._status,
+                block,
+                self._framing(length),
+                _clock.line(),
+                b"\r\n",
+            )
+        )
 
     def _framing(self, length: int | None) -> bytes:
         """Return the headers that delimit the answer and say if the connection stays open."""

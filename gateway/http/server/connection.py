@@ -19,9 +19,21 @@ class Connection(asyncio.Protocol):
     """Splits incoming bytes into requests. A refused or partly read request ends the connection."""
 
     __slots__ = (
-        "__weakref__", "_ahead", "_body", "_buffer", "_client", "_drained", "_exchange", "_held", "_lingers",
-        "_loop", "_malformed", "_own", "_server", "_transport",
-    )  # fmt: skip
+        "__weakref__",
+        "_ahead",
+        "_body",
+        "_buffer",
+        "_client",
+        "_drained",
+        "_exchange",
+        "_held",
+        "_lingers",
+        "_loop",
+        "_malformed",
+        "_own",
+        "_server",
+        "_transport",
+    )
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server, self._loop = server, loop

@@ -54,9 +54,20 @@ class Exchange:
     """
 
     __slots__ = (
-        "__weakref__", "_body_end_sent", "_expects", "_gone", "_head", "_loop", "_parts", "_waiter",
-        "_wire", "answer", "task", "waiting", "whole",
-    )  # fmt: skip
+        "__weakref__",
+        "_body_end_sent",
+        "_expects",
+        "_gone",
+        "_head",
+        "_loop",
+        "_parts",
+        "_waiter",
+        "_wire",
+        "answer",
+        "task",
+        "waiting",
+        "whole",
+    )
 
     def __init__(self, wire: Wire, head: Head, loop: asyncio.AbstractEventLoop, *, whole: bool) -> None:
         self._wire, self._head, self._loop = wire, head, loop
@@ -108,9 +119,12 @@ class Exchange:
                 raise RuntimeError("the answer has begun")
             head = self._head
             self.answer = Answer(
-                head.method, head.http_version, message["status"], message["headers"],
+                head.method,
+                head.http_version,
+                message["status"],
+                message["headers"],
                 keeps=head.keep_alive and self.whole and self._wire.stays,
-            )  # fmt: skip
+            )
             return
         if answer is None or answer.ended:
             raise RuntimeError("there is no answer that this could be a part of")

@@ -126,9 +126,7 @@ class _Parent:
 
     def _late(self, number: int, frame: FrameType | None) -> None:
         logger.error(
-            "killed %d serving processes: no exit within %g s",
-            len(self._children),
-            self._kill_seconds,
+            "killed %d serving processes: no exit within %g s", len(self._children), self._kill_seconds
         )
         self._signal(signal.SIGKILL)
 

@@ -67,13 +67,22 @@ class Product:
         """Runs `graftwork <arguments>` as a process with a home of its own."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
         env |= {
-            "HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home), "COLUMNS": "200", "TERM": "dumb",
-            "PYTHONPATH": str(ROOT / "clients" / "python"), **self.environ, **environ,
-        }  # fmt: skip
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home),
+            "COLUMNS": "200",
+            "TERM": "dumb",
+            "PYTHONPATH": str(ROOT / "clients" / "python"),
+            **self.environ,
+            **environ,
+        }
         done = subprocess.run(
             [sys.executable, "-m", "graftwork", *arguments],
-            env=env, input=stdin, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+            env=env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         return Result(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str, **options: Any) -> Result:

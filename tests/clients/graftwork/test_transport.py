@@ -213,9 +213,12 @@ def test_a_registration_is_checked_before_files_are_sent(tmp_path: Path) -> None
     ((method, path, _, body),) = script.asked
     assert (method, path) == ("POST", "/api/v1/adapter-checks")
     assert json.loads(body) == {
-        "name": "bot", "base_model": "b", "make_default": None, "run_url": "https://runs.test/1",
+        "name": "bot",
+        "base_model": "b",
+        "make_default": None,
+        "run_url": "https://runs.test/1",
         "size_bytes": size,
-    }  # fmt: skip
+    }
 
 
 def test_a_server_without_checks_gets_the_upload_all_the_same(tmp_path: Path) -> None:

@@ -47,8 +47,9 @@ def test_percent_and_eta_are_the_whole_jobs() -> None:
     told = [(event["percent"], event["eta_seconds"]) for event in events(out) if event["event"] == "progress"]
     assert told == [(12.5, 70.0), (50.0, 40.0)]
     assert [(event["step"], event["steps"]) for event in events(out) if event["event"] == "phase"] == [
-        (1, 2), (2, 2),
-    ]  # fmt: skip
+        (1, 2),
+        (2, 2),
+    ]
 
 
 def test_work_of_an_earlier_run_does_not_shorten_the_eta() -> None:
@@ -105,18 +106,26 @@ def test_an_error_tells_code_and_reasons() -> None:
     Reporter(out, PHASES).error(JobError(Code.OUT_OF_DISK, "full", [{"code": "a", "text": "b"}]))
     [event] = events(out)
     assert (event["code"], event["resumable"], event["reasons"]) == (
-        "out_of_disk", True, [{"code": "a", "text": "b"}],
-    )  # fmt: skip
+        "out_of_disk",
+        True,
+        [{"code": "a", "text": "b"}],
+    )
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "", "no json", "[]", "{}", '{"event": "greeting"}', '{"event": "phase", "phase": "x"}',
+        "",
+        "no json",
+        "[]",
+        "{}",
+        '{"event": "greeting"}',
+        '{"event": "phase", "phase": "x"}',
         json.dumps({"event": "error", "code": "mood", "message": "", "resumable": True, "reasons": []}),
-        '{"event": "log", "level": "info", "message": "' + "x" * (1 << 20) + '"}', "[" * 100_000,
+        '{"event": "log", "level": "info", "message": "' + "x" * (1 << 20) + '"}',
+        "[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_lines_that_are_no_events_are_refused(line: str) -> None:
     with pytest.raises(ProgressError):
         parse_line(line)

@@ -13,8 +13,7 @@ from tests.controlplane.conftest import adapter_files
 
 Pack = Callable[..., bytes]
 TRAINER_FILES = dict.fromkeys(
-    ("training_args.bin", "optimizer.pt", "rng_state.pth", "scheduler.pt", "step7/model.ckpt"),
-    b"\x80\x04",
+    ("training_args.bin", "optimizer.pt", "rng_state.pth", "scheduler.pt", "step7/model.ckpt"), b"\x80\x04"
 )
 """What transformers' Trainer leaves beside an adapter: pickles, which nobody may load."""
 CHECKPOINTS = {

@@ -49,10 +49,20 @@ def call(version: AdapterVersion, *, alias: str = "", days_ago: int = 0) -> None
     """One request in the usage report."""
     day = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days_ago)
     UsageRollup.objects.create(
-        day=day, tenant="acme", project="p", key_id="k", adapter=version.engine_name, alias=alias,
-        base_model="tiny-base", backend="worker", status="ok", requests=1, prompt_tokens=1, cached_tokens=0,
+        day=day,
+        tenant="acme",
+        project="p",
+        key_id="k",
+        adapter=version.engine_name,
+        alias=alias,
+        base_model="tiny-base",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=1,
+        cached_tokens=0,
         completion_tokens=1,
-    )  # fmt: skip
+    )
 
 
 def test_who_registers_says_which_version_the_bare_name_means(tenant: Tenant, base_model: BaseModel) -> None:
@@ -75,9 +85,12 @@ def test_a_version_that_is_refused_takes_over_nothing(tenant: Tenant, base_model
     register(tenant, base_model, make_default=False)
     files = adapter_files() | {"adapter_model.safetensors": b"x" * 64}
     version = adapter_register(
-        tenant=tenant, name="bot", base_model=base_model, make_default=True,
+        tenant=tenant,
+        name="bot",
+        base_model=base_model,
+        make_default=True,
         files={name: BytesIO(data) for name, data in files.items()},
-    )  # fmt: skip
+    )
     version_validate(version_id=version.pk)
     assert default_version() == 1
 

@@ -123,10 +123,7 @@ def test_weights_are_refused(tenant: Tenant, base_model: BaseModel, tmp_path: Pa
         (b"[" * 500_000, "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         ({**CONFIG, "lora_alpha": float("nan")}, "holds NaN at lora_alpha"),
-        (
-            {**CONFIG, "alpha_pattern": {"q_proj": float("inf")}},
-            "number at alpha_pattern.q_proj",
-        ),
+        ({**CONFIG, "alpha_pattern": {"q_proj": float("inf")}}, "number at alpha_pattern.q_proj"),
         (b'{"peft_type": "LORA", "r": 1e999}', "holds an infinite number at r"),
         ({**CONFIG, "target_modules": ["q_proj", "v_proj", "\0"]}, "a NUL character"),
         ({**CONFIG, "modules_to_save": ["\ud800"]}, "half of a surrogate pair"),

@@ -207,11 +207,19 @@ def test_a_hub_that_redirects_inwards_is_refused(
 @pytest.mark.parametrize(
     "uri",
     [
-        "hf://pirate", "hf://acme/", "hf://acme/../x", "hf://acme/pirate@../../x",
-        "hf://acme/pirate@main/../x", "hf://user:secret@acme/pirate", "hf://acme/pirate#x", "hf://acme/pirate?x=1",
-        "hf://acme/pirate@main/a//b", "hf://acme/pi rate", "hf://127.0.0.1:80/x@y/z?credential=a&credential=b",
+        "hf://pirate",
+        "hf://acme/",
+        "hf://acme/../x",
+        "hf://acme/pirate@../../x",
+        "hf://acme/pirate@main/../x",
+        "hf://user:secret@acme/pirate",
+        "hf://acme/pirate#x",
+        "hf://acme/pirate?x=1",
+        "hf://acme/pirate@main/a//b",
+        "hf://acme/pi rate",
+        "hf://127.0.0.1:80/x@y/z?credential=a&credential=b",
     ],
-)  # fmt: skip
+)
 def test_what_reads_like_no_repository_is_refused_at_once(
     tenant: Tenant, base_model: BaseModel, uri: str
 ) -> None:

@@ -91,10 +91,19 @@ def test_fallbacks_stand_in_the_route(adapter: Adapter, tenant: Tenant, base_mod
 
 @pytest.mark.parametrize(
     "models",
-    [["nothing"], ["pirate@v4"], ["pirate@v9"], ["pirate@staging"], ["pirate@prod"], ["theirs"], [""],
-     ["tiny-base", "tiny-base"], ["tiny-base@v1"],
-     ["pirate@v1", "pirate@v2", "pirate@v3", "pirate", "tiny-base"]],
-)  # fmt: skip
+    [
+        ["nothing"],
+        ["pirate@v4"],
+        ["pirate@v9"],
+        ["pirate@staging"],
+        ["pirate@prod"],
+        ["theirs"],
+        [""],
+        ["tiny-base", "tiny-base"],
+        ["tiny-base@v1"],
+        ["pirate@v1", "pirate@v2", "pirate@v3", "pirate", "tiny-base"],
+    ],
+)
 def test_a_fallback_that_cannot_be_is_refused(
     adapter: Adapter, other_tenant: Tenant, base_model: BaseModel, models: list[str]
 ) -> None:

@@ -40,9 +40,12 @@ def endpoint() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=(port := free_port()), verbose=False)
     server.start()
     client = boto3.client(
-        "s3", endpoint_url=f"http://127.0.0.1:{port}", aws_access_key_id="k", aws_secret_access_key="s",
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        aws_access_key_id="k",
+        aws_secret_access_key="s",
         region_name="us-east-1",
-    )  # fmt: skip
+    )
     client.create_bucket(Bucket="theirs")
     for name, data in {**adapter_files(), **TRAINER_FILES}.items():
         client.put_object(Bucket="theirs", Key=f"runs/7/{name}", Body=data)
@@ -202,12 +205,7 @@ def test_a_credential_whose_key_is_gone_refuses_the_import(
     ("limits", "prompt", "status", "said"),
     [
         ({"GRACE_S": 1.5}, OK, "refused", "the source sends less than 16384 bytes per second: register"),
-        (
-            {"LONGEST_S": 3, "HEAD_S": 1},
-            OK,
-            "refused",
-            "the file did not arrive within 3 seconds: register",
-        ),
+        ({"LONGEST_S": 3, "HEAD_S": 1}, OK, "refused", "the file did not arrive within 3 seconds: register"),
         ({"LONGEST_S": 2, "HEAD_S": 1}, b"", "pending", ""),
     ],
     ids=["slowly", "too long", "no answer"],

@@ -234,9 +234,14 @@ def test_a_uri_is_imported_only_from_an_import_root(
     assert status(folder.as_uri()).status == "refused"
     (graftwork / "out").symlink_to("/etc")
     for uri in (
-        "file:///etc/", f"file://{graftwork}/../", f"file://{graftwork}/out", "https://example.test/a",
-        "s3://closed/adapters/x", "s3://open-bucket/adapters-not/x", "s3://open-bucket/adapters/../x",
-    ):  # fmt: skip
+        "file:///etc/",
+        f"file://{graftwork}/../",
+        f"file://{graftwork}/out",
+        "https://example.test/a",
+        "s3://closed/adapters/x",
+        "s3://open-bucket/adapters-not/x",
+        "s3://open-bucket/adapters/../x",
+    ):
         with pytest.raises(InvalidInputError):
             status(uri)
     assert list((tmp_path / "artifacts" / "incoming").iterdir()) == []

@@ -19,11 +19,7 @@ from controlplane.billing.invoices.services import invoice_draft, invoice_finali
 from controlplane.billing.ledger import posting
 from controlplane.billing.ledger.credits import entry_reverse, payment_record
 from controlplane.billing.ledger.posting import usage_post
-from controlplane.billing.models import (
-    CreditNote,
-    Invoice,
-    JournalEntry,
-)
+from controlplane.billing.models import CreditNote, Invoice, JournalEntry
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.billing.taxes.services import treatment_set
 from controlplane.billing.terms import term_create
@@ -55,12 +51,30 @@ def event(day: dt.date, number: int, **changes: Any) -> UsageEvent:
     stamp = int(moment.timestamp() * 1000)
     value = (stamp << 80) | (7 << 76) | (2 << 62) | number
     values: dict[str, Any] = {
-        "event_id": str(uuid.UUID(int=value)), "tenant": "acme", "project": "default", "key_id": "k1",
-        "request_id": f"r{number}", "attempt": 0, "requested_model": "m", "alias": "", "arm": "",
-        "adapter": "", "base_model": "tiny", "backend": "worker", "endpoint": "chat", "status": "ok",
-        "error_code": "", "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "estimated": False,
-        "ttft_ms": None, "duration_ms": 1.0, "started_at": stamp, "gateway_id": "g",
-    }  # fmt: skip
+        "event_id": str(uuid.UUID(int=value)),
+        "tenant": "acme",
+        "project": "default",
+        "key_id": "k1",
+        "request_id": f"r{number}",
+        "attempt": 0,
+        "requested_model": "m",
+        "alias": "",
+        "arm": "",
+        "adapter": "",
+        "base_model": "tiny",
+        "backend": "worker",
+        "endpoint": "chat",
+        "status": "ok",
+        "error_code": "",
+        "prompt_tokens": 0,
+        "cached_tokens": 0,
+        "completion_tokens": 0,
+        "estimated": False,
+        "ttft_ms": None,
+        "duration_ms": 1.0,
+        "started_at": stamp,
+        "gateway_id": "g",
+    }
     return UsageEvent(**(values | changes))
 
 
@@ -79,11 +93,17 @@ def events(draw: st.DrawFn) -> UsageEvent:
     # The identity decides everything, as with a real event that is sent twice.
     seed = number * 7919
     return event(
-        BUSY[seed % len(BUSY)], number, prompt_tokens=seed % 1001, cached_tokens=(seed % 1001) // 3,
-        completion_tokens=seed % 77, key_id=f"k{seed % 2}", adapter=ADAPTERS[seed % len(ADAPTERS)],
-        base_model=("tiny", "big")[seed % 3 == 0], backend=("worker", "vllm")[seed % 5 == 0],
+        BUSY[seed % len(BUSY)],
+        number,
+        prompt_tokens=seed % 1001,
+        cached_tokens=(seed % 1001) // 3,
+        completion_tokens=seed % 77,
+        key_id=f"k{seed % 2}",
+        adapter=ADAPTERS[seed % len(ADAPTERS)],
+        base_model=("tiny", "big")[seed % 3 == 0],
+        backend=("worker", "vllm")[seed % 5 == 0],
         status=("ok", "error", "cancelled")[seed % 3],
-    )  # fmt: skip
+    )
 
 
 nanos = st.integers(0, 10**7)
@@ -91,11 +111,17 @@ ingests = st.tuples(st.just("ingest"), st.lists(events(), min_size=2, max_size=8
 prices = st.tuples(
     st.just("price"),
     st.tuples(
-        st.sampled_from(["standard", "own"]), st.sampled_from(["tiny", "big"]),
-        st.sampled_from(["", "", "acme/pirate", "acme/bot"]), st.sampled_from(["", "", "vllm"]),
-        st.sampled_from([*BUSY, *DAYS[:4]]), nanos, nanos, nanos, nanos,
+        st.sampled_from(["standard", "own"]),
+        st.sampled_from(["tiny", "big"]),
+        st.sampled_from(["", "", "acme/pirate", "acme/bot"]),
+        st.sampled_from(["", "", "vllm"]),
+        st.sampled_from([*BUSY, *DAYS[:4]]),
+        nanos,
+        nanos,
+        nanos,
+        nanos,
     ),
-)  # fmt: skip
+)
 terms = st.tuples(st.just("term"), st.tuples(st.sampled_from(DAYS), st.integers(0, 20)))
 posts = st.tuples(st.just("post"), st.none())
 crashes = st.tuples(st.just("crash"), st.integers(0, 3))
@@ -158,9 +184,14 @@ def run(steps: list[tuple[str, Any]]) -> None:
     parties_state()
     for base in ("tiny", "big"):
         price_set(
-            book=books["standard"], base_model=base, effective_from=BUSY[0], input_nano=11,
-            cached_input_nano=5, output_nano=13, request_nano=17,
-        )  # fmt: skip
+            book=books["standard"],
+            base_model=base,
+            effective_from=BUSY[0],
+            input_nano=11,
+            cached_input_nano=5,
+            output_nano=13,
+            request_nano=17,
+        )
     for kind, value in steps:
         match kind:
             case "ingest":
@@ -169,10 +200,16 @@ def run(steps: list[tuple[str, Any]]) -> None:
                 name, base, adapter, backend, day, one, two, three, four = value
                 with contextlib.suppress(ConflictError):
                     price_set(
-                        book=books[name], base_model=base, adapter=adapter, backend=backend,
-                        effective_from=day, input_nano=one, cached_input_nano=two, output_nano=three,
+                        book=books[name],
+                        base_model=base,
+                        adapter=adapter,
+                        backend=backend,
+                        effective_from=day,
+                        input_nano=one,
+                        cached_input_nano=two,
+                        output_nano=three,
                         request_nano=four,
-                    )  # fmt: skip
+                    )
             case "term":
                 day, length = value
                 with contextlib.suppress(ConflictError):
@@ -204,9 +241,12 @@ def money(tenant: Tenant, kind: str, value: Any) -> None:
         case "tax":
             with contextlib.suppress(ConflictError):
                 treatment_set(
-                    tenant=tenant, starts=value[0], kind="taxed", label="VAT",
+                    tenant=tenant,
+                    starts=value[0],
+                    kind="taxed",
+                    label="VAT",
                     rate_percent=Decimal(value[1]).scaleb(-4),
-                )  # fmt: skip
+                )
 
 
 def undo(kind: str, which: int) -> None:

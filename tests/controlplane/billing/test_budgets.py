@@ -36,19 +36,33 @@ NOW = dt.datetime(2026, 11, 30, 23, 59, tzinfo=dt.UTC)
 
 def use(day: str, *, key: str = "k", tenant: str = "acme", base: str = "tiny", prompt: int = 10) -> None:
     UsageRollup.objects.create(
-        day=dt.date.fromisoformat(day), tenant=tenant, project="p", key_id=key, adapter="", alias="",
-        base_model=base, backend="worker", status="ok", requests=1, prompt_tokens=prompt, cached_tokens=4,
+        day=dt.date.fromisoformat(day),
+        tenant=tenant,
+        project="p",
+        key_id=key,
+        adapter="",
+        alias="",
+        base_model=base,
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=prompt,
+        cached_tokens=4,
         completion_tokens=5,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
 def prices(db: None) -> None:
     book = price_book_create(name="standard")
     price_set(
-        book=book, base_model="tiny", effective_from=dt.date(2026, 1, 1),
-        input_nano=100, cached_input_nano=10, output_nano=1000,
-    )  # fmt: skip
+        book=book,
+        base_model="tiny",
+        effective_from=dt.date(2026, 1, 1),
+        input_nano=100,
+        cached_input_nano=10,
+        output_nano=1000,
+    )
 
 
 PRICED = 6 * 100 + 4 * 10 + 5 * 1000

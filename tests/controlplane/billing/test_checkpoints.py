@@ -60,9 +60,7 @@ def test_only_entries_after_it_are_read(tenant: Tenant) -> None:
     with patch.object(checkpoints, "BEHIND", 3):
         checkpoints_advance()
     payment_record(tenant=tenant, amount_nano=7)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         assert balances(tenant="acme")["prepaid"] == -22  # type: ignore[index]
     (read,) = (query["sql"] for query in queries if "billing_journalentry" in query["sql"])
     assert '"number" > 3' in read

@@ -129,7 +129,8 @@ def test_what_came_late_is_on_a_draft_at_once(priced: Tenant) -> None:
     draft = invoice_draft(tenant="acme", month=FEBRUARY)
     assert draft.lines_nano == 3 * 10**9, "no night has booked it"
     assert [(line.month, line.adjusts) for line in draft.lines.order_by("month")] == [
-        (JANUARY, True), (FEBRUARY, False)
-    ]  # fmt: skip
+        (JANUARY, True),
+        (FEBRUARY, False),
+    ]
     use("2026-01-21", 4_000_000)
     assert finalized(FEBRUARY).lines_nano == 7 * 10**9, "nor before it is finalized"

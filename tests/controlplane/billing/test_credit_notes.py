@@ -63,9 +63,14 @@ def test_a_note_lowers_what_is_to_be_paid_first_and_gives_back_the_rest(priced: 
     give(invoice, amount_nano=CENT, post_payment_as="credit")
     assert [left for _, left in grants_left(tenant="acme")] == [CENT]
     assert balances(tenant="acme") == {
-        "unbilled": 0, "revenue": -10 * CENT, "allowance": 7 * CENT, "receivable": 0, "cash": 6 * CENT,
-        "prepaid": -2 * CENT, "credit": -CENT,
-    }  # fmt: skip
+        "unbilled": 0,
+        "revenue": -10 * CENT,
+        "allowance": 7 * CENT,
+        "receivable": 0,
+        "cash": 6 * CENT,
+        "prepaid": -2 * CENT,
+        "credit": -CENT,
+    }
     # The prepaid balance pays the next month. The credit holds from the note's date, which is later.
     use("2026-02-05", 50_000)
     second = finalized(FEBRUARY, today=MARCH)
@@ -103,11 +108,14 @@ def test_no_more_is_taken_back_than_was_asked_for_nor_than_a_line_has(priced: Te
     rows = note.lines.values_list("invoice_line__position", "amount_nano")
     assert list(rows) == [(1, 4 * CENT), (2, CENT)]
     for wrong, text in (
-        ({"lines": {9: None}}, "has no line 9"), ({"amount_nano": 0}, "above 0"),
-        ({"lines": {2: -1}}, "above 0"), ({"reason": "whim"}, "reason must be one of"),
+        ({"lines": {9: None}}, "has no line 9"),
+        ({"amount_nano": 0}, "above 0"),
+        ({"lines": {2: -1}}, "above 0"),
+        ({"reason": "whim"}, "reason must be one of"),
         ({"post_payment_as": "cake"}, "post_payment_as must be"),
-        ({"lines": {2: 1}, "amount_nano": 1}, "give lines, or"), ({"lines": {}}, "name a line at least"),
-    ):  # fmt: skip
+        ({"lines": {2: 1}, "amount_nano": 1}, "give lines, or"),
+        ({"lines": {}}, "name a line at least"),
+    ):
         with pytest.raises(InvalidInputError, match=text):
             give(invoice, **wrong)
     with pytest.raises(ConflictError, match=r"^0 nano-units"):
@@ -121,10 +129,17 @@ def test_the_database_refuses_what_the_services_would(priced: Tenant) -> None:
     invoice, draft = finalized(JANUARY), invoice_draft(tenant="acme", month=FEBRUARY)
     note = give(invoice, lines={1: 4 * CENT})
     values: dict[str, Any] = {
-        "tenant": "acme", "number": 2, "invoice": invoice, "reason": "other", "currency": "USD",
-        "net_nano": CENT, "tax_nano": 0, "pre_payment_nano": CENT, "post_payment_nano": 0,
+        "tenant": "acme",
+        "number": 2,
+        "invoice": invoice,
+        "reason": "other",
+        "currency": "USD",
+        "net_nano": CENT,
+        "tax_nano": 0,
+        "pre_payment_nano": CENT,
+        "post_payment_nano": 0,
         "issued_at": dt.datetime.now(dt.UTC),
-    }  # fmt: skip
+    }
     line = InvoiceLine.objects.get(invoice=invoice)
     lines, notes = CreditNoteLine.objects.filter(credit_note=note), CreditNote.objects.filter(pk=note.pk)
 
@@ -233,8 +248,9 @@ def _file(client: Client, path: str, form: str) -> bytes:
 
 def test_by_the_pages(priced: Tenant) -> None:
     staff, member = (
-        _signed_in("s@x.test", is_staff=True), _signed_in("m@acme.test", tenant=priced, role=Role.BILLING)
-    )  # fmt: skip
+        _signed_in("s@x.test", is_staff=True),
+        _signed_in("m@acme.test", tenant=priced, role=Role.BILLING),
+    )
     form = {
         "starts": "2026-01-01",
         "kind": "taxed",
@@ -243,8 +259,10 @@ def test_by_the_pages(priced: Tenant) -> None:
         "tax_number": "DE1",
     }
     for changes, text in (
-        ({"starts": "soon"}, "YYYY-MM-DD"), ({"rate_percent": "x"}, "a number such as"), ({}, "saved."),
-    ):  # fmt: skip
+        ({"starts": "soon"}, "YYYY-MM-DD"),
+        ({"rate_percent": "x"}, "a number such as"),
+        ({}, "saved."),
+    ):
         page = staff.post("/staff/tenants/acme/tax", form | changes, follow=True).content.decode()
         assert text in page
     use("2026-01-05", 100_000)
@@ -255,17 +273,20 @@ def test_by_the_pages(priced: Tenant) -> None:
     for changes, text in (
         ({"once": once, "line": "x"}, "give a line number"),
         ({"once": once, "amount": "-1"}, "an amount such as"),
-        ({}, "reload the page"), ({"once": once}, "note issued"), ({"once": once}, "note issued"),
-    ):  # fmt: skip
+        ({}, "reload the page"),
+        ({"once": once}, "note issued"),
+        ({"once": once}, "note issued"),
+    ):
         page = staff.post(
             f"/staff/invoices/{invoice.pk}/credit", form | changes, follow=True
         ).content.decode()
         assert text in page
     note = CreditNote.objects.get()
     for path in (
-        "/t/acme/billing/", f"/t/acme/billing/invoices/{invoice.pk}/",
+        "/t/acme/billing/",
+        f"/t/acme/billing/invoices/{invoice.pk}/",
         f"/t/acme/billing/credit-notes/{note.pk}/",
-    ):  # fmt: skip
+    ):
         page = member.get(path).content.decode()
         assert "ACME-CN000001" in page, path
         assert "$0.06<" in page, path

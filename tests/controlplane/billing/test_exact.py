@@ -39,17 +39,7 @@ from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import UsageEventRow, UsageRollup
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
-from tests.controlplane.billing.programs import (
-    BUSY,
-    DAYS,
-    MONTHS,
-    close,
-    event,
-    ingest,
-    post,
-    run,
-    steps,
-)
+from tests.controlplane.billing.programs import BUSY, DAYS, MONTHS, close, event, ingest, post, run, steps
 from tests.controlplane.known import known
 
 pytestmark = pytest.mark.django_db
@@ -74,19 +64,24 @@ def expected() -> int | None:
         name = row.adapter.split(".")[1].removeprefix("a_") if row.adapter else ""
         for tenant in ("acme", ""):
             books = [
-                term.book_id for term in terms
+                term.book_id
+                for term in terms
                 if term.tenant == tenant and term.starts <= row.day <= (term.ends or row.day)
-            ]  # fmt: skip
+            ]
             fits = [
-                price for price in prices
-                if price.book_id in books and price.base_model == row.base_model
-                and price.effective_from <= row.day and price.backend in ("", row.backend)
+                price
+                for price in prices
+                if price.book_id in books
+                and price.base_model == row.base_model
+                and price.effective_from <= row.day
+                and price.backend in ("", row.backend)
                 and price.adapter in ("", f"acme/{name}")
-            ]  # fmt: skip
+            ]
             best = max(
-                fits, default=None,
+                fits,
+                default=None,
                 key=lambda price: (price.adapter != "", price.backend != "", price.effective_from),
-            )  # fmt: skip
+            )
             if best is not None:
                 total += (row.prompt_tokens - row.cached_tokens) * best.input_nano
                 total += row.cached_tokens * best.cached_input_nano + row.completion_tokens * best.output_nano
@@ -102,36 +97,55 @@ _OWN = ("term", (BUSY[0], 1))
 _TAXED = ("tax", (DAYS[0], 190_000))
 # Of both invoices one before the other and after it, parts of a cent among them; of a line, and of the rest.
 _NOTED = [
-    _TAXED, ("price", (*_OWN_PRICE, 10**6 + 7, 10**5, 10**6, 10**4)), ("term", (BUSY[0], 20)),
-    ("ingest", _USED), ("ingest", [event(BUSY[1], 52, prompt_tokens=100)]), ("invoice", MONTHS[0]),
-    ("note", (3, 10**6)), ("note", (0, 12_345_678)), ("invoice", MONTHS[1]), ("note", (1, None)),
+    _TAXED,
+    ("price", (*_OWN_PRICE, 10**6 + 7, 10**5, 10**6, 10**4)),
+    ("term", (BUSY[0], 20)),
     ("ingest", _USED),
-]  # fmt: skip
+    ("ingest", [event(BUSY[1], 52, prompt_tokens=100)]),
+    ("invoice", MONTHS[0]),
+    ("note", (3, 10**6)),
+    ("note", (0, 12_345_678)),
+    ("invoice", MONTHS[1]),
+    ("note", (1, None)),
+    ("ingest", _USED),
+]
 
 
 # Usage consumes the whole deposit, the bank reverses it, and the next invoice asks for the amount.
 _BOUNCED = [
-    ("price", (*_OWN_PRICE, 10**6 + 7, 10**5, 10**6, 10**4)), ("term", (BUSY[0], 20)), ("ingest", _USED),
-    ("deposit", 10**8 + 3), ("invoice", MONTHS[0]), ("bounce", 0), ("draft", MONTHS[1]),
-    ("invoice", MONTHS[1]), ("ingest", _USED),
-]  # fmt: skip
+    ("price", (*_OWN_PRICE, 10**6 + 7, 10**5, 10**6, 10**4)),
+    ("term", (BUSY[0], 20)),
+    ("ingest", _USED),
+    ("deposit", 10**8 + 3),
+    ("invoice", MONTHS[0]),
+    ("bounce", 0),
+    ("draft", MONTHS[1]),
+    ("invoice", MONTHS[1]),
+    ("ingest", _USED),
+]
 _UNDONE = [("void", 0), ("note", (0, 10**6)), ("bounce", 0), ("void", 2)]
 
 
 # No shrinking: a look at the database a step makes it minutes, on a busy machine many.
 @pytest.mark.timeout(1500)
 @settings(
-    max_examples=8, suppress_health_check=list(HealthCheck),
+    max_examples=8,
+    suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
-)  # fmt: skip
+)
 @example(program=[("ingest", _USED), ("invoice", MONTHS[0]), ("price", (*_OWN_PRICE, 1, 2, 3, 4)), _OWN])
 @example(program=[("ingest", _USED[:1]), ("invoice", MONTHS[0]), ("ingest", _USED), ("invoice", MONTHS[1])])
 @example(
     program=[
-        ("draft", MONTHS[0]), ("ingest", [_LATER]), ("invoice", MONTHS[1]), ("finalize", MONTHS[0]),
-        ("ingest", _USED), ("post", None), ("invoice", MONTHS[2]),
+        ("draft", MONTHS[0]),
+        ("ingest", [_LATER]),
+        ("invoice", MONTHS[1]),
+        ("finalize", MONTHS[0]),
+        ("ingest", _USED),
+        ("post", None),
+        ("invoice", MONTHS[2]),
     ]
-)  # fmt: skip
+)
 @example(
     program=[("ingest", _USED), ("post", None), ("price", (*_OWN_PRICE, 99, 9, 9, 9)), _OWN, ("crash", 1)]
 )
@@ -204,9 +218,11 @@ def whole() -> None:
         names = ("net_nano", "tax_nano", "pre_payment_nano", "post_payment_nano")
         sums = in_force(invoice=invoice).aggregate(*map(Sum, names))
         assert [sums[f"{name}__sum"] or 0 for name in names] == [
-            invoice.net_nano, invoice.tax_nano, invoice.due_nano - invoice.shortfall_nano,
+            invoice.net_nano,
+            invoice.tax_nano,
+            invoice.due_nano - invoice.shortfall_nano,
             invoice.prepaid_nano,
-        ]  # fmt: skip
+        ]
         assert invoice_open_nano(invoice=invoice) == invoice.shortfall_nano, "it was paid, and came back"
     accounts = balances(tenant="acme")
     shortfalls = Invoice.objects.aggregate(total=Sum("shortfall_nano"))["total"] or 0
@@ -218,13 +234,21 @@ def whole() -> None:
 def test_each_day_is_its_own_by_utc_at_the_ends_of_months_and_on_a_leap_day(tenant: Tenant) -> None:
     book = price_book_create(name="standard")
     price_set(
-        book=book, base_model="tiny", effective_from=dt.date(2024, 2, 29), input_nano=3, cached_input_nano=0,
+        book=book,
+        base_model="tiny",
+        effective_from=dt.date(2024, 2, 29),
+        input_nano=3,
+        cached_input_nano=0,
         output_nano=0,
-    )  # fmt: skip
+    )
     price_set(
-        book=book, base_model="tiny", effective_from=dt.date(2024, 3, 1), input_nano=5, cached_input_nano=0,
+        book=book,
+        base_model="tiny",
+        effective_from=dt.date(2024, 3, 1),
+        input_nano=5,
+        cached_input_nano=0,
         output_nano=0,
-    )  # fmt: skip
+    )
     for number, day in enumerate((dt.date(2024, 2, 28), dt.date(2024, 2, 29), dt.date(2024, 3, 1))):
         ingest(event(day, number, prompt_tokens=100))
     post()
@@ -243,9 +267,13 @@ def test_a_days_length_elsewhere_changes_nothing(tenant: Tenant, zone: str, sett
     settings.TIME_ZONE = zone
     book = price_book_create(name="standard")
     price_set(
-        book=book, base_model="tiny", effective_from=dt.date(2026, 1, 1), input_nano=7, cached_input_nano=0,
+        book=book,
+        base_model="tiny",
+        effective_from=dt.date(2026, 1, 1),
+        input_nano=7,
+        cached_input_nano=0,
         output_nano=0,
-    )  # fmt: skip
+    )
     made: list[UsageEvent] = []
     days: dict[dt.date, int] = defaultdict(int)
     for first in (dt.date(2026, 3, 7), dt.date(2026, 3, 28), dt.date(2026, 4, 4), dt.date(2026, 10, 24)):
@@ -281,9 +309,16 @@ def test_the_books_refuse_to_be_changed(tenant: Tenant) -> None:
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             rows._raw_delete(rows.db)
     fields: dict[str, Any] = {
-        "tenant": "acme", "at": entry.at, "day": DAYS[0], "kind": "reversal", "currency": "USD",
-        "debit": "revenue", "credit": "unbilled", "amount_nano": 300, "reverses": entry,
-    }  # fmt: skip
+        "tenant": "acme",
+        "at": entry.at,
+        "day": DAYS[0],
+        "kind": "reversal",
+        "currency": "USD",
+        "debit": "revenue",
+        "credit": "unbilled",
+        "amount_nano": 300,
+        "reverses": entry,
+    }
     changes: list[tuple[dict[str, Any], str]] = [
         ({"amount_nano": 299}, "accounts the other way round"),
         ({"debit": "unbilled", "credit": "revenue"}, "accounts the other way round"),

@@ -31,9 +31,14 @@ def staff(db: None) -> Client:
 
 def priced(book: PriceBook, base: str, nano: int, *, adapter: str = "", start: dt.date = DAY - YEAR) -> None:
     price_set(
-        book=book, base_model=base, adapter=adapter, effective_from=start, input_nano=nano,
-        cached_input_nano=0, output_nano=2 * nano,
-    )  # fmt: skip
+        book=book,
+        base_model=base,
+        adapter=adapter,
+        effective_from=start,
+        input_nano=nano,
+        cached_input_nano=0,
+        output_nano=2 * nano,
+    )
 
 
 def inputs(day: dt.date, tenant: str = "") -> dict[tuple[str, str], tuple[int, str]]:
@@ -76,8 +81,13 @@ def test_what_is_told_is_what_is_charged(price_books: tuple[PriceBook, PriceBook
     prices = PriceList.load()
     found = meter_prices(prices, day=DAY, tenant="acme")
     assert {at.item for at in found} == {
-        "input", "cached_input", "output", "request", "gpu_hour", "adapter_hour"
-    }  # fmt: skip
+        "input",
+        "cached_input",
+        "output",
+        "request",
+        "gpu_hour",
+        "adapter_hour",
+    }
     for at in found:
         name = at.adapter.partition("/")[2]
         charged = prices.unit(at.item, tenant="acme", day=DAY, base_model=at.base_model, adapter=name)
@@ -117,8 +127,9 @@ def test_a_book_that_begins_on_a_day(tenant: Tenant, price_books: tuple[PriceBoo
 def test_by_rest(staff: Client, price_books: tuple[PriceBook, PriceBook]) -> None:
     answer = staff.get("/api/v1/prices-in-force", {"day": "2026-06-01", "tenant": "acme"}).json()
     assert [(item["book"], item["tenant"], item["when"]) for item in answer["terms"]] == [
-        ("list", "", "in_force"), ("acme-own", "acme", "in_force")
-    ]  # fmt: skip
+        ("list", "", "in_force"),
+        ("acme-own", "acme", "in_force"),
+    ]
     first = next(item for item in answer["prices"] if item["adapter"] == "acme/bot")
     assert (first["item"], first["nano"], first["since"]) == ("input", 90, str(DAY - YEAR))
     assert staff.get("/api/v1/prices-in-force").json()["day"] == str(dt.datetime.now(dt.UTC).date())

@@ -46,9 +46,17 @@ CENT = 10**7
 def use(day: str, prompt: int, *, key: str = "k1", adapter: str = "", base: str = "tiny") -> None:
     """Add prompt tokens to the day's sums, as late usage does."""
     place = {
-        "day": dt.date.fromisoformat(day), "tenant": "acme", "project": "p", "key_id": key,
-        "adapter": adapter, "alias": "", "arm": "", "base_model": base, "backend": "worker", "status": "ok",
-    }  # fmt: skip
+        "day": dt.date.fromisoformat(day),
+        "tenant": "acme",
+        "project": "p",
+        "key_id": key,
+        "adapter": adapter,
+        "alias": "",
+        "arm": "",
+        "base_model": base,
+        "backend": "worker",
+        "status": "ok",
+    }
     row = UsageRollup.objects.filter(**place).first() or UsageRollup(
         **place, requests=0, prompt_tokens=0, cached_tokens=0, completion_tokens=0
     )
@@ -61,9 +69,13 @@ def use(day: str, prompt: int, *, key: str = "k1", adapter: str = "", base: str 
 def priced(tenant: Tenant) -> Tenant:
     book = price_book_create(name="standard")
     price_set(
-        book=book, base_model="tiny", effective_from=JANUARY, input_nano=1000, cached_input_nano=0,
+        book=book,
+        base_model="tiny",
+        effective_from=JANUARY,
+        input_nano=1000,
+        cached_input_nano=0,
         output_nano=0,
-    )  # fmt: skip
+    )
     parties_state()
     return tenant
 
@@ -81,9 +93,7 @@ def test_what_is_less_than_a_cent_is_carried_to_the_next_invoice(priced: Tenant)
     second = finalized(FEBRUARY)
     assert (second.number, second.carried_in_nano) == (2, 3_456_000)
     assert (second.due_nano, second.carried_out_nano) == (CENT, 456_000)
-    assert balances(tenant="acme") == {
-        "unbilled": 456_000, "receivable": 13 * CENT, "revenue": -130_456_000
-    }  # fmt: skip
+    assert balances(tenant="acme") == {"unbilled": 456_000, "receivable": 13 * CENT, "revenue": -130_456_000}
     assert whole_minor(1_999_999_999, "JPY") == 10**9
     assert minor_text(1_234 * 10**9, "KWD") == "1,234.000"
 
@@ -154,9 +164,14 @@ def test_a_finalized_invoice_is_refused_every_change_by_the_database_too(priced:
             Invoice.objects.filter(pk=draft.pk).update(status="finalized", number=number, finalized_at=now)
     with pytest.raises(IntegrityError, match="without a gap"), transaction.atomic():
         Invoice.objects.create(
-            tenant="acme", month=MARCH, currency="USD", drafted_at=now, status="finalized", number=2,
+            tenant="acme",
+            month=MARCH,
+            currency="USD",
+            drafted_at=now,
+            status="finalized",
+            number=2,
             finalized_at=now,
-        )  # fmt: skip
+        )
 
 
 def test_months_are_closed_one_after_another_and_when_they_are_over(priced: Tenant) -> None:
@@ -191,9 +206,13 @@ def test_what_has_no_price_is_on_the_invoice_and_is_no_zero(priced: Tenant) -> N
     assert (final.unpriced, final.lines_nano) == (True, 10 * CENT)
     assert "unpriced" in html(InvoiceDocument(final))
     price_set(
-        book=PriceBook.objects.get(), base_model="unknown", effective_from=JANUARY, input_nano=5,
-        cached_input_nano=0, output_nano=0,
-    )  # fmt: skip
+        book=PriceBook.objects.get(),
+        base_model="unknown",
+        effective_from=JANUARY,
+        input_nano=5,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     usage_post(tenant="acme", start=JANUARY, end=MARCH)
     line = invoice_draft(tenant="acme", month=FEBRUARY).lines.select_related("invoice").get()
     assert (line.adjusts, line.amount_nano) == (True, 77 * 5)
@@ -386,8 +405,9 @@ def test_hosting_time_is_posted_and_invoiced_like_tokens(priced: Tenant) -> None
     draft = invoice_draft(tenant="acme", month=JANUARY)
     lines = {line.item: (line.adapter, line.quantity, line.amount_nano) for line in draft.lines.all()}
     assert lines == {
-        "adapter_hour": ("bot", 7200, 2 * 10**6), "storage_gb_hour": ("bot", 5 * 10**9 * 3600, None)
-    }, "billed to others, hence unpriced here"  # fmt: skip
+        "adapter_hour": ("bot", 7200, 2 * 10**6),
+        "storage_gb_hour": ("bot", 5 * 10**9 * 3600, None),
+    }, "billed to others, hence unpriced here"
     hosting_price_set(book=book, kind="storage_gb_hour", effective_from=JANUARY, nano=3)
     host("adapter", 1800, 5, adapter=adapter, base_model="tiny", tier="placed")
     final = finalized(JANUARY)

@@ -35,9 +35,10 @@ def names(invoice: Invoice) -> list[list[Any]]:
     lines = json.loads(document_json(InvoiceDocument(invoice)))["lines"]
     table = pq.read_table(io.BytesIO(document_parquet(InvoiceDocument(invoice))))
     return [
-        [row["key_name"] for row in rows], [line["key_name"] for line in lines],
+        [row["key_name"] for row in rows],
+        [line["key_name"] for line in lines],
         table["key_name"].to_pylist(),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture

@@ -33,9 +33,13 @@ from tests.controlplane.billing.test_invoices import CENT, JANUARY, finalized, u
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SELLER = {
-    "legal_name": "Graft & Söhne GmbH", "address": "Kiefernweg 1\r\n 80331 München \n", "tax_number": "DE811",
-    "contact": "rechnung@graft.test", "registration": "HRB 4711", "payment_text": "IBAN DE02 1203",
-}  # fmt: skip
+    "legal_name": "Graft & Söhne GmbH",
+    "address": "Kiefernweg 1\r\n 80331 München \n",
+    "tax_number": "DE811",
+    "contact": "rechnung@graft.test",
+    "registration": "HRB 4711",
+    "payment_text": "IBAN DE02 1203",
+}
 BUYER = {
     "legal_name": "=Acme Ltd",
     "address": "1 Main St\nLeeds",
@@ -48,9 +52,13 @@ BUYER = {
 def priced(tenant: Tenant) -> Tenant:
     """`acme`, whose tokens have a price; neither it nor the seller has stated anything."""
     price_set(
-        book=price_book_create(name="standard"), base_model="tiny", effective_from=JANUARY, input_nano=1000,
-        cached_input_nano=0, output_nano=0,
-    )  # fmt: skip
+        book=price_book_create(name="standard"),
+        base_model="tiny",
+        effective_from=JANUARY,
+        input_nano=1000,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     return tenant
 
 
@@ -72,9 +80,16 @@ def test_documents_name_both_and_keep_what_they_said(priced: Tenant) -> None:
     assert table["seller_tax_number"].to_pylist() == ["DE811"]
     text = html(InvoiceDocument(invoice))
     for part in (
-        "Graft &amp; Söhne GmbH", "Kiefernweg 1<br>80331 München", "Tax no. DE811", "HRB 4711", "=Acme Ltd",
-        "PO 77", "IBAN DE02 1203", "rechnung@graft.test", "ap@acme.test",
-    ):  # fmt: skip
+        "Graft &amp; Söhne GmbH",
+        "Kiefernweg 1<br>80331 München",
+        "Tax no. DE811",
+        "HRB 4711",
+        "=Acme Ltd",
+        "PO 77",
+        "IBAN DE02 1203",
+        "rechnung@graft.test",
+        "ap@acme.test",
+    ):
         assert part in text, part
     # The note is of another day's seller.
     assert json.loads(document_json(CreditNoteDocument(note)))["seller"]["legal_name"] == "Graft SE"

@@ -67,8 +67,9 @@ def test_owners_admins_and_billing_are_warned_before_it_ends_and_when_it_does(
     ]
     first, last = mail.outbox[0], mail.outbox[-1]
     assert (first.subject, last.subject) == (
-        "Prepaid balance of Acme is low", "Prepaid balance of Acme is used up"
-    )  # fmt: skip
+        "Prepaid balance of Acme is low",
+        "Prepaid balance of Acme is used up",
+    )
     assert "/t/acme/billing/" in first.body
     assert "has $0.00000564 left of the $0.0000282" in first.body
     assert "has $0.00 left" in last.body

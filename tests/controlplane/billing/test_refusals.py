@@ -44,8 +44,14 @@ def test_a_book_for_everyone_removes_no_plan_and_says_what_it_ends(priced: Tenan
     records = AuditRecord.objects.filter(action="price_book.term").order_by("pk")
     # First term, its end, the plan; its end and the new one; the removal of that and the last.
     assert [(bool(record.before), bool(record.after)) for record in records] == [
-        (False, True), (True, True), (False, True), (True, True), (False, True), (True, False), (False, True),
-    ]  # fmt: skip
+        (False, True),
+        (True, True),
+        (False, True),
+        (True, True),
+        (False, True),
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_a_book_in_another_currency_than_the_journals_is_refused(tenant: Tenant) -> None:

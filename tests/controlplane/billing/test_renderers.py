@@ -19,25 +19,46 @@ _HOSTILE = ('say "hi"\\', "two\nlines\x00\x1f", "</script>%s{}%%\u2028\U0001f600
 def hostile(*, groups: int = 3) -> UsageReport:
     """Three rows by up to three names."""
     return UsageReport(
-        start=dt.date(2026, 3, 1), end=dt.date(2026, 3, 3), group_by=("key", "alias", "adapter")[:groups],
-        currency="USD", groups=(_HOSTILE, _HOSTILE[::-1], ("", "b", "b"))[:groups], requests=(1, 0, 10**12),
-        prompt_tokens=(22, 0, 2**62), cached_tokens=(3, 0, 0), completion_tokens=(444, 7, 1),
-        nano=(5_000, 0, 123_456_789_012_345_678_901), unpriced=(0, 2, 0),
-    )  # fmt: skip
+        start=dt.date(2026, 3, 1),
+        end=dt.date(2026, 3, 3),
+        group_by=("key", "alias", "adapter")[:groups],
+        currency="USD",
+        groups=(_HOSTILE, _HOSTILE[::-1], ("", "b", "b"))[:groups],
+        requests=(1, 0, 10**12),
+        prompt_tokens=(22, 0, 2**62),
+        cached_tokens=(3, 0, 0),
+        completion_tokens=(444, 7, 1),
+        nano=(5_000, 0, 123_456_789_012_345_678_901),
+        unpriced=(0, 2, 0),
+    )
 
 
 def test_each_value_stands_under_its_name() -> None:
     report = UsageReport(
-        start=dt.date(2026, 3, 1), end=dt.date(2026, 3, 3), group_by=("day", "adapter"), currency="USD",
-        groups=(("2026-03-01", "2026-03-02"), ("=pirate()", "b")), requests=(1, 1), prompt_tokens=(22, 22),
-        cached_tokens=(3, 3), completion_tokens=(444, 444), nano=(5_000, 0), unpriced=(0, 2),
-    )  # fmt: skip
+        start=dt.date(2026, 3, 1),
+        end=dt.date(2026, 3, 3),
+        group_by=("day", "adapter"),
+        currency="USD",
+        groups=(("2026-03-01", "2026-03-02"), ("=pirate()", "b")),
+        requests=(1, 1),
+        prompt_tokens=(22, 22),
+        cached_tokens=(3, 3),
+        completion_tokens=(444, 444),
+        nano=(5_000, 0),
+        unpriced=(0, 2),
+    )
     first, second = csv.DictReader(io.StringIO(UsageCsvRenderer().render(report).decode()))
     assert first == {
-        "day": "2026-03-01", "adapter": "'=pirate()", "requests": "1", "prompt_tokens": "22",
-        "cached_tokens": "3", "completion_tokens": "444", "price": "0.000005000", "currency": "USD",
+        "day": "2026-03-01",
+        "adapter": "'=pirate()",
+        "requests": "1",
+        "prompt_tokens": "22",
+        "cached_tokens": "3",
+        "completion_tokens": "444",
+        "price": "0.000005000",
+        "currency": "USD",
         "unpriced": "false",
-    }  # fmt: skip
+    }
     assert (second["price"], second["unpriced"]) == ("", "true")
 
 
@@ -63,10 +84,13 @@ def test_json_of_a_report_without_rows() -> None:
 @pytest.mark.parametrize(
     ("nano", "text"),
     [
-        (0, "0.000000000"), (1, "0.000000001"), (999_999_999, "0.999999999"), (10**9, "1.000000000"),
+        (0, "0.000000000"),
+        (1, "0.000000001"),
+        (999_999_999, "0.999999999"),
+        (10**9, "1.000000000"),
         (12_345_678_901, "12.345678901"),
     ],
-)  # fmt: skip
+)
 def test_nano_units_as_text(nano: int, text: str) -> None:
     assert money_text(nano) == text
 

@@ -57,9 +57,14 @@ def usage(tenant: Tenant) -> Tenant:
 
 def set_price(day: dt.date = MARCH_1, amount: int = 100, **changes: Any) -> None:
     price_set(
-        book=changes.pop("book"), base_model="tiny-base", effective_from=day, input_nano=amount,
-        cached_input_nano=amount // 10, output_nano=amount * 4, **changes,
-    )  # fmt: skip
+        book=changes.pop("book"),
+        base_model="tiny-base",
+        effective_from=day,
+        input_nano=amount,
+        cached_input_nano=amount // 10,
+        output_nano=amount * 4,
+        **changes,
+    )
 
 
 def report(tenant: Tenant, *groups: str) -> dict[tuple[str, ...], tuple[int, int, str | None]]:
@@ -224,9 +229,12 @@ def test_what_is_added_up_before_it_is_priced_comes_to_the_same(usage: Tenant) -
         prices, expected = PriceList.load(), 0
         for row in UsageRollup.objects.filter(tenant="acme"):
             found = prices.call(
-                tenant="acme", day=row.day, base_model=row.base_model, adapter=adapter_name(row.adapter),
+                tenant="acme",
+                day=row.day,
+                base_model=row.base_model,
+                adapter=adapter_name(row.adapter),
                 backend=row.backend,
-            )  # fmt: skip
+            )
             assert found is not None
             expected += sum(quantity * call_unit(found, item) for item, quantity in call_items(row))
         for groups in ((), ("key",), ("adapter",), ("day",), ("hour",), ("status", "backend")):

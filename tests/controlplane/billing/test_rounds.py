@@ -27,9 +27,13 @@ pytestmark = pytest.mark.django_db
 def test_sums_are_followed_for_as_long_as_they_are_there(priced: Tenant) -> None:
     old = keep_from() - dt.timedelta(days=40)
     price_set(
-        book=PriceBook.objects.get(), base_model="tiny", effective_from=old, input_nano=7,
-        cached_input_nano=0, output_nano=0,
-    )  # fmt: skip
+        book=PriceBook.objects.get(),
+        base_model="tiny",
+        effective_from=old,
+        input_nano=7,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     use(old.isoformat(), 10)
     assert nightly() == 1
     assert UsagePosting.objects.get().amount_nano == 70
@@ -41,9 +45,13 @@ def test_prices_are_those_that_hold_when_the_books_are_locked(priced: Tenant) ->
     def locked(*, tenant: str) -> LedgerHead:
         # Another poster was faster, with a price that was set after this round began.
         price_set(
-            book=PriceBook.objects.get(), base_model="tiny", effective_from=FEBRUARY, input_nano=9,
-            cached_input_nano=0, output_nano=0,
-        )  # fmt: skip
+            book=PriceBook.objects.get(),
+            base_model="tiny",
+            effective_from=FEBRUARY,
+            input_nano=9,
+            cached_input_nano=0,
+            output_nano=0,
+        )
         usage_post(tenant=tenant, start=JANUARY, end=MARCH)
         return head_lock(tenant=tenant)
 
@@ -57,9 +65,20 @@ def test_prices_are_those_that_hold_when_the_books_are_locked(priced: Tenant) ->
 def test_a_round_over_many_tenants_reads_the_prices_once(priced: Tenant) -> None:
     for tenant in ("aaa", "bbb", "ccc"):
         UsageRollup.objects.create(
-            day=JANUARY, tenant=tenant, project="p", key_id="k", adapter="", alias="", base_model="tiny",
-            backend="worker", status="ok", requests=1, prompt_tokens=5, cached_tokens=0, completion_tokens=0,
-        )  # fmt: skip
+            day=JANUARY,
+            tenant=tenant,
+            project="p",
+            key_id="k",
+            adapter="",
+            alias="",
+            base_model="tiny",
+            backend="worker",
+            status="ok",
+            requests=1,
+            prompt_tokens=5,
+            cached_tokens=0,
+            completion_tokens=0,
+        )
     assert usage_post_all(start=JANUARY, end=MARCH) == 3
     with patch.object(PriceList, "load", side_effect=PriceList.load) as load:
         assert usage_post_all(start=JANUARY, end=MARCH) == 0

@@ -46,9 +46,13 @@ def bounced(tenant: Tenant, graftwork: Path, settings: Any) -> Tenant:
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, usage_keep_days=36_500)
     known("tiny", tenants=())
     price_set(
-        book=price_book_create(name="standard"), base_model="tiny", effective_from=JANUARY,
-        input_nano=CENT, cached_input_nano=0, output_nano=0,
-    )  # fmt: skip
+        book=price_book_create(name="standard"),
+        base_model="tiny",
+        effective_from=JANUARY,
+        input_nano=CENT,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     parties_state()
     deposit = payment_record(tenant=tenant, amount_nano=500 * CENT)
     ingest(event(dt.date(2024, 1, 30), 1, prompt_tokens=300))
@@ -72,8 +76,9 @@ def test_the_next_invoice_asks_for_it_and_the_books_know_it_as_owed(bounced: Ten
     assert (stands.prepaid, stands.receivable, stands.unbilled) == (0, 320 * CENT, 0)
     kinds = found.entries.order_by("number").values_list("kind", "debit", "credit", "amount_nano")
     assert list(kinds) == [
-        ("shortfall", "receivable", "prepaid", 300 * CENT), ("invoiced", "receivable", "unbilled", 20 * CENT),
-    ]  # fmt: skip
+        ("shortfall", "receivable", "prepaid", 300 * CENT),
+        ("invoiced", "receivable", "unbilled", 20 * CENT),
+    ]
     payment_record(tenant=bounced, amount_nano=320 * CENT, invoice=found)
     assert invoice_open_nano(invoice=found) == 0
     assert closed_nothing_more(MARCH)
@@ -126,9 +131,16 @@ def test_a_credit_note_takes_back_usage_and_no_shortfall(bounced: Tenant) -> Non
         credit_note_issue(invoice=found, reason="other", amount_nano=21 * CENT)
     with pytest.raises(IntegrityError, match="no more than the invoice asked for"), transaction.atomic():
         CreditNote.objects.create(
-            tenant="acme", number=1, invoice=found, currency="USD", net_nano=21 * CENT, tax_nano=0,
-            pre_payment_nano=21 * CENT, post_payment_nano=0, issued_at=timezone.now(),
-        )  # fmt: skip
+            tenant="acme",
+            number=1,
+            invoice=found,
+            currency="USD",
+            net_nano=21 * CENT,
+            tax_nano=0,
+            pre_payment_nano=21 * CENT,
+            post_payment_nano=0,
+            issued_at=timezone.now(),
+        )
     note = credit_note_issue(invoice=found, reason="other")
     assert (note.net_nano, note.pre_payment_nano, note.post_payment_nano) == (20 * CENT, 20 * CENT, 0)
     assert invoice_open_nano(invoice=found) == 300 * CENT

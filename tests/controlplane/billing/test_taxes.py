@@ -97,13 +97,15 @@ def test_whoever_owes_no_tax_reads_why(priced: Tenant) -> None:
 
 def test_what_no_treatment_can_be_is_refused(priced: Tenant) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"kind": "none"}, "kind must be"), ({"label": " "}, "label says"),
+        ({"kind": "none"}, "kind must be"),
+        ({"label": " "}, "label says"),
         ({"rate_percent": Decimal("100.1")}, "from 0 to 100"),
         ({"rate_percent": Decimal("NaN")}, "from 0 to 100"),
         ({"rate_percent": Decimal("1.00001")}, "four decimals"),
         ({"kind": "exempt", "rate_percent": Decimal(1)}, "leave out rate_percent"),
-        ({"kind": "exempt"}, "by what rule"), ({"kind": "reverse_charge"}, "tax_number"),
-    ]  # fmt: skip
+        ({"kind": "exempt"}, "by what rule"),
+        ({"kind": "reverse_charge"}, "tax_number"),
+    ]
     for changes, text in wrong:
         with pytest.raises(InvalidInputError, match=text):
             treatment_set(**{"tenant": priced, "starts": JANUARY, "kind": "taxed", "label": "VAT", **changes})

@@ -59,14 +59,24 @@ def test_the_invoice_of_a_trace_is_what_pandas_says(
     known("tiny", tenants=())
     book, first = price_book_create(name="standard"), dt.date(2023, 11, 1)
     price_set(
-        book=book, base_model="tiny", effective_from=first, input_nano=151, cached_input_nano=37,
-        output_nano=601, request_nano=1009,
-    )  # fmt: skip
+        book=book,
+        base_model="tiny",
+        effective_from=first,
+        input_nano=151,
+        cached_input_nano=37,
+        output_nano=601,
+        request_nano=1009,
+    )
     for index in range(DEAR):
         price_set(
-            book=book, base_model="tiny", adapter=f"acme/bot-{index}", effective_from=first,
-            input_nano=300 + index, cached_input_nano=70, output_nano=1200 + index,
-        )  # fmt: skip
+            book=book,
+            base_model="tiny",
+            adapter=f"acme/bot-{index}",
+            effective_from=first,
+            input_nano=300 + index,
+            cached_input_nano=70,
+            output_nano=1200 + index,
+        )
     events = [_event(number, row) for number, row in enumerate(trace.itertuples(index=False))]
     arrived = int(dt.datetime(2023, 11, 18, tzinfo=dt.UTC).timestamp() * 1000)
     entries = [StreamEntry(f"{arrived}-{n}", event.to_json().encode()) for n, event in enumerate(events)]
@@ -113,10 +123,27 @@ def _event(number: int, row: Any) -> UsageEvent:
     stamp = int(row.TIMESTAMP.tz_localize("UTC").timestamp() * 1000)
     adapter = f"t_acme.a_bot-{row.adapter}.v{1 + number % 2}.{'a' * 12}"
     return UsageEvent(
-        event_id=str(uuid.UUID(int=(stamp << 80) | (7 << 76) | (2 << 62) | number)), tenant="acme",
-        project="default", key_id=f"k{row.key}", request_id=f"r{number}", attempt=0, requested_model="m",
-        alias="", arm="", adapter=adapter, base_model="tiny", backend="worker", endpoint="chat", status="ok",
-        error_code="", prompt_tokens=int(row.ContextTokens), cached_tokens=int(row.cached),
-        completion_tokens=int(row.GeneratedTokens), estimated=False, ttft_ms=None, duration_ms=1.0,
-        started_at=stamp, gateway_id="g",
-    )  # fmt: skip
+        event_id=str(uuid.UUID(int=(stamp << 80) | (7 << 76) | (2 << 62) | number)),
+        tenant="acme",
+        project="default",
+        key_id=f"k{row.key}",
+        request_id=f"r{number}",
+        attempt=0,
+        requested_model="m",
+        alias="",
+        arm="",
+        adapter=adapter,
+        base_model="tiny",
+        backend="worker",
+        endpoint="chat",
+        status="ok",
+        error_code="",
+        prompt_tokens=int(row.ContextTokens),
+        cached_tokens=int(row.cached),
+        completion_tokens=int(row.GeneratedTokens),
+        estimated=False,
+        ttft_ms=None,
+        duration_ms=1.0,
+        started_at=stamp,
+        gateway_id="g",
+    )

@@ -32,17 +32,28 @@ def today() -> dt.date:
 def placed(adapter: str, base: str = "tiny", *, day: dt.date | None = None) -> None:
     """An hour of an adapter on a deployment."""
     HostingHour.objects.create(
-        tenant="acme", day=day or today(), hour=0, kind="adapter", tier="placed", base_model=base,
-        adapter=engine_name(tenant="acme", adapter=adapter, version=1, sha256="ab" * 32), deployment="d",
-        instance_type="", quantity_seconds=3600,
-    )  # fmt: skip
+        tenant="acme",
+        day=day or today(),
+        hour=0,
+        kind="adapter",
+        tier="placed",
+        base_model=base,
+        adapter=engine_name(tenant="acme", adapter=adapter, version=1, sha256="ab" * 32),
+        deployment="d",
+        instance_type="",
+        quantity_seconds=3600,
+    )
 
 
 def hour_price(base_model: str, adapter: str = "") -> None:
     hosting_price_set(
-        book=PriceBook.objects.get(), kind="adapter_hour", effective_from=JANUARY, nano=10,
-        base_model=base_model, adapter=adapter,
-    )  # fmt: skip
+        book=PriceBook.objects.get(),
+        kind="adapter_hour",
+        effective_from=JANUARY,
+        nano=10,
+        base_model=base_model,
+        adapter=adapter,
+    )
 
 
 def booked_unpriced() -> bool:

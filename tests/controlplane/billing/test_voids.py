@@ -142,14 +142,22 @@ def test_the_database_refuses_a_void_of_nothing(priced: Tenant) -> None:
     invoice = finalized(JANUARY)
     note = give(invoice, amount_nano=7 * CENT)
     row = {
-        "tenant": "acme", "invoice": invoice, "reason": "other", "currency": "USD",
-        "issued_at": note.issued_at, "net_nano": 7 * CENT, "tax_nano": 0, "pre_payment_nano": 7 * CENT,
-        "post_payment_nano": 0, "post_payment_as": "balance",
-    }  # fmt: skip
+        "tenant": "acme",
+        "invoice": invoice,
+        "reason": "other",
+        "currency": "USD",
+        "issued_at": note.issued_at,
+        "net_nano": 7 * CENT,
+        "tax_nano": 0,
+        "pre_payment_nano": 7 * CENT,
+        "post_payment_nano": 0,
+        "post_payment_as": "balance",
+    }
     for changes in (
         {"number": 2, "voids": note, "net_nano": 6 * CENT, "pre_payment_nano": 6 * CENT},
-        {"number": 3, "voids": note}, {"number": 2},
-    ):  # fmt: skip
+        {"number": 3, "voids": note},
+        {"number": 2},
+    ):
         with pytest.raises(IntegrityError), transaction.atomic():
             CreditNote.objects.create(**row | changes)
     void = CreditNote.objects.create(**row, number=2, voids=note)
@@ -161,8 +169,9 @@ def test_the_database_refuses_a_void_of_nothing(priced: Tenant) -> None:
 def test_by_rest_its_files_and_the_operators_page(priced: Tenant) -> None:
     endpoint_create(tenant=priced, url="https://hooks.example/", events=["credit_note.voided"])
     staff, member = (
-        _signed_in("s@x.test", is_staff=True), _signed_in("m@acme.test", tenant=priced, role=Role.BILLING)
-    )  # fmt: skip
+        _signed_in("s@x.test", is_staff=True),
+        _signed_in("m@acme.test", tenant=priced, role=Role.BILLING),
+    )
     use("2026-01-05", 100_000)
     invoice = finalized(JANUARY)
     first, second = (give(invoice, amount_nano=CENT) for _ in range(2))
@@ -190,8 +199,9 @@ def test_by_rest_its_files_and_the_operators_page(priced: Tenant) -> None:
     assert (told.data["title"], told.data["voids"]) == ("ACME-CN000003", first.pk)
     _by_the_pages(staff, member, second)
     for page in (
-        staff.get(f"/staff/invoices/{invoice.pk}/"), member.get(f"/t/acme/billing/credit-notes/{first.pk}/"),
-    ):  # fmt: skip
+        staff.get(f"/staff/invoices/{invoice.pk}/"),
+        member.get(f"/t/acme/billing/credit-notes/{first.pk}/"),
+    ):
         assert "oided" in page.content.decode()
 
 
@@ -200,9 +210,11 @@ def _by_the_pages(staff: Client, member: Client, note: CreditNote) -> None:
     assert member.get(path).status_code == 404
     once = staff.get(path).content.decode().split('name="once" value="')[1].split('"')[0]
     for form, text in (
-        ({"memo": "x" * 501, "once": once}, "the maximum is 500"), ({"memo": "x"}, "reload the page"),
-        ({"memo": "twice", "once": once}, "note voided"), ({"memo": "twice", "once": once}, "note voided"),
-    ):  # fmt: skip
+        ({"memo": "x" * 501, "once": once}, "the maximum is 500"),
+        ({"memo": "x"}, "reload the page"),
+        ({"memo": "twice", "once": once}, "note voided"),
+        ({"memo": "twice", "once": once}, "note voided"),
+    ):
         page = staff.post(f"{path}void", form, follow=True).content.decode()
         assert text in page, form
     assert "Void this credit note" not in staff.get(path).content.decode()

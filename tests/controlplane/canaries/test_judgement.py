@@ -35,9 +35,14 @@ def rollout(base: BaseModel, **values: object) -> DeploymentRollout:
     deployment = deployment_create(name="tiny", target=target, base_model=base)
     state = state_values(deployment)
     kept = {
-        "strategy": "rolling", "before": state, "after": state, "policy": {}, "turned_at": BEGAN,
-        "ready_at": BEGAN, "copies": {"new": ["copy-n"], "old": ["copy-o"]},
-    } | values  # fmt: skip
+        "strategy": "rolling",
+        "before": state,
+        "after": state,
+        "policy": {},
+        "turned_at": BEGAN,
+        "ready_at": BEGAN,
+        "copies": {"new": ["copy-n"], "old": ["copy-o"]},
+    } | values
     return DeploymentRollout.objects.create(deployment=deployment, **kept)
 
 
@@ -46,15 +51,33 @@ def events(copy: str, *, ok: int, error: int, after: dt.timedelta = dt.timedelta
     partitions_ensure([at.astimezone(dt.UTC).date()])
     UsageEventRow.objects.bulk_create(
         UsageEventRow(
-            event_id=uuid7(), day=at.astimezone(dt.UTC).date(), tenant="acme", project="", key_id="k",
-            request_id=f"{copy}-{after}-{number}", attempt=1, requested_model="m", alias="", arm="",
-            adapter="", base_model="tiny-base", backend="worker", endpoint=copy,
-            status="ok" if number < ok else "error", error_code="", prompt_tokens=1, cached_tokens=0,
-            completion_tokens=1, estimated=False, ttft_ms=10.0, duration_ms=20.0,
-            started_at=int(at.timestamp() * 1000), gateway_id="g",
+            event_id=uuid7(),
+            day=at.astimezone(dt.UTC).date(),
+            tenant="acme",
+            project="",
+            key_id="k",
+            request_id=f"{copy}-{after}-{number}",
+            attempt=1,
+            requested_model="m",
+            alias="",
+            arm="",
+            adapter="",
+            base_model="tiny-base",
+            backend="worker",
+            endpoint=copy,
+            status="ok" if number < ok else "error",
+            error_code="",
+            prompt_tokens=1,
+            cached_tokens=0,
+            completion_tokens=1,
+            estimated=False,
+            ttft_ms=10.0,
+            duration_ms=20.0,
+            started_at=int(at.timestamp() * 1000),
+            gateway_id="g",
         )
         for number in range(ok + error)
-    )  # fmt: skip
+    )
 
 
 def test_new_copies_that_fail_more_are_worse(base: BaseModel) -> None:

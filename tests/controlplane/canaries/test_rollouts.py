@@ -62,9 +62,14 @@ def use(
     """Usage of the alias on one arm, ingested as gateways' events are; `whole` ones have no first token."""
     engine = version_get(adapter=adapter, number=number).engine_name
     event = usage_event(
-        day=timezone.now().date(), requested_model="pirate@prod", alias="prod", arm=f"v{number}",
-        adapter=engine, started_at=int(timezone.now().timestamp() * 1000), ttft_ms=ttft_ms,
-    )  # fmt: skip
+        day=timezone.now().date(),
+        requested_model="pirate@prod",
+        alias="prod",
+        arm=f"v{number}",
+        adapter=engine,
+        started_at=int(timezone.now().timestamp() * 1000),
+        ttft_ms=ttft_ms,
+    )
     events = [
         dataclasses.replace(
             event,
@@ -260,8 +265,11 @@ def test_a_rollout_that_cannot_be_is_refused(adapter: Adapter) -> None:
         with pytest.raises(InvalidInputError, match="steps"):
             start(version=2, steps=steps)
     for name, value in (
-        ("hold_seconds", 1), ("min_requests", 1), ("max_error_increase", 0.9), ("max_latency_ratio", 1.0),
-    ):  # fmt: skip
+        ("hold_seconds", 1),
+        ("min_requests", 1),
+        ("max_error_increase", 0.9),
+        ("max_latency_ratio", 1.0),
+    ):
         with pytest.raises(InvalidInputError, match=name):
             start(version=2, **{name: value})  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="no alias"):

@@ -96,10 +96,20 @@ def use(team: Team, base: BaseModel, adapter: str, *, days: int = 20) -> None:
     for ago in range(days):
         scale = 40 + (ago * 37) % 90
         UsageRollup.objects.create(
-            day=today - dt.timedelta(days=ago), tenant=slug, project="default", key_id=team.key.pk,
-            adapter=engine, alias="", base_model=base.name, backend="worker", status="ok", requests=scale,
-            prompt_tokens=scale * 210, cached_tokens=scale * 60, completion_tokens=scale * 130,
-        )  # fmt: skip
+            day=today - dt.timedelta(days=ago),
+            tenant=slug,
+            project="default",
+            key_id=team.key.pk,
+            adapter=engine,
+            alias="",
+            base_model=base.name,
+            backend="worker",
+            status="ok",
+            requests=scale,
+            prompt_tokens=scale * 210,
+            cached_tokens=scale * 60,
+            completion_tokens=scale * 130,
+        )
 
 
 @pytest.fixture

@@ -235,8 +235,12 @@ def test_what_takes_long_holds_no_lock(sso: Client, user: User, monkeypatch: pyt
     assert {name for name, _ in seen} == {"encode", "request", "send_messages"}
     assert [name for name, is_locked in seen if is_locked] == []
     assert [action for action, _ in recorded_actions()] == [
-        "user.login", "user.login_failed", "user.password_change", "user.provider_connect", "user.login"
-    ]  # fmt: skip
+        "user.login",
+        "user.login_failed",
+        "user.password_change",
+        "user.provider_connect",
+        "user.login",
+    ]
 
 
 def test_logging_somebody_in_without_their_doing_is_no_event(user: User) -> None:

@@ -39,21 +39,50 @@ def use(
     adapter: str, requests: int, *, ago: int = 0, status: str = "ok", alias: str = "", tenant: str = "acme"
 ) -> None:
     UsageRollup.objects.create(
-        day=today() - dt.timedelta(days=ago), tenant=tenant, project="default", key_id="k", adapter=adapter,
-        alias=alias, base_model="tiny", backend="worker", status=status, requests=requests,
-        prompt_tokens=10 * requests, cached_tokens=0, completion_tokens=requests,
-    )  # fmt: skip
+        day=today() - dt.timedelta(days=ago),
+        tenant=tenant,
+        project="default",
+        key_id="k",
+        adapter=adapter,
+        alias=alias,
+        base_model="tiny",
+        backend="worker",
+        status=status,
+        requests=requests,
+        prompt_tokens=10 * requests,
+        cached_tokens=0,
+        completion_tokens=requests,
+    )
 
 
 def event(adapter: str, ttft_ms: float | None) -> None:
     partitions_ensure([today()])
     UsageEventRow.objects.create(
-        event_id=uuid.uuid4(), day=today(), tenant="acme", project="default", key_id="k",
-        request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,
-        base_model="tiny", backend="worker", endpoint="e", status="ok", error_code="", prompt_tokens=1,
-        cached_tokens=0, completion_tokens=1, estimated=False, ttft_ms=ttft_ms, duration_ms=5, started_at=0,
+        event_id=uuid.uuid4(),
+        day=today(),
+        tenant="acme",
+        project="default",
+        key_id="k",
+        request_id=uuid.uuid4().hex,
+        attempt=1,
+        requested_model="m",
+        alias="",
+        arm="",
+        adapter=adapter,
+        base_model="tiny",
+        backend="worker",
+        endpoint="e",
+        status="ok",
+        error_code="",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=1,
+        estimated=False,
+        ttft_ms=ttft_ms,
+        duration_ms=5,
+        started_at=0,
         gateway_id="g",
-    )  # fmt: skip
+    )
 
 
 def part(client: Client, **query: str) -> str:

@@ -49,9 +49,13 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     answer: Any = staff.post("/staff/price-books/", {"name": "list"})
     assert answer["Location"] == "/staff/price-books/list/"
     price = {
-        "what": "price", "base_model": "tiny", "effective_from": "2026-01-01", "input_nano": "1000",
-        "cached_input_nano": "100", "output_nano": "4000",
-    }  # fmt: skip
+        "what": "price",
+        "base_model": "tiny",
+        "effective_from": "2026-01-01",
+        "input_nano": "1000",
+        "cached_input_nano": "100",
+        "output_nano": "4000",
+    }
     staff.post("/staff/price-books/list/add", price)
     assert Price.objects.get().input_nano == 1000
     hour = {"what": "hosting", "kind": "gpu_hour", "nano": "7", "effective_from": "2026-01-01"}
@@ -73,10 +77,20 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     ).content.decode()
     assert "whole number of nano-units" in page
     UsageRollup.objects.create(
-        day=JANUARY, tenant="acme", project="p", key_id="k1", adapter="", alias="", base_model="tiny",
-        backend="worker", status="ok", requests=1, prompt_tokens=123_456, cached_tokens=0,
+        day=JANUARY,
+        tenant="acme",
+        project="p",
+        key_id="k1",
+        adapter="",
+        alias="",
+        base_model="tiny",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=123_456,
+        cached_tokens=0,
         completion_tokens=0,
-    )  # fmt: skip
+    )
     credit_grant(tenant=tenant, amount_nano=10**7, starts=JANUARY, note="pilot")
     payment_record(tenant=tenant, amount_nano=10**7)
     invoice = invoice_draft(tenant="acme", month=JANUARY)

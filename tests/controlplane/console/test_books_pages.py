@@ -47,9 +47,11 @@ def test_an_invoice_is_drafted_paid_and_its_payment_undone(staff: Client, priced
     draft = Invoice.objects.get()
     assert (draft.is_final, draft.month) == (False, dt.date(2026, 1, 1))
     for wrong, told in (
-        ({"month": "2026-13"}, "YYYY-MM"), ({"month": "\u0662026-01"}, "YYYY-MM"),
-        ({"month": "2999-01"}, "not there yet"), ({"tenant": "nobody"}, "no tenant"),
-    ):  # fmt: skip
+        ({"month": "2026-13"}, "YYYY-MM"),
+        ({"month": "\u0662026-01"}, "YYYY-MM"),
+        ({"month": "2999-01"}, "not there yet"),
+        ({"tenant": "nobody"}, "no tenant"),
+    ):
         assert told in staff.post("/staff/invoices/draft", form | wrong, follow=True).text
     staff.post(f"/staff/invoices/{draft.pk}/finalize", {"due_nano": draft.due_nano})
     page = f"/staff/invoices/{draft.pk}/"
@@ -130,10 +132,12 @@ def test_usage_sources_are_made_and_taken_back(staff: Client, tenant: Tenant) ->
     assert "No sources yet" in staff.get(page).text
     form = {"tenant": "acme", "service_account": "fleet", "tenants": "globex, acme"}
     for wrong, told in (
-        ({"service_account": "nobody"}, "no service account"), ({"tenants": ""}, "name the tenants"),
-        ({"tenants": "No Slug!"}, "is no tenant"), ({"all": "on"}, "name the tenants"),
+        ({"service_account": "nobody"}, "no service account"),
+        ({"tenants": ""}, "name the tenants"),
+        ({"tenants": "No Slug!"}, "is no tenant"),
+        ({"all": "on"}, "name the tenants"),
         ({"service_account": "x" * 64}, "has 64 characters"),
-    ):  # fmt: skip
+    ):
         refused = staff.post(page, form | wrong)
         assert (refused.status_code, told in refused.text) == (422, True), (wrong, refused.text)
     assert staff.post(page, form).status_code == 302
@@ -158,9 +162,10 @@ def test_a_tenant_that_left_pays_its_last_invoice(staff: Client, priced: Tenant)
     TenantDeletion.objects.update(purge_after=timezone.now())
     assert tenants_purge_due() == 1
     paid = staff.post(
-        "/api/v1/tenants/acme/payments", {"amount_nano": 10**7, "invoice": invoice.pk},
+        "/api/v1/tenants/acme/payments",
+        {"amount_nano": 10**7, "invoice": invoice.pk},
         content_type="application/json",
-    )  # fmt: skip
+    )
     assert paid.status_code == 201, paid.text
     paying = {"once": once(staff.get(f"/staff/invoices/{invoice.pk}/").text), "amount": "0.01", "memo": ""}
     staff.post(f"/staff/invoices/{invoice.pk}/payment", paying)
@@ -168,9 +173,10 @@ def test_a_tenant_that_left_pays_its_last_invoice(staff: Client, priced: Tenant)
     journal = staff.get("/api/v1/tenants/acme/journal").json()["results"]
     assert [entry["kind"] for entry in journal[:2]] == ["payment", "payment"]
     undone = staff.post(
-        f"/api/v1/tenants/acme/journal/{journal[0]['number']}/reversal", {"memo": "bounced"},
+        f"/api/v1/tenants/acme/journal/{journal[0]['number']}/reversal",
+        {"memo": "bounced"},
         content_type="application/json",
-    )  # fmt: skip
+    )
     assert undone.status_code == 201, undone.text
     assert staff.get("/api/v1/tenants/acme/billing").json()["receivable"] == asked - 10**7
     page = staff.get("/staff/tenants/acme/books/").text

@@ -104,9 +104,19 @@ def test_the_checklist_follows_and_rests_while_hidden(open_page: Open, acme: Tea
     expect(page.locator("body")).to_have_attribute("data-rested", "yes", timeout=WAIT)
     assert steps == []
     UsageRollup.objects.create(
-        day=timezone.now().date(), tenant="acme", project="default", key_id="k", adapter="", alias="",
-        base_model="tiny", backend="worker", status="ok", requests=1, prompt_tokens=1, cached_tokens=0,
+        day=timezone.now().date(),
+        tenant="acme",
+        project="default",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="tiny",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=1,
+        cached_tokens=0,
         completion_tokens=1,
-    )  # fmt: skip
+    )
     page.evaluate(HIDE, False)
     expect(page.get_by_test_id("checklist")).to_contain_text("You are ready", timeout=WAIT)

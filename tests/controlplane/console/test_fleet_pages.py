@@ -57,9 +57,14 @@ def text_of(client: Client, path: str, asked: dict[str, Any], status: int = 200)
 
 @pytest.mark.parametrize(
     ("nano", "text"),
-    [(0, "$0.00"), (1, "$0.000000001"), (1_515_000_000, "$1.515"), (-2_500_000_000, "-$2.50"),
-     (1_234_567_000_000_001, "$1,234,567.000000001")],
-)  # fmt: skip
+    [
+        (0, "$0.00"),
+        (1, "$0.000000001"),
+        (1_515_000_000, "$1.515"),
+        (-2_500_000_000, "-$2.50"),
+        (1_234_567_000_000_001, "$1,234,567.000000001"),
+    ],
+)
 def test_an_amount_is_shown_to_its_last_digit(nano: int, text: str) -> None:
     assert money(nano, "USD") == text
     assert money(nano, "CHF") == text.replace("$", "") + " CHF"
@@ -67,10 +72,16 @@ def test_an_amount_is_shown_to_its_last_digit(nano: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("nano", "currency", "text"),
-    [(1_234_567_890_123, "USD", "$1,234.57"), (-1_005_000_001, "EUR", "-€1.01"),
-     (18_400, "GBP", "£0.0000184"), (1_500_000_000_000, "JPY", "1,500 JPY"), (-10_000_000, "USD", "-$0.01"),
-     (0, "KWD", "0.000 KWD"), (1_500_000_000, "KWD", "1.500 KWD")],
-)  # fmt: skip
+    [
+        (1_234_567_890_123, "USD", "$1,234.57"),
+        (-1_005_000_001, "EUR", "-€1.01"),
+        (18_400, "GBP", "£0.0000184"),
+        (1_500_000_000_000, "JPY", "1,500 JPY"),
+        (-10_000_000, "USD", "-$0.01"),
+        (0, "KWD", "0.000 KWD"),
+        (1_500_000_000, "KWD", "1.500 KWD"),
+    ],
+)
 def test_a_headline_has_the_currencys_digits(nano: int, currency: str, text: str) -> None:
     assert money_rounded(nano, currency) == text
     assert money(18_400, "JPY") == "0.0000184 JPY"
@@ -150,10 +161,20 @@ def test_the_bill_is_shown_with_its_parts_and_what_has_no_price(staff: Client) -
     hosted("instance", 3600, instance_type="ml.unknown", deployment="e")
     for tenant in ("acme", "globex"):
         UsageRollup.objects.create(
-            day=DAY, tenant=tenant, project="p", key_id="k", adapter="", alias="", base_model="b",
-            backend="sagemaker", status="ok", requests=1, prompt_tokens=1, cached_tokens=0,
+            day=DAY,
+            tenant=tenant,
+            project="p",
+            key_id="k",
+            adapter="",
+            alias="",
+            base_model="b",
+            backend="sagemaker",
+            status="ok",
+            requests=1,
+            prompt_tokens=1,
+            cached_tokens=0,
             completion_tokens=0,
-        )  # fmt: skip
+        )
     page = text_of(staff, "/staff/fleet-bill/", RANGE)
     assert page.count("$0.7575<") == 2
     assert "$0.000420833" in page, "of a day on which nobody has a claim"
@@ -167,9 +188,12 @@ def test_the_bill_is_shown_with_its_parts_and_what_has_no_price(staff: Client) -
 @pytest.mark.usefixtures("list_prices")
 def test_a_machines_price_is_added_on_its_page(staff: Client) -> None:
     price = {
-        "instance_type": "ml.new", "region": "eu-west-1", "effective_from": "2026-01-01",
-        "hour": "1.0000000015", "source": "a contract",
-    }  # fmt: skip
+        "instance_type": "ml.new",
+        "region": "eu-west-1",
+        "effective_from": "2026-01-01",
+        "hour": "1.0000000015",
+        "source": "a contract",
+    }
     answer = staff.post("/staff/instance-prices/", price)
     assert answer.status_code == 422
     assert "at most nine decimals" in answer.content.decode()
@@ -193,9 +217,12 @@ def test_savings_say_their_formula_and_their_price(staff: Client) -> None:
     page = text_of(staff, "/staff/savings/", {})
     assert "saving = 1 - shared / dedicated" in page
     asked = {
-        "form": "estimate", "adapters": "100", "dedicated_type": "ml.g5.2xlarge",
-        "shared_type": "ml.g5.12xlarge", "shared_instances": "",
-    }  # fmt: skip
+        "form": "estimate",
+        "adapters": "100",
+        "dedicated_type": "ml.g5.2xlarge",
+        "shared_type": "ml.g5.12xlarge",
+        "shared_instances": "",
+    }
     page = text_of(staff, "/staff/savings/", asked)
     for text in ("95.32 %", "$151.50", "$7.09", "$1.515 per hour", "taken as us-east-1"):
         assert text in page

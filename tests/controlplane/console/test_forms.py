@@ -114,9 +114,13 @@ def test_a_key_is_shown_once_and_works(client_of: Client, acme: Team) -> None:
 
 def test_a_key_is_held_to_what_the_form_says(client_of: Client, acme: Team) -> None:
     form = {
-        "name": "held", "scopes": ["inference"], "lifetime": "", "allowed_models": "support-bot@prod, tiny",
-        "allowed_networks": "192.0.2.0/24 2001:db8::/32", "allowed_endpoints": ["chat/completions"],
-    }  # fmt: skip
+        "name": "held",
+        "scopes": ["inference"],
+        "lifetime": "",
+        "allowed_models": "support-bot@prod, tiny",
+        "allowed_networks": "192.0.2.0/24 2001:db8::/32",
+        "allowed_endpoints": ["chat/completions"],
+    }
     wrong = client_of.post("/t/acme/keys/", form | {"allowed_networks": "10.0.0.1/8"})
     assert wrong.status_code == 422
     assert "write 10.0.0.0/8" in wrong.content.decode()

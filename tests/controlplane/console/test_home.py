@@ -80,10 +80,20 @@ def test_a_day_of_which_some_has_no_price_is_no_low_bar(dev: Client, acme: Team)
     assert "data-unpriced" not in priced
     assert re.search(rf"<title>{today}: \$[0-9.]+</title>", priced)
     UsageRollup.objects.create(
-        day=today - dt.timedelta(days=1), tenant="acme", project="default", key_id="k", adapter="", alias="",
-        base_model="unpriced", backend="worker", status="ok", requests=1, prompt_tokens=9, cached_tokens=0,
+        day=today - dt.timedelta(days=1),
+        tenant="acme",
+        project="default",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="unpriced",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=9,
+        cached_tokens=0,
         completion_tokens=0,
-    )  # fmt: skip
+    )
     page = text_of(dev, "/t/acme/?days=7")
     (bar,) = re.findall(r'<rect [^>]*y="([0-9.]+)"[^>]*height="([0-9.]+)"[^>]*data-unpriced><title>', page)
     assert (float(bar[0]), float(bar[1])) == (0, HEIGHT)
@@ -95,10 +105,21 @@ def test_a_day_of_which_some_has_no_price_is_no_low_bar(dev: Client, acme: Team)
 def test_today_is_shown_by_the_hour(dev: Client, acme: Team) -> None:
     today = timezone.now().date()
     UsageHour.objects.create(
-        day=today, hour=3, tenant="acme", project="default", key_id="k", adapter="", alias="",
-        base_model="tiny", backend="worker", status="ok", requests=4, prompt_tokens=7, cached_tokens=0,
+        day=today,
+        hour=3,
+        tenant="acme",
+        project="default",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="tiny",
+        backend="worker",
+        status="ok",
+        requests=4,
+        prompt_tokens=7,
+        cached_tokens=0,
         completion_tokens=5,
-    )  # fmt: skip
+    )
     page = text_of(dev, "/t/acme/?days=1")
     assert "12" in figure_text(page, "home-tokens")
     assert f"{today}T03:00Z: 12" in page
@@ -174,10 +195,20 @@ def test_prepaid_money_that_ends_soon_is_told_whatever_has_no_price(
     tenant_limits_set(tenant=acme.tenant, prepaid_stop=True)
     for base in bases:
         UsageRollup.objects.create(
-            day=timezone.now().date(), tenant="acme", project="default", key_id="another", adapter="",
-            alias="", base_model=base, backend="worker", status="ok", requests=1, prompt_tokens=10**9,
-            cached_tokens=0, completion_tokens=0,
-        )  # fmt: skip
+            day=timezone.now().date(),
+            tenant="acme",
+            project="default",
+            key_id="another",
+            adapter="",
+            alias="",
+            base_model=base,
+            backend="worker",
+            status="ok",
+            requests=1,
+            prompt_tokens=10**9,
+            cached_tokens=0,
+            completion_tokens=0,
+        )
     # 10**9 tokens at 150 nano were used in a week: less is left.
     payment_record(tenant=acme.tenant, amount_nano=10**11)
     assert "At the current rate it lasts" in text_of(dev)
@@ -187,10 +218,20 @@ def test_prepaid_money_that_ends_soon_is_told_whatever_has_no_price(
 def test_an_unpaid_invoice_is_due_until_it_is_paid(dev: Client, acme: Team) -> None:
     month = dt.date(2026, 1, 1)
     UsageRollup.objects.create(
-        day=month, tenant="acme", project="default", key_id=acme.key.pk, adapter="", alias="",
-        base_model="tiny", backend="worker", status="ok", requests=1, prompt_tokens=10**7, cached_tokens=0,
+        day=month,
+        tenant="acme",
+        project="default",
+        key_id=acme.key.pk,
+        adapter="",
+        alias="",
+        base_model="tiny",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=10**7,
+        cached_tokens=0,
         completion_tokens=0,
-    )  # fmt: skip
+    )
     parties_state()
     invoice = invoice_finalize(invoice=invoice_draft(tenant="acme", month=month))
     assert "acme backend" in text_of(dev, f"/t/acme/billing/invoices/{invoice.pk}/")

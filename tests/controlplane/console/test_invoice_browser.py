@@ -29,9 +29,13 @@ def test_an_invoice_is_finalized_after_its_amount_was_confirmed(
     acme.user.is_staff = True
     acme.user.save()
     price_set(
-        book=price_book_create(name="standard"), base_model="tiny", effective_from=JANUARY,
-        input_nano=1000, cached_input_nano=0, output_nano=0,
-    )  # fmt: skip
+        book=price_book_create(name="standard"),
+        base_model="tiny",
+        effective_from=JANUARY,
+        input_nano=1000,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     parties_state()
     use("2026-01-05", 123_456)
     invoice = invoice_draft(tenant="acme", month=JANUARY)

@@ -15,9 +15,14 @@ from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
 EMPTY = {
-    "requests_per_minute": "", "tokens_per_minute": "", "concurrency": "", "priority": "", "budget": "",
-    "budget_period": "month", "budget_alert_percent": "",
-}  # fmt: skip
+    "requests_per_minute": "",
+    "tokens_per_minute": "",
+    "concurrency": "",
+    "priority": "",
+    "budget": "",
+    "budget_period": "month",
+    "budget_alert_percent": "",
+}
 
 
 @pytest.fixture

@@ -45,9 +45,11 @@ def save(page: Client, key: ApiKey, values: dict[str, Any]) -> HttpResponse:
 def test_a_key_is_held_to_what_the_page_says(key: ApiKey, page: Client) -> None:
     assert f'href="/t/acme/keys/{key.pk}/"' in page.get("/t/acme/keys/").content.decode()
     values = {
-        "allowed_models": "support-bot@prod, tiny", "allowed_networks": "192.0.2.0/24 2001:db8::1",
-        "allowed_endpoints": ["chat/completions", "embeddings"], "expires_at": "2099-01-31T18:00",
-    }  # fmt: skip
+        "allowed_models": "support-bot@prod, tiny",
+        "allowed_networks": "192.0.2.0/24 2001:db8::1",
+        "allowed_endpoints": ["chat/completions", "embeddings"],
+        "expires_at": "2099-01-31T18:00",
+    }
     assert save(page, key, values).status_code == 302
     key.refresh_from_db()
     assert key.allowed_models == ["support-bot@prod", "tiny"]

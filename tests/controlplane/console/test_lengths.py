@@ -35,17 +35,22 @@ def test_the_operators_forms(staff: Client) -> None:
     tax = {"starts": "2026-01-01", "kind": "taxed", "label": "VAT", "rate_percent": "19"}
     price = {"what": "price", "base_model": "llama", "effective_from": "2026-01-01", "input_nano": "1"}
     machine = {
-        "instance_type": "ml.g5.2xlarge", "region": "us-east-1", "effective_from": "2026-01-01", "hour": "1",
-    }  # fmt: skip
+        "instance_type": "ml.g5.2xlarge",
+        "region": "us-east-1",
+        "effective_from": "2026-01-01",
+        "hour": "1",
+    }
     for path, form, field, most in (
         ("/staff/tenants/acme/top-up", {"amount": "1", "what": "payment", "once": once}, "note", 200),
-        ("/staff/tenants/acme/tax", tax, "label", 30), ("/staff/tenants/acme/tax", tax, "text", 300),
-        ("/staff/tenants/acme/tax", tax, "rate_percent", 10), ("/staff/tenants/acme/tax", tax, "starts", 10),
+        ("/staff/tenants/acme/tax", tax, "label", 30),
+        ("/staff/tenants/acme/tax", tax, "text", 300),
+        ("/staff/tenants/acme/tax", tax, "rate_percent", 10),
+        ("/staff/tenants/acme/tax", tax, "starts", 10),
         ("/staff/price-books/", {"currency": "USD"}, "name", 63),
         ("/staff/price-books/standard/add", price, "adapter", 130),
         ("/staff/instance-prices/", machine, "source", 300),
         ("/staff/base-models/", {"name": "llama", "source": "/x"}, "licence", 100),
-    ):  # fmt: skip
+    ):
         shown = text_of(staff, path, form | {field: (form.get(field, "") + "1" * (most + 1))[: most + 1]})
         assert f"{field} has {most + 1} characters; the maximum is {most}" in shown, (path, field)
     left = (JournalEntry, TaxTreatment, Price, BaseModel)

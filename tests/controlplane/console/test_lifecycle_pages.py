@@ -87,10 +87,16 @@ def test_a_canary_is_started_watched_and_aborted(adapter: Adapter, page: Client)
 
 def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, page: Client) -> None:
     smoke = {
-        "copy": "copy-1", "tokens": 40, "base_mean_logprob": -3.0, "adapter_mean_logprob": -3.25,
-        "mean_difference": 0.5, "max_difference": 2.0, "noise": 0.0, "base_text": "<b>plain</b>",
+        "copy": "copy-1",
+        "tokens": 40,
+        "base_mean_logprob": -3.0,
+        "adapter_mean_logprob": -3.25,
+        "mean_difference": 0.5,
+        "max_difference": 2.0,
+        "noise": 0.0,
+        "base_text": "<b>plain</b>",
         "adapter_text": "arr",
-    }  # fmt: skip
+    }
     steps = [
         {"name": "values", "title": "Finite values", "status": "warned", "detail": "every lora_B is zero"}
     ]
@@ -176,8 +182,9 @@ def test_labels_and_the_way_back_of_a_deleted_adapter(adapter: Adapter, page: Cl
     send(page, URL, {"labels": "team=support, env=prod", "notes": "swears"}, **about)
     late = page.post(f"{URL}update", {"labels": "", "notes": "polite", "seen": early})
     assert (late.status_code, "labels env=prod, team=support; notes swears" in late.content.decode()) == (
-        422, True
-    )  # fmt: skip
+        422,
+        True,
+    )
     adapter.refresh_from_db()
     assert adapter.labels == {"team": "support", "env": "prod"}
     assert send(page, URL, {"labels": "team", "notes": ""}, **about).status_code == 422

@@ -15,12 +15,7 @@ from django.utils import timezone
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.roles import Role
-from controlplane.tenants.services import (
-    api_key_create,
-    project_create,
-    service_account_create,
-    user_create,
-)
+from controlplane.tenants.services import api_key_create, project_create, service_account_create, user_create
 
 pytestmark = pytest.mark.django_db
 MANY = 120

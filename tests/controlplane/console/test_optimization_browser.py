@@ -116,9 +116,17 @@ def test_a_job_is_followed_to_its_deployment(open_page: Open, staffed: BaseModel
     jobs = OptimizationJob.objects.filter(pk=job.pk)
     lines = "".join(f"12:00:{second:02d} info: layer {second} of 30 quantized\n" for second in range(30))
     jobs.update(
-        status="running", phase="checkpoint", percent=41.5, eta_seconds=95, started_at=timezone.now(),
-        host="optimizer-1.example", attempts=1, log_tail=lines, lease_owner="x", lease_until=timezone.now(),
-    )  # fmt: skip
+        status="running",
+        phase="checkpoint",
+        percent=41.5,
+        eta_seconds=95,
+        started_at=timezone.now(),
+        host="optimizer-1.example",
+        attempts=1,
+        log_tail=lines,
+        lease_owner="x",
+        lease_until=timezone.now(),
+    )
     page = open_page(f"{PAGE}/{job.pk}/")
     expect(page.get_by_test_id("percent")).to_have_text("41.5 %")
     fits(page, "running")
@@ -126,14 +134,22 @@ def test_a_job_is_followed_to_its_deployment(open_page: Open, staffed: BaseModel
     expect(page.get_by_test_id("percent")).to_have_text("77.0 %", timeout=10_000)
     digest = "ab" * 32
     artifact = Artifact.objects.create(
-        pk=digest, state="stored", uri=f"file:///var/artifacts/optimized/{digest}/", size=162_000_000,
+        pk=digest,
+        state="stored",
+        uri=f"file:///var/artifacts/optimized/{digest}/",
+        size=162_000_000,
         files={"checkpoint/model.safetensors": "cd" * 32},
-    )  # fmt: skip
+    )
     variant = variant_create(base_model=staffed, name="int8", dtype="bfloat16", source="/models/int8")
     jobs.update(
-        status="done", variant=variant, artifact=artifact, percent=100, ended_at=timezone.now(), result={},
+        status="done",
+        variant=variant,
+        artifact=artifact,
+        percent=100,
+        ended_at=timezone.now(),
+        result={},
         reason="variant int8 of the base",
-    )  # fmt: skip
+    )
     expect(page.get_by_test_id("variant")).to_have_text("int8", timeout=10_000)
     fits(page, "done")
     page.get_by_test_id("deploy").click()

@@ -36,25 +36,50 @@ def name(acme: Team, base: BaseModel) -> str:
     adapter_publish(adapter=adapter)
     name: str = adapter.versions.get(status="ready").engine_name
     deployment = deployment_create(
-        name="tiny", target=target_create(name="here", kind="local"), base_model=base, min_copies=3,
+        name="tiny",
+        target=target_create(name="here", kind="local"),
+        base_model=base,
+        min_copies=3,
         max_copies=4,
-    )  # fmt: skip
+    )
     Deployment.objects.update(status="serving")
     at = timezone.now()
     partitions_ensure([at.date()])
     for number in range(3):
         Copy.objects.create(
-            id=f"copy-{number}", url=f"http://127.0.0.1:{number + 1}", base_model=base, kind="worker",
+            id=f"copy-{number}",
+            url=f"http://127.0.0.1:{number + 1}",
+            base_model=base,
+            kind="worker",
             deployment=deployment,
-        )  # fmt: skip
+        )
         UsageEventRow.objects.create(
-            event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
-            request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=name,
-            base_model=base.name, backend="worker", endpoint=f"copy-{number % 2}", status="ok",
-            error_code="", prompt_tokens=1200, cached_tokens=0, completion_tokens=34, estimated=False,
-            duration_ms=60_000, ttft_ms=20 + number, started_at=int(at.timestamp() * 1000) - 60_000,
+            event_id=uuid.uuid4(),
+            day=at.date(),
+            hour=at.hour,
+            tenant="acme",
+            project="p",
+            key_id="k",
+            request_id=uuid.uuid4().hex,
+            attempt=1,
+            requested_model="m",
+            alias="",
+            arm="",
+            adapter=name,
+            base_model=base.name,
+            backend="worker",
+            endpoint=f"copy-{number % 2}",
+            status="ok",
+            error_code="",
+            prompt_tokens=1200,
+            cached_tokens=0,
+            completion_tokens=34,
+            estimated=False,
+            duration_ms=60_000,
+            ttft_ms=20 + number,
+            started_at=int(at.timestamp() * 1000) - 60_000,
             gateway_id="g",
-        )  # fmt: skip
+        )
     return name
 
 

@@ -92,9 +92,14 @@ def test_prices_are_those_in_force_for_the_tenant(client_of: Client, base: BaseM
     for model in ("tiny", "support-bot", "support-bot@v1"):
         assert fetch(client_of, "prices", model=model).json() == {"currency": "USD", "units": [units]}
     price_set(
-        book=book, base_model="tiny", adapter="acme/support-bot", effective_from=DAY, input_nano=1,
-        cached_input_nano=1, output_nano=2,
-    )  # fmt: skip
+        book=book,
+        base_model="tiny",
+        adapter="acme/support-bot",
+        effective_from=DAY,
+        input_nano=1,
+        cached_input_nano=1,
+        output_nano=2,
+    )
     own = {"input": 1, "cached": 1, "output": 2, "request": 0}
     assert fetch(client_of, "prices", model="support-bot").json()["units"] == [own]
     assert fetch(client_of, "prices", model="tiny").json()["units"] == [units]
@@ -104,9 +109,14 @@ def test_prices_by_backend_are_told_for_the_backends_that_serve(client_of: Clien
     book = price_book_create(name="list")
     for backend, nano in (("", 100), ("sagemaker", 300)):
         price_set(
-            book=book, base_model="tiny", backend=backend, effective_from=DAY, input_nano=nano,
-            cached_input_nano=nano, output_nano=nano,
-        )  # fmt: skip
+            book=book,
+            base_model="tiny",
+            backend=backend,
+            effective_from=DAY,
+            input_nano=nano,
+            cached_input_nano=nano,
+            output_nano=nano,
+        )
     copy_register(base_model=base, kind="worker", url="http://127.0.0.1:9")
     assert [unit["input"] for unit in fetch(client_of, "prices", model="tiny").json()["units"]] == [100]
 

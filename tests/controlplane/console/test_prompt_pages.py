@@ -73,12 +73,7 @@ def test_days_that_cannot_be_are_refused_at_their_field(dev: Client, days: str) 
 
 @pytest.mark.parametrize(
     ("role", "reads", "writes"),
-    [
-        (Role.ADMIN, 200, 302),
-        (Role.ENGINEER, 200, 403),
-        (Role.BILLING, 403, 403),
-        (Role.VIEWER, 403, 403),
-    ],
+    [(Role.ADMIN, 200, 302), (Role.ENGINEER, 200, 403), (Role.BILLING, 403, 403), (Role.VIEWER, 403, 403)],
 )
 def test_roles_read_or_turn_it_on(dev: Client, acme: Team, role: Role, reads: int, writes: int) -> None:
     dev.post(PAGE, {"days": "7"})

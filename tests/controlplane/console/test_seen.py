@@ -26,13 +26,23 @@ from tests.controlplane.console.form_tags import form_tag, form_tag_in
 
 PIRATE = "/t/acme/adapters/pirate/"
 LIMITS = {
-    "requests_per_minute": "", "tokens_per_minute": "", "concurrency": "", "priority": "", "budget": "",
-    "budget_period": "month", "budget_alert_percent": "",
-}  # fmt: skip
+    "requests_per_minute": "",
+    "tokens_per_minute": "",
+    "concurrency": "",
+    "priority": "",
+    "budget": "",
+    "budget_period": "month",
+    "budget_alert_percent": "",
+}
 KEY = {"allowed_models": "", "allowed_networks": "", "expires_at": ""}
 FORMS: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
-    (f"{PIRATE}aliases/prod/", "split", "split", {"percent-1": "half", "percent-3": "50"},
-     {"percent-1": "50", "percent-3": "50", "stays": "1"}),
+    (
+        f"{PIRATE}aliases/prod/",
+        "split",
+        "split",
+        {"percent-1": "half", "percent-3": "50"},
+        {"percent-1": "50", "percent-3": "50", "stays": "1"},
+    ),
     (f"{PIRATE}aliases/prod/", "fallback", "fallback", {"models": ["none-such"]}, {"models": []}),
     (PIRATE, "fallback", "fallback", {"models": ["none-such"]}, {"models": []}),
     (PIRATE, "about-form", "update", {"labels": "team", "notes": ""}, {"labels": "", "notes": ""}),
@@ -41,9 +51,14 @@ FORMS: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
     ("/t/acme/keys/{key}/limits", "key-limits", "", LIMITS | {"priority": "soon"}, LIMITS),
     ("/staff/tenants/acme/", "tenant-limits", "limits", LIMITS | {"priority": "soon"}, LIMITS),
     ("/staff/tenants/acme/", "tenant-quota", "quota", {"adapters": "some"}, {"adapters": ""}),
-    ("/t/acme/webhooks/{hook}/", "webhook-settings", "", {"url": "ftp://x/", "events": ["budget.alert"]},
-     {"url": "https://hooks.example/b", "events": ["budget.alert"]}),
-]  # fmt: skip
+    (
+        "/t/acme/webhooks/{hook}/",
+        "webhook-settings",
+        "",
+        {"url": "ftp://x/", "events": ["budget.alert"]},
+        {"url": "https://hooks.example/b", "events": ["budget.alert"]},
+    ),
+]
 """Page, form, what its address adds, a mistake, and the same without it."""
 
 
@@ -78,9 +93,17 @@ def changed_by_another(adapter: Adapter, key: ApiKey, hook: WebhookEndpoint) -> 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("url", "form", "to", "mistake", "right"), FORMS)
 def test_a_mistake_hides_nobodys_change(
-    tenant: Tenant, base_model: BaseModel, key: ApiKey, staff: Client, *,
-    url: str, form: str, to: str, mistake: dict[str, Any], right: dict[str, Any],
-) -> None:  # fmt: skip
+    tenant: Tenant,
+    base_model: BaseModel,
+    key: ApiKey,
+    staff: Client,
+    *,
+    url: str,
+    form: str,
+    to: str,
+    mistake: dict[str, Any],
+    right: dict[str, Any],
+) -> None:
     adapter = ready(tenant, base_model)
     alias_move(adapter=adapter, name="prod", number=1)
     hook, _ = endpoint_create(tenant=tenant, url="https://hooks.example/a", events=["budget.alert"])

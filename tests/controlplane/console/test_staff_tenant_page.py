@@ -31,9 +31,15 @@ from tests.controlplane.console.form_tags import form_tag, send
 pytestmark = pytest.mark.django_db
 URL = "/staff/tenants/acme/"
 EMPTY = {
-    "requests_per_minute": "", "tokens_per_minute": "", "concurrency": "", "priority": "", "budget": "",
-    "budget_period": "month", "budget_alert_percent": "", "weight": "",
-}  # fmt: skip
+    "requests_per_minute": "",
+    "tokens_per_minute": "",
+    "concurrency": "",
+    "priority": "",
+    "budget": "",
+    "budget_period": "month",
+    "budget_alert_percent": "",
+    "weight": "",
+}
 
 
 @pytest.fixture
@@ -242,10 +248,20 @@ def test_the_list_of_tenants_is_searched_and_paged_with_their_use(staff: Client)
         Tenant(pk=f"t{number:05}", name=f"Robotics {number}", cache_salt="aa") for number in range(2000)
     )
     UsageRollup.objects.create(
-        day=dt.datetime.now(dt.UTC).date(), tenant="t01999", project="p", key_id="k", adapter="", alias="",
-        base_model="b", backend="worker", status="error", requests=1234, prompt_tokens=7, cached_tokens=0,
+        day=dt.datetime.now(dt.UTC).date(),
+        tenant="t01999",
+        project="p",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="b",
+        backend="worker",
+        status="error",
+        requests=1234,
+        prompt_tokens=7,
+        cached_tokens=0,
         completion_tokens=8,
-    )  # fmt: skip
+    )
     page = staff.get("/staff/tenants/", {"search": "robotics 1999"}).content.decode()
     assert "t01999" in page
     assert page.count("1,234") == 2, "asked, and failed"

@@ -162,8 +162,10 @@ def test_a_refused_fallback_stays_in_the_form(
         answer = send(page, own, {"models": [model]}, form="fallback", to=to)
         text = answer.content.decode()
         assert (answer.status_code, 'id="error-models"' in text, f'value="{model}"' in text) == (
-            422, True, True
-        ), model  # fmt: skip
+            422,
+            True,
+            True,
+        ), model
     early = form_tag(page, own, "fallback")
     assert page.post(to, {"models": ["tiny-base"], "seen": early}).status_code == 302
     late = page.post(to, {"models": ["pirate@v3"], "seen": early})

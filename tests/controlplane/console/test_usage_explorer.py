@@ -37,10 +37,21 @@ def engine(adapter: str, version: int = 1, tenant: str = "acme") -> str:
 
 def used(prompt: int, *, day: dt.date = DAY, **values: Any) -> dict[str, Any]:
     return {
-        "day": day, "tenant": "acme", "project": "default", "key_id": "k", "adapter": "", "alias": "",
-        "base_model": "tiny", "backend": "worker", "status": "ok", "requests": 1, "prompt_tokens": prompt,
-        "cached_tokens": 0, "completion_tokens": 0, **values,
-    }  # fmt: skip
+        "day": day,
+        "tenant": "acme",
+        "project": "default",
+        "key_id": "k",
+        "adapter": "",
+        "alias": "",
+        "base_model": "tiny",
+        "backend": "worker",
+        "status": "ok",
+        "requests": 1,
+        "prompt_tokens": prompt,
+        "cached_tokens": 0,
+        "completion_tokens": 0,
+        **values,
+    }
 
 
 def book(*rows: dict[str, Any]) -> None:
@@ -86,11 +97,16 @@ def test_the_largest_stand_by_themselves_and_the_others_together(dev: Client) ->
 @pytest.mark.parametrize(
     ("group", "values"),
     [
-        ("adapter", {"pirate", ""}), ("version", {engine("pirate", 1), engine("pirate", 2), ""}),
-        ("key", {"k", "k2"}), ("base", {"tiny", "other"}), ("backend", {"worker", "vllm"}),
-        ("project", {"default", "chat"}), ("alias", {"prod", ""}), ("status", {"ok", "error"}),
+        ("adapter", {"pirate", ""}),
+        ("version", {engine("pirate", 1), engine("pirate", 2), ""}),
+        ("key", {"k", "k2"}),
+        ("base", {"tiny", "other"}),
+        ("backend", {"worker", "vllm"}),
+        ("project", {"default", "chat"}),
+        ("alias", {"prod", ""}),
+        ("status", {"ok", "error"}),
     ],
-)  # fmt: skip
+)
 def test_each_group_and_each_filter(group: str, values: set[str], dev: Client) -> None:
     book(
         used(10, adapter=engine("pirate")),
@@ -145,17 +161,17 @@ def test_an_adapter_that_is_called_as_none_of_ours_is_a_group(dev: Client) -> No
     book(used(70, adapter="their own"), used(10, adapter=engine("their")), used(30, adapter="their own 2"))
     rows = exported(dev)
     assert [(row["adapter"], row["prompt_tokens"]) for row in rows[:3]] == [
-        ("their own", "70"), ("their own 2", "30"), ("their", "10"),
-    ]  # fmt: skip
+        ("their own", "70"),
+        ("their own 2", "30"),
+        ("their", "10"),
+    ]
     assert [part["values"][0] for part in chart(text_of(dev))["series"]] == [70, 30, 10]
 
 
 @pytest.mark.usefixtures("priced")
 @pytest.mark.parametrize("unpriced", [DAY, dt.date(2026, 3, 1)])
 def test_where_a_price_is_unknown_nothing_is_compared(dev: Client, unpriced: dt.date) -> None:
-    book(
-        used(30), used(60, day=dt.date(2026, 3, 1)), used(5, day=unpriced, base_model="unpriced"),
-    )  # fmt: skip
+    book(used(30), used(60, day=dt.date(2026, 3, 1)), used(5, day=unpriced, base_model="unpriced"))
     page = text_of(dev, {"measure": "price", "group": "project"})
     assert not re.search(r"[+-][0-9.]+ %", page)
     assert re.search(r"-[0-9.]+ %", text_of(dev, {"group": "project"})), "tokens are"
@@ -166,8 +182,9 @@ def test_what_has_no_price_stands_first_and_is_drawn_as_none(dev: Client) -> Non
     book(used(500, project="dear"), used(1, project="unknown", base_model="unpriced"))
     rows = exported(dev, measure="price", group="project")
     assert [(row["project"], row["price"] == "unpriced") for row in rows[:2]] == [
-        ("unknown", True), ("dear", False),
-    ]  # fmt: skip
+        ("unknown", True),
+        ("dear", False),
+    ]
     drawn = chart(text_of(dev, {"measure": "price", "group": "project"}))
     assert [part["values"][0] is None for part in drawn["series"]] == [True, False]
     assert drawn["series"][0]["values"][1] == 0, "nothing was used"

@@ -90,9 +90,13 @@ def version_put(tenant: Tenant, base: BaseModel, folder: Path, name: str, number
                 artifact_store().put(f"{kept}/{file}", stream, limit=1 << 30)
     adapter, _ = Adapter.objects.get_or_create(tenant=tenant, name=name, defaults={"base_model": base})
     version = AdapterVersion.objects.create(
-        adapter=adapter, number=number, status="ready", sha256=ref.sha256, rank=rank_in(folder),
+        adapter=adapter,
+        number=number,
+        status="ready",
+        sha256=ref.sha256,
+        rank=rank_in(folder),
         uri=artifact_store().uri(kept),
-    )  # fmt: skip
+    )
     adapter_publish(adapter=adapter)
     return version
 

@@ -71,22 +71,30 @@ def up(folder: Path) -> dict[str, str]:
     )
     for component in (BASE, SECOND):
         sm.create_model(
-            ModelName=component, ExecutionRoleArn=ROLE,
+            ModelName=component,
+            ExecutionRoleArn=ROLE,
             PrimaryContainer={"Image": IMAGE, "Environment": ENVIRONMENT, "ModelDataUrl": artifact},
-        )  # fmt: skip
+        )
     sm.create_endpoint_config(
-        EndpointConfigName=ENDPOINT, ExecutionRoleArn=ROLE,
-        ProductionVariants=[{
-            "VariantName": "AllTraffic", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1,
-            "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2},
-            "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
-        }],
-    )  # fmt: skip
+        EndpointConfigName=ENDPOINT,
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[
+            {
+                "VariantName": "AllTraffic",
+                "InstanceType": "ml.g5.12xlarge",
+                "InitialInstanceCount": 1,
+                "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2},
+                "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+            }
+        ],
+    )
     sm.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
     sm.get_waiter("endpoint_in_service").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
     for component in (BASE, SECOND):
         sm.create_inference_component(
-            InferenceComponentName=component, EndpointName=ENDPOINT, VariantName="AllTraffic",
+            InferenceComponentName=component,
+            EndpointName=ENDPOINT,
+            VariantName="AllTraffic",
             Specification={
                 "ModelName": component,
                 "StartupParameters": {
@@ -94,28 +102,32 @@ def up(folder: Path) -> dict[str, str]:
                     "ContainerStartupHealthCheckTimeoutInSeconds": 1200,
                 },
                 "ComputeResourceRequirements": {
-                    "NumberOfAcceleratorDevicesRequired": 2, "MinMemoryRequiredInMb": 1024,
+                    "NumberOfAcceleratorDevicesRequired": 2,
+                    "MinMemoryRequiredInMb": 1024,
                 },
             },
             RuntimeConfig={"CopyCount": 1},
-        )  # fmt: skip
+        )
         settled(component)
     sm.create_inference_component(
-        InferenceComponentName=ADAPTER, EndpointName=ENDPOINT,
+        InferenceComponentName=ADAPTER,
+        EndpointName=ENDPOINT,
         Specification={
             "BaseInferenceComponentName": BASE,
             "Container": {"ArtifactUrl": upload("adapters/ru.tar.gz", {"": adapters / "ru"})},
         },
-    )  # fmt: skip
+    )
     return {component: settled(component) for component in (BASE, SECOND, ADAPTER)}
 
 
 def invoke(component: str, **body: Any) -> Any:
     body = {"inputs": "hello", "parameters": {"max_new_tokens": 8, "do_sample": False}, **body}
     answer = smr.invoke_endpoint(
-        EndpointName=ENDPOINT, InferenceComponentName=component, ContentType="application/json",
+        EndpointName=ENDPOINT,
+        InferenceComponentName=component,
+        ContentType="application/json",
         Body=json.dumps(body),
-    )  # fmt: skip
+    )
     return json.loads(answer["Body"].read())
 
 

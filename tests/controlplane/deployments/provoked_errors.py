@@ -38,8 +38,15 @@ class World:
         return account_of(key, url or self.stand.url)
 
     def target(self, **values: str) -> Target:
-        kept = {"name": "t", "kind": "sagemaker", "region": REGION, "endpoint_url": self.stand.url,
-                "role_arn": ROLE, "store": "s3://absent-bucket/x", "owner": "o"}  # fmt: skip
+        kept = {
+            "name": "t",
+            "kind": "sagemaker",
+            "region": REGION,
+            "endpoint_url": self.stand.url,
+            "role_arn": ROLE,
+            "store": "s3://absent-bucket/x",
+            "owner": "o",
+        }
         return Target(**kept | values)
 
     def call(self, operation: str = "list_models", **arguments: Any) -> None:
@@ -49,9 +56,17 @@ class World:
     def refuses(self, operation: str, code: str, message: str = "", status: int = 400) -> None:
         self.stand.put(
             "faults",
-            [{"kind": "refusal", "operation": operation, "code": code, "message": message,
-              "status": status, "count": 5}],
-        )  # fmt: skip
+            [
+                {
+                    "kind": "refusal",
+                    "operation": operation,
+                    "code": code,
+                    "message": message,
+                    "status": status,
+                    "count": 5,
+                }
+            ],
+        )
 
     def bare(self, **variables: str) -> None:
         """Remove every source of credentials except the environment variables in `variables`."""
@@ -156,9 +171,13 @@ def instances_are_used_up(world: World) -> None:
 def _component(world: World, name: str, **needs: float) -> None:
     specification = {"ModelName": "there", "ComputeResourceRequirements": NEEDS | needs}
     world.call(
-        "create_inference_component", InferenceComponentName=name, EndpointName="there", VariantName="main",
-        Specification=specification, RuntimeConfig={"CopyCount": 0},
-    )  # fmt: skip
+        "create_inference_component",
+        InferenceComponentName=name,
+        EndpointName="there",
+        VariantName="main",
+        Specification=specification,
+        RuntimeConfig={"CopyCount": 0},
+    )
 
 
 def components_are_used_up(world: World) -> None:

@@ -60,11 +60,15 @@ class ResidentServer:
     def _resident_adapters(self) -> list[dict[str, Any]]:
         return [
             {
-                "sha256": sha256, "bytes": 1, "pinned": ["placement"] if pinned else [], "tier": "host",
-                "requests": 0, "idle_seconds": 1.0,
+                "sha256": sha256,
+                "bytes": 1,
+                "pinned": ["placement"] if pinned else [],
+                "tier": "host",
+                "requests": 0,
+                "idle_seconds": 1.0,
             }
             for sha256, pinned in self.held.items()
-        ]  # fmt: skip
+        ]
 
 
 @contextmanager

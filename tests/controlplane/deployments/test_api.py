@@ -105,7 +105,7 @@ def test_removal_is_asked_for_once_and_ends_changes(staff: Client, cloud: Target
         ({"compute": {"accelerators": 1}}, "compute.memory_mb", "at least 128"),
         ({"hosting": "on_demand"}, "hosting", "family worker"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(
     staff: Client, cloud: Target, tiny: BaseModel, values: dict[str, Any], attr: str, words: str
 ) -> None:
@@ -171,9 +171,14 @@ def test_a_deployments_copy_is_not_taken_by_hand(staff: Client, tiny: BaseModel)
 
 def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny: BaseModel) -> None:
     form = {
-        "name": "llama", "target": "cloud", "base_model": tiny.name, "instance_type": "ml.g6e.2xlarge",
-        "options-max_loras": "8", "options-enable_lora": "true", "options-gpu_memory_utilization": "0.8",
-    }  # fmt: skip
+        "name": "llama",
+        "target": "cloud",
+        "base_model": tiny.name,
+        "instance_type": "ml.g6e.2xlarge",
+        "options-max_loras": "8",
+        "options-enable_lora": "true",
+        "options-gpu_memory_utilization": "0.8",
+    }
     wrong = staff.post("/staff/deployments/new", form | {"instance_type": "ml.z1.large"})
     assert wrong.status_code == 422
     assert "set compute requirements manually" in wrong.content.decode()

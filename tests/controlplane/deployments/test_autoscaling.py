@@ -67,16 +67,17 @@ def registered(client: Any) -> dict[str, Any]:
 
 @pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
-    stand: Stand,
-    tiny: BaseModel,
-    scaling: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    stand: Stand, tiny: BaseModel, scaling: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment = drive(deploy(stand, tiny, min_copies=1, max_copies=3), settled, pause=pause)
     scaling_set(
-        deployment=deployment, target=4, schedule=[NIGHT], timezone="Europe/Berlin", routing="RANDOM",
+        deployment=deployment,
+        target=4,
+        schedule=[NIGHT],
+        timezone="Europe/Berlin",
+        routing="RANDOM",
         release="CONSOLIDATION",
-    )  # fmt: skip
+    )
     drive(deployment, settled, pause=pause)
     found = registered(scaling)
     assert [item[0] for item in found["targets"]] == ["inference-component/gw-tiny"]
@@ -92,9 +93,10 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
     assert variant["ManagedInstanceScaling"]["ScaleInPolicy"]["Strategy"] == "CONSOLIDATION"
 
     one = {
-        "ServiceNamespace": "sagemaker", "ResourceId": "inference-component/gw-tiny",
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": "inference-component/gw-tiny",
         "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
-    }  # fmt: skip
+    }
     bounds = {"MinCapacity": 0, "MaxCapacity": 1}
     theirs = {"ScheduledActionName": "theirs", "Schedule": "rate(1 day)", "Timezone": "UTC"}
     scaling.put_scheduled_action(**one, **theirs, ScalableTargetAction=bounds)
@@ -111,18 +113,21 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
     deployment.refresh_from_db()
     assert serving(deployment)
     scaling.delete_scaling_policy(
-        PolicyName="graftwork-track", ServiceNamespace="sagemaker", ResourceId="inference-component/gw-tiny",
+        PolicyName="graftwork-track",
+        ServiceNamespace="sagemaker",
+        ResourceId="inference-component/gw-tiny",
         ScalableDimension="sagemaker:inference-component:DesiredCopyCount",
-    )  # fmt: skip
+    )
     deployment_reconcile(deployment_id=deployment.pk)
     assert registered(scaling)["policies"] == ["graftwork-from-zero", "graftwork-track"], "mended"
 
     scaling_set(deployment=deployment, target=6)
     drive(deployment, settled, pause=pause)
     assert registered(scaling) == {
-        "targets": [("inference-component/gw-tiny", 1, 3)], "policies": ["graftwork-track"],
+        "targets": [("inference-component/gw-tiny", 1, 3)],
+        "policies": ["graftwork-track"],
         "scheduled": [("theirs", "rate(1 day)", "UTC")],
-    }  # fmt: skip
+    }
     assert cloudwatch.describe_alarms(AlarmNames=["gw-tiny-no-capacity"])["MetricAlarms"] == []
     scaling_clear(deployment=deployment)
     drive(deployment, settled, pause=pause)
@@ -143,12 +148,7 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
 
 @pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_request_that_finds_no_copy_is_held_until_the_alarm_has_brought_one(
-    stand: Stand,
-    tiny: BaseModel,
-    tenant: Tenant,
-    scaling: Any,
-    redis_url: str,
-    tmp_path: Path,
+    stand: Stand, tiny: BaseModel, tenant: Tenant, scaling: Any, redis_url: str, tmp_path: Path
 ) -> None:
     deployment = deploy(stand, tiny, min_copies=0, max_copies=2)
     scaling_set(deployment=deployment, target=4, hold_seconds=90)

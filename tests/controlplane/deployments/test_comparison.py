@@ -48,8 +48,13 @@ def observe(deployment: Deployment, *resources: dict[str, Any], generation: int 
 
 def worker(base: str, state: str = "ready", *, stale: bool = False) -> dict[str, Any]:
     return {
-        "kind": "worker", "name": "w", "state": state, "reason": "", "has": {"base": base}, "stale": stale
-    }  # fmt: skip
+        "kind": "worker",
+        "name": "w",
+        "state": state,
+        "reason": "",
+        "has": {"base": base},
+        "stale": stale,
+    }
 
 
 def verdicts(deployment: Deployment) -> dict[str, Verdict]:
@@ -90,9 +95,12 @@ def test_a_deployment_that_is_removed_wants_nothing(local: Deployment, tiny: Bas
 
 def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
     row = deployment_create(
-        name="tiny", target=target_create(name="cloud", **CLOUD), base_model=tiny, max_copies=3,
+        name="tiny",
+        target=target_create(name="cloud", **CLOUD),
+        base_model=tiny,
+        max_copies=3,
         instance_type="ml.g6e.2xlarge",
-    )  # fmt: skip
+    )
     Placement.objects.create(
         deployment=row, engine_name="t_acme.a_bot.v1.x", uri="s3://x", sha256="ab" * 32, rank=2
     )
@@ -103,9 +111,13 @@ def test_sagemaker_tells_image_instances_and_copies(tiny: BaseModel) -> None:
         {"kind": "base component", "name": "b", "state": "changing", "has": base, "stale": False},
     )
     assert verdicts(row) == {
-        "copies": Verdict.SAME, "base": Verdict.DIFFERS, "image": Verdict.DIFFERS,
-        "instance_type": Verdict.SAME, "adapters": Verdict.DIFFERS, "generation": Verdict.SAME,
-    }  # fmt: skip
+        "copies": Verdict.SAME,
+        "base": Verdict.DIFFERS,
+        "image": Verdict.DIFFERS,
+        "instance_type": Verdict.SAME,
+        "adapters": Verdict.DIFFERS,
+        "generation": Verdict.SAME,
+    }
     assert comparison(row, "copies").wanted == "1 to 3"
     Placement.objects.update(status=Placement.Status.READY)
     assert comparison(row, "adapters") == Comparison("adapters", "1", "1", Verdict.SAME)
@@ -124,9 +136,16 @@ def test_servers_are_wanted_as_many_as_the_target_names(tiny: BaseModel) -> None
 def ended(deployment: Deployment, seconds: float) -> None:
     at = timezone.now() - dt.timedelta(hours=1)
     ScaleUp.objects.create(
-        deployment=deployment, event=str(seconds), copies_before=0, copies_after=1, began_at=at,
-        decided_at=at, ended_at=at, phases={"weights": seconds, "runtime": 10.0}, outcome="done",
-    )  # fmt: skip
+        deployment=deployment,
+        event=str(seconds),
+        copies_before=0,
+        copies_after=1,
+        began_at=at,
+        decided_at=at,
+        ended_at=at,
+        phases={"weights": seconds, "runtime": 10.0},
+        outcome="done",
+    )
 
 
 def test_a_growth_stands_against_its_forecast(staff: Client, local: Deployment, tiny: BaseModel) -> None:
@@ -141,8 +160,9 @@ def test_a_growth_stands_against_its_forecast(staff: Client, local: Deployment, 
     assert found is not None
     assert (found.elapsed, found.prediction.seconds, found.left, found.late) == (20.0, 50.0, 30.0, 0.0)
     assert [(bar.phase, bar.x, bar.width) for bar in found.bars] == [
-        ("weights", 0.0, 800.0), ("runtime", 800.0, 200.0)
-    ]  # fmt: skip
+        ("weights", 0.0, 800.0),
+        ("runtime", 800.0, 200.0),
+    ]
     assert found.now == 400.0
     assert found.phase is not None
     assert found.phase.phase == "weights"
@@ -158,9 +178,12 @@ def test_a_growth_stands_against_its_forecast(staff: Client, local: Deployment, 
     assert (told["copies_after"], told["expected_seconds"], told["phases"]["weights"]) == (3, 50.0, 40.0)
     for number in range(3):
         Copy.objects.create(
-            id=f"copy-{number}", url=f"http://127.0.0.1:{number + 1}", base_model=tiny, kind="worker",
+            id=f"copy-{number}",
+            url=f"http://127.0.0.1:{number + 1}",
+            base_model=tiny,
+            kind="worker",
             deployment=local,
-        )  # fmt: skip
+        )
     scale_ups_observe(deployment=local, seen=Observation())
     assert forecast_of(local) is None
     assert staff.get(REST).json()["scale_up"] is None
@@ -185,8 +208,9 @@ def test_page_and_rest_say_the_same(staff: Client, local: Deployment, tiny: Base
     assert "outdated" in page
     resources = staff.get("/api/v1/deployments/tiny").json()["resources"]
     assert [(item["has"]["base"], item["stale"]) for item in resources] == [
-        (tiny.source, False), ("/old", True)
-    ]  # fmt: skip
+        (tiny.source, False),
+        ("/old", True),
+    ]
     Deployment.objects.update(resources=[{"kind": "worker", "name": "w", "state": "ready", "reason": ""}])
     resources = staff.get("/api/v1/deployments/tiny").json()["resources"]
     assert (resources[0]["has"], resources[0]["stale"]) == ({}, False), "a row of an older release"

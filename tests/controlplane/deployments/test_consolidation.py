@@ -92,24 +92,49 @@ def used(base: BaseModel, adapter: str, copy: str, seconds: float, *, ago: float
     at = timezone.now() - dt.timedelta(seconds=ago)
     partitions_ensure([at.date()])
     UsageEventRow.objects.create(
-        event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
-        request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,
-        base_model=base.name, backend="worker", endpoint=copy, status="ok", error_code="", prompt_tokens=1,
-        cached_tokens=0, completion_tokens=1, estimated=False, duration_ms=seconds * 1000,
-        started_at=int(at.timestamp() * 1000), gateway_id="g",
-    )  # fmt: skip
+        event_id=uuid.uuid4(),
+        day=at.date(),
+        hour=at.hour,
+        tenant="acme",
+        project="p",
+        key_id="k",
+        request_id=uuid.uuid4().hex,
+        attempt=1,
+        requested_model="m",
+        alias="",
+        arm="",
+        adapter=adapter,
+        base_model=base.name,
+        backend="worker",
+        endpoint=copy,
+        status="ok",
+        error_code="",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=1,
+        estimated=False,
+        duration_ms=seconds * 1000,
+        started_at=int(at.timestamp() * 1000),
+        gateway_id="g",
+    )
 
 
 def test_the_plan_is_of_metered_traffic(staff: Client, tiny: BaseModel) -> None:
     deployment = deployment_create(
-        name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=1,
+        name="tiny",
+        target=target_create(name="here", kind="local"),
+        base_model=tiny,
+        min_copies=1,
         max_copies=4,
-    )  # fmt: skip
+    )
     for number in range(3):
         Copy.objects.create(
-            id=f"copy-{number}", url=f"http://127.0.0.1:{9 + number}", base_model=tiny, kind="worker",
+            id=f"copy-{number}",
+            url=f"http://127.0.0.1:{9 + number}",
+            base_model=tiny,
+            kind="worker",
             deployment=deployment,
-        )  # fmt: skip
+        )
         used(tiny, f"t_acme.a_{number}.v1.0123456789ab", f"copy-{number}", 300)
     used(tiny, "t_acme.a_0.v1.0123456789ab", "copy-0", 150)
     used(tiny, "t_acme.a_0.v1.0123456789ab", "copy-0", 9000, ago=3000)
@@ -197,14 +222,20 @@ def test_spare_copies_end_and_no_request_fails(
 @pytest.mark.django_db
 def test_with_a_policy_the_controllers_count_is_lowered(staff: Client, tiny: BaseModel) -> None:
     deployment = deployment_create(
-        name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=1,
+        name="tiny",
+        target=target_create(name="here", kind="local"),
+        base_model=tiny,
+        min_copies=1,
         max_copies=4,
-    )  # fmt: skip
+    )
     for number in range(3):
         Copy.objects.create(
-            id=f"copy-{number}", url=f"http://127.0.0.1:{9 + number}", base_model=tiny, kind="worker",
+            id=f"copy-{number}",
+            url=f"http://127.0.0.1:{9 + number}",
+            base_model=tiny,
+            kind="worker",
             deployment=deployment,
-        )  # fmt: skip
+        )
     row = Scaling.objects.create(deployment=deployment, policy={"target": 4}, copies=3)
     answer = staff.post("/api/v1/deployments/tiny/consolidation")
     assert (answer.status_code, answer.json()["keep"]) == (202, ["copy-0"])

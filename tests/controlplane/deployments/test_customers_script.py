@@ -52,9 +52,11 @@ def customer(
         shutil.copytree(tiny_adapters[which], tmp_path / "adapters" / name)
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH",)}
     environ |= {
-        "AWS_ENDPOINT_URL": stand.url, "AWS_DEFAULT_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": KEY["access_key"], "AWS_SECRET_ACCESS_KEY": KEY["secret_key"],
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL": stand.url,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": KEY["access_key"],
+        "AWS_SECRET_ACCESS_KEY": KEY["secret_key"],
+    }
     shutil.copy(SCRIPT, tmp_path)
 
     def run(step: str, *names: str, code: str = "") -> Any:

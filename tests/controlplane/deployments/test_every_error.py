@@ -86,23 +86,38 @@ FAILED = [
     # FailureReasons as SageMaker and its containers word them
     ("The update was rolled back: alarm gw-x went into the ALARM state.", "An alarm of the update went off:"),
     ("The update did not end within MaximumExecutionTimeoutInSeconds", "The update exceeded its time limit"),
-    ("Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error.",
-     "AWS has no capacity for this instance type: try again later,"),
-    ("There is not enough hardware resources on the instances to create a copy for this inference component.",
-     "A copy does not fit on the instances: raise max_instances,"),
-    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-     "The container ran out of memory: lower max_model_len"),
-    ("The container refused it (400): rank 64 of the adapter is more than max_lora_rank 16",
-     "The adapter's rank exceeds the container's maximum: raise options.max_lora_rank."),
-    ("CannotPullContainerError: pull image manifest: repository does not exist",
-     "The image cannot be pulled: check its name"),
+    (
+        "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error.",
+        "AWS has no capacity for this instance type: try again later,",
+    ),
+    (
+        "There is not enough hardware resources on the instances to create a copy for this inference "
+        "component.",
+        "A copy does not fit on the instances: raise max_instances,",
+    ),
+    (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "The container ran out of memory: lower max_model_len",
+    ),
+    (
+        "The container refused it (400): rank 64 of the adapter is more than max_lora_rank 16",
+        "The adapter's rank exceeds the container's maximum: raise options.max_lora_rank.",
+    ),
+    (
+        "CannotPullContainerError: pull image manifest: repository does not exist",
+        "The image cannot be pulled: check its name",
+    ),
     ("Failed to download model data from s3://b/k: 403", "The model's or adapter's files cannot be read"),
-    ("The container did not pass the ping health check. Please check CloudWatch logs.",
-     "The container did not become healthy: see its log in"),
+    (
+        "The container did not pass the ping health check. Please check CloudWatch logs.",
+        "The container did not become healthy: see its log in",
+    ),
     ("The account-level service limit was reached.", "A quota of the account is exhausted: request an"),
-    ("Request to service failed.", "SageMaker could not create or update the resource: fix the cause"
-        " that it names, then retry."),
-]  # fmt: skip
+    (
+        "Request to service failed.",
+        "SageMaker could not create or update the resource: fix the cause that it names, then retry.",
+    ),
+]
 
 
 @pytest.mark.parametrize(("reason", "sentence"), FAILED)
@@ -131,22 +146,54 @@ TRANSFER = {"create_multipart_upload", "upload_part", "complete_multipart_upload
 CHAIN = {"assume_role_with_web_identity"}
 """What botocore calls for credentials, in the middle of any call of ours."""
 FAMILIES = {
-    "describe_": ("endpoint", "endpoint_config", "inference_component", "model", "ai_benchmark_job",
-                  "ai_recommendation_job"),
+    "describe_": (
+        "endpoint",
+        "endpoint_config",
+        "inference_component",
+        "model",
+        "ai_benchmark_job",
+        "ai_recommendation_job",
+    ),
     "delete_": ("endpoint", "endpoint_config", "inference_component", "model"),
     "create_": ("ai_benchmark_job", "ai_recommendation_job"),
     "stop_": ("ai_benchmark_job", "ai_recommendation_job"),
-}  # fmt: skip
+}
 """Calls whose names are put together, by how they begin."""
 COMMON = (
-    "AccessDeniedException", "ExpiredTokenException", "IncompleteSignature", "InternalFailure",
-    "MalformedHttpRequestException", "NotAuthorized", "OptInRequired", "RequestAbortedException",
-    "RequestEntityTooLargeException", "RequestExpired", "RequestTimeoutException", "ServiceUnavailable",
-    "ThrottlingException", "UnrecognizedClientException", "UnknownOperationException", "ValidationError",
-    "InternalDependencyException", "SlowDown", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
-    "InvalidAccessKeyId", "AccessDenied", "InvalidObjectState", "NoSuchBucket", "NoSuchKey",
-    "PermanentRedirect", "KMS.DisabledException", "301", "307", "403", "404", "500", "503",
-)  # fmt: skip
+    "AccessDeniedException",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InternalFailure",
+    "MalformedHttpRequestException",
+    "NotAuthorized",
+    "OptInRequired",
+    "RequestAbortedException",
+    "RequestEntityTooLargeException",
+    "RequestExpired",
+    "RequestTimeoutException",
+    "ServiceUnavailable",
+    "ThrottlingException",
+    "UnrecognizedClientException",
+    "UnknownOperationException",
+    "ValidationError",
+    "InternalDependencyException",
+    "SlowDown",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    "AccessDenied",
+    "InvalidObjectState",
+    "NoSuchBucket",
+    "NoSuchKey",
+    "PermanentRedirect",
+    "KMS.DisabledException",
+    "301",
+    "307",
+    "403",
+    "404",
+    "500",
+    "503",
+)
 """Those that AWS names for every service, S3's own, and what HEAD requests show instead."""
 
 
@@ -170,11 +217,22 @@ def declared() -> set[tuple[str, str]]:
 def test_every_error_that_a_call_of_ours_may_answer_has_a_row() -> None:
     pairs = declared()
     assert {operation for operation, _ in pairs} >= {
-        "CreateEndpoint", "CreateInferenceComponent", "UpdateInferenceComponent", "PutScalingPolicy",
-        "PutMetricAlarm", "PutObject", "GetObject", "AssumeRole", "AssumeRoleWithWebIdentity",
-        "CreateOptimizationJob", "StopOptimizationJob", "CreateAIBenchmarkJob", "DescribeAIRecommendationJob",
-        "StopAIRecommendationJob", "DeleteAIWorkloadConfig",
-    }  # fmt: skip
+        "CreateEndpoint",
+        "CreateInferenceComponent",
+        "UpdateInferenceComponent",
+        "PutScalingPolicy",
+        "PutMetricAlarm",
+        "PutObject",
+        "GetObject",
+        "AssumeRole",
+        "AssumeRoleWithWebIdentity",
+        "CreateOptimizationJob",
+        "StopOptimizationJob",
+        "CreateAIBenchmarkJob",
+        "DescribeAIRecommendationJob",
+        "StopAIRecommendationJob",
+        "DeleteAIWorkloadConfig",
+    }
     unknown = []
     for operation, code in sorted(pairs | {("any", code) for code in COMMON}):
         error = ClientError({"Error": {"Code": code, "Message": ""}}, operation)
@@ -186,8 +244,11 @@ def test_every_error_that_a_call_of_ours_may_answer_has_a_row() -> None:
 
 def test_what_botocore_says_itself_is_never_taken_for_a_refusal() -> None:
     """No exception of botocore came from AWS: "AWS refuses" would send the operator to the wrong place."""
-    kinds: set[Any] = {kind for kind in vars(botocore.exceptions).values()
-             if isinstance(kind, type) and issubclass(kind, BotoCoreError)}  # fmt: skip
+    kinds: set[Any] = {
+        kind
+        for kind in vars(botocore.exceptions).values()
+        if isinstance(kind, type) and issubclass(kind, BotoCoreError)
+    }
     assert len(kinds) > 50
     for kind in kinds:
         told = provisioning_error(kind.__new__(kind), operation="list_models", about="it")

@@ -159,9 +159,10 @@ def _worker(**changes: Any) -> dict[str, str]:
 
 def test_the_bundled_worker_is_told_what_it_can_do() -> None:
     assert _worker() == {
-        "OPTION_SERVED_MODEL_NAME": "llama", "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
+        "OPTION_SERVED_MODEL_NAME": "llama",
+        "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
         "GRAFTWORK_TRUST_NETWORK": "yes",
-    }  # fmt: skip
+    }
     more = {"OPTION_DTYPE": "fp32", "OPTION_MAX_LORAS": "8", "OPTION_MAX_MODEL_LEN": "512"}
     assert _worker(dtype="fp32", max_loras=8, max_model_len=512).items() >= more.items()
     assert _worker(speculation="ngram")["GRAFTWORK_WORKER_FLAG_SPECULATION"] == "ngram"

@@ -62,9 +62,16 @@ def test_three_of_the_means_predict_the_fourth() -> None:
     """A fit of three says nothing of a cached image's first read on a new instance, the one phase left."""
     copy, pulled, new = 166.2 - 40, 379 - 166.2, 579.4 - 379
     three = Timings(
-        detect=40, provision=new, pull=pulled, first_read=0, cached=0, weights=copy, runtime=0, traffic=0,
+        detect=40,
+        provision=new,
+        pull=pulled,
+        first_read=0,
+        cached=0,
+        weights=copy,
+        runtime=0,
+        traffic=0,
         basis="three means",
-    )  # fmt: skip
+    )
     seconds = predict(three, copies=1, cached=True, room=0).seconds
     assert 0.08 < (407.4 - seconds) / 407.4 < 0.15, "short by that first read, within the goal all the same"
 
@@ -80,8 +87,10 @@ TRIALS = {
 @pytest.mark.parametrize("scenario", TRIALS)
 def test_published_trials_are_predicted_from_those_before_them(scenario: str) -> None:
     """The predictor as a deployment's own growths use it; none of PUBLISHED's figures enters."""
-    rows = [{"detect": 40.0, "provision": float(provision), "weights": float(copy)}
-            for provision, copy in zip(*TRIALS[scenario], strict=True)]  # fmt: skip
+    rows = [
+        {"detect": 40.0, "provision": float(provision), "weights": float(copy)}
+        for provision, copy in zip(*TRIALS[scenario], strict=True)
+    ]
     errors = held_out_errors(rows)
     assert len(errors) == 2
     assert max(errors) < 0.15
@@ -153,8 +162,11 @@ def test_an_image_that_is_not_cached_is_warned_of(staff: Client, tiny: BaseModel
     assert "does not keep lmi-0.30.0" in staff.get("/staff/deployments/old/").text
     found = staff.get("/api/v1/deployments/old/prediction?copies=2").json()["predictions"]
     assert [(item["cached"], item["new_instances"], round(item["seconds"])) for item in found] == [
-        (True, 0, 166), (True, 2, 407), (False, 0, 379), (False, 2, 579),
-    ]  # fmt: skip
+        (True, 0, 166),
+        (True, 2, 407),
+        (False, 0, 379),
+        (False, 2, 579),
+    ]
     assert all("published" in item["basis"] for item in found)
     assert staff.get("/api/v1/deployments/old/prediction?copies=0").status_code == 400
     for many in ("00001999999", "1" * 5000):
@@ -171,10 +183,17 @@ def local(tiny: BaseModel) -> Deployment:
 def put(deployment: Deployment, seconds: float, **phases: float) -> ScaleUp:
     at = timezone.now() - dt.timedelta(seconds=seconds)
     return ScaleUp.objects.create(
-        deployment=deployment, event=str(seconds), copies_before=0, copies_after=1, cause="1 requests"
-            " are waiting",
-        began_at=at, decided_at=at, ended_at=at, phases=phases, outcome="done",
-    )  # fmt: skip
+        deployment=deployment,
+        event=str(seconds),
+        copies_before=0,
+        copies_after=1,
+        cause="1 requests are waiting",
+        began_at=at,
+        decided_at=at,
+        ended_at=at,
+        phases=phases,
+        outcome="done",
+    )
 
 
 def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
@@ -206,9 +225,13 @@ def begin(local: Deployment, before: int, after: int, ago: float) -> ScaleUp:
     now = timezone.now()
     decided = now - dt.timedelta(seconds=ago)
     return scale_up_begin(
-        deployment=local, before=before, after=after, cause="load", began=decided - dt.timedelta(seconds=2),
+        deployment=local,
+        before=before,
+        after=after,
+        cause="load",
+        began=decided - dt.timedelta(seconds=2),
         decided=decided,
-    )  # fmt: skip
+    )
 
 
 def test_a_scale_up_ends_with_its_last_copy_or_is_overtaken(local: Deployment, tiny: BaseModel) -> None:
@@ -319,8 +342,11 @@ def test_own_growths_at_aws_predict_the_next_one(staff: Client, cloud: Deploymen
     url = f"/api/v1/deployments/{cloud.name}/prediction?copies=2"
     found = staff.get(url).json()["predictions"]
     assert [(item["cached"], item["new_instances"], round(item["seconds"])) for item in found] == [
-        (True, 0, 90), (True, 1, 407), (False, 0, 379), (False, 1, 579),
-    ]  # fmt: skip
+        (True, 0, 90),
+        (True, 1, 407),
+        (False, 0, 379),
+        (False, 1, 579),
+    ]
     assert found[0]["basis"] == "the last 3 scale-ups of this deployment on running instances"
     page = staff.get(f"/staff/deployments/{cloud.name}/").text
     assert page.count("Based on the last 3 scale-ups of this deployment on running instances.") == 1

@@ -39,9 +39,12 @@ def servers() -> Iterator[dict[str, ResidentServer]]:
 @pytest.fixture
 def deployment(tiny: BaseModel, servers: dict[str, ResidentServer]) -> Deployment:
     made = deployment_create(
-        name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=3,
+        name="tiny",
+        target=target_create(name="here", kind="local"),
+        base_model=tiny,
+        min_copies=3,
         max_copies=4,
-    )  # fmt: skip
+    )
     for copy, server in servers.items():
         Copy.objects.create(id=copy, url=server.url, base_model=tiny, kind="worker", deployment=made)
     base_publish(tiny)

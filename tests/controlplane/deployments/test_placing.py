@@ -48,9 +48,13 @@ CALLERS = 4
 def pair(tiny: BaseModel, local_root: Path) -> Iterator[Deployment]:
     """Two workers of the tiny base."""
     made = deployment_create(
-        name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=2,
-        max_copies=4, environment=ENVIRONMENT,
-    )  # fmt: skip
+        name="tiny",
+        target=target_create(name="here", kind="local"),
+        base_model=tiny,
+        min_copies=2,
+        max_copies=4,
+        environment=ENVIRONMENT,
+    )
     yield drive(made, serving, pause=wait)
     deployment_remove(deployment=made)
     drive(made, removed, pause=wait)

@@ -30,14 +30,20 @@ JSON = "application/json"
 def deployment(tiny: BaseModel) -> Deployment:
     """A deployment of three copies that do not answer."""
     made = deployment_create(
-        name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=3,
+        name="tiny",
+        target=target_create(name="here", kind="local"),
+        base_model=tiny,
+        min_copies=3,
         max_copies=4,
-    )  # fmt: skip
+    )
     for number in range(3):
         Copy.objects.create(
-            id=f"copy-{number}", url=f"http://127.0.0.1:{number + 1}", base_model=tiny, kind="worker",
+            id=f"copy-{number}",
+            url=f"http://127.0.0.1:{number + 1}",
+            base_model=tiny,
+            kind="worker",
             deployment=made,
-        )  # fmt: skip
+        )
     Deployment.objects.filter(pk=made.pk).update(status="serving")
     made.refresh_from_db()
     return made
@@ -53,12 +59,32 @@ def used(base: BaseModel, adapter: str, copy: str, ttft: float | None, status: s
     at = timezone.now()
     partitions_ensure([at.date()])
     UsageEventRow.objects.create(
-        event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
-        request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,
-        base_model=base.name, backend="worker", endpoint=copy, status=status, error_code="",
-        prompt_tokens=5, cached_tokens=0, completion_tokens=2, estimated=False, duration_ms=1000,
-        ttft_ms=ttft, started_at=int(at.timestamp() * 1000) - 1000, gateway_id="g",
-    )  # fmt: skip
+        event_id=uuid.uuid4(),
+        day=at.date(),
+        hour=at.hour,
+        tenant="acme",
+        project="p",
+        key_id="k",
+        request_id=uuid.uuid4().hex,
+        attempt=1,
+        requested_model="m",
+        alias="",
+        arm="",
+        adapter=adapter,
+        base_model=base.name,
+        backend="worker",
+        endpoint=copy,
+        status=status,
+        error_code="",
+        prompt_tokens=5,
+        cached_tokens=0,
+        completion_tokens=2,
+        estimated=False,
+        duration_ms=1000,
+        ttft_ms=ttft,
+        started_at=int(at.timestamp() * 1000) - 1000,
+        gateway_id="g",
+    )
 
 
 def test_rules_by_rest(staff: Client, deployment: Deployment, name: str) -> None:  # noqa: F811
@@ -131,8 +157,10 @@ def test_use_is_told_by_adapter_and_copy(
     used(tiny, name, "copy-of-another", 50)
     told = staff.get("/api/v1/deployments/tiny/adapters").json()
     assert [(item["copy"], item["answers"]) for item in told["copies"]] == [
-        ("copy-0", False), ("copy-1", False), ("copy-2", False)
-    ]  # fmt: skip
+        ("copy-0", False),
+        ("copy-1", False),
+        ("copy-2", False),
+    ]
     (adapter,) = told["adapters"]
     first, second, third = adapter["on"]
     assert (adapter["adapter"], first["requests"], first["failed"]) == (name, 5, 1)

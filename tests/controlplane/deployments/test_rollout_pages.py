@@ -65,10 +65,18 @@ def test_by_rest(staff: Client, deployment: Deployment, tiny: BaseModel) -> None
 
 def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F811
     form = {
-        "strategy": "blue_green", "variant": "", "image": "", "urls": "", "environment": "{}", "alarms": "",
-        "options": '{"max_loras": 8}', "batch_copies": "1", "wait_seconds": "30", "max_error_increase": "",
+        "strategy": "blue_green",
+        "variant": "",
+        "image": "",
+        "urls": "",
+        "environment": "{}",
+        "alarms": "",
+        "options": '{"max_loras": 8}',
+        "batch_copies": "1",
+        "wait_seconds": "30",
+        "max_error_increase": "",
         "shares": "",
-    }  # fmt: skip
+    }
     assert 'name="options"' in staff.get(f"{PAGE}/rollouts").content.decode()
     for field, text, said in (
         ("options", "[]", "give a JSON object"),
@@ -119,10 +127,28 @@ def test_a_canary_by_rest_with_what_either_side_answered(staff: Client, deployme
 def usage_row(copy: str, number: int, at: datetime, *, status: str) -> None:
     partitions_ensure([at.astimezone(UTC).date()])
     UsageEventRow.objects.create(
-        event_id=uuid7(), day=at.astimezone(UTC).date(), tenant="acme", project="", key_id="k",
-        request_id=f"r{number}", attempt=1, requested_model="tiny-base", alias="", arm="", adapter="",
-        base_model="tiny-base", backend="worker", endpoint=copy, status=status, error_code="",
-        prompt_tokens=1, cached_tokens=0,
-        completion_tokens=2, estimated=False, ttft_ms=10.0, duration_ms=20.0,
-        started_at=int(at.timestamp() * 1000), gateway_id="g",
-    )  # fmt: skip
+        event_id=uuid7(),
+        day=at.astimezone(UTC).date(),
+        tenant="acme",
+        project="",
+        key_id="k",
+        request_id=f"r{number}",
+        attempt=1,
+        requested_model="tiny-base",
+        alias="",
+        arm="",
+        adapter="",
+        base_model="tiny-base",
+        backend="worker",
+        endpoint=copy,
+        status=status,
+        error_code="",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=2,
+        estimated=False,
+        ttft_ms=10.0,
+        duration_ms=20.0,
+        started_at=int(at.timestamp() * 1000),
+        gateway_id="g",
+    )

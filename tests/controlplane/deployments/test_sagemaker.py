@@ -72,12 +72,18 @@ def deploy(
     stand: Stand, base: BaseModel, name: str = "tiny", *, into: str = "local-sm", **values: Any
 ) -> Deployment:
     target = Target.objects.filter(name=into).first() or target_create(
-        name=into, kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        name=into,
+        kind="sagemaker",
+        region=REGION,
+        endpoint_url=stand.url,
+        role_arn=ROLE,
         store=f"s3://{BUCKET}/graft",
-    )  # fmt: skip
+    )
     wanted: dict[str, Any] = {
-        "instance_type": INSTANCE, "environment": SMALL, "options": {"max_rolling_batch_size": 4},
-    } | values  # fmt: skip
+        "instance_type": INSTANCE,
+        "environment": SMALL,
+        "options": {"max_rolling_batch_size": 4},
+    } | values
     return deployment_create(name=name, target=target, base_model=base, **wanted)
 
 
@@ -129,8 +135,11 @@ def test_killed_between_any_two_calls_exactly_the_wanted_resources_are_there_and
     assert len(calls) == len(set(calls)), "nothing was made twice"
     order = [call.partition(" ")[0] for call in calls if "put_checkpoint" not in call]
     assert order[:4] == [
-        "create_model", "create_endpoint_config", "create_endpoint", "create_inference_component",
-    ]  # fmt: skip
+        "create_model",
+        "create_endpoint_config",
+        "create_endpoint",
+        "create_inference_component",
+    ]
     assert order.count("create_inference_component") == 3
     assert order.count("put_archive") == 2
     told = {item["Key"]: item["Value"] for item in _tags(stand, adapters[0])}
@@ -142,9 +151,14 @@ def test_killed_between_any_two_calls_exactly_the_wanted_resources_are_there_and
     assert resources(stand) == NOTHING
     order = [call.partition(" ")[0] for call in calls]
     assert order == [
-        "delete_inference_component", "delete_inference_component", "delete_inference_component",
-        "delete_endpoint", "delete_endpoint_config", "delete_model", "delete_objects",
-    ]  # fmt: skip
+        "delete_inference_component",
+        "delete_inference_component",
+        "delete_inference_component",
+        "delete_endpoint",
+        "delete_endpoint_config",
+        "delete_model",
+        "delete_objects",
+    ]
     assert calls[2] == "delete_inference_component gw-tiny", "adapters before their base"
     assert stand.workers() == []
 

@@ -34,9 +34,15 @@ pytestmark = pytest.mark.django_db
 Status = DeploymentRollout.Status
 NEW = {"options": {"max_rolling_batch_size": 2}}
 ALARM: dict[str, Any] = {
-    "AlarmName": "mine", "MetricName": "Errors", "Namespace": "Mine", "Statistic": "Sum", "Period": 60,
-    "Threshold": 1, "EvaluationPeriods": 1, "ComparisonOperator": "GreaterThanThreshold",
-}  # fmt: skip
+    "AlarmName": "mine",
+    "MetricName": "Errors",
+    "Namespace": "Mine",
+    "Statistic": "Sum",
+    "Period": 60,
+    "Threshold": 1,
+    "EvaluationPeriods": 1,
+    "ComparisonOperator": "GreaterThanThreshold",
+}
 
 
 @pytest.fixture
@@ -91,9 +97,11 @@ def test_a_rolling_update_with_alarms_as_the_policy_says(stand: Stand, deploymen
     rolling = found["LastDeploymentConfig"]["RollingUpdatePolicy"]
     one = {"Type": "COPY_COUNT", "Value": 1}
     assert rolling == {
-        "MaximumBatchSize": one, "WaitIntervalInSeconds": 0, "MaximumExecutionTimeoutInSeconds": 3600,
+        "MaximumBatchSize": one,
+        "WaitIntervalInSeconds": 0,
+        "MaximumExecutionTimeoutInSeconds": 3600,
         "RollbackMaximumBatchSize": one,
-    }  # fmt: skip
+    }
     named = found["LastDeploymentConfig"]["AutoRollbackConfiguration"]["Alarms"]
     watched = [item["AlarmName"].rpartition("-")[2] for item in named]
     assert watched == ["mine", "verdict", "errors", "latency"]

@@ -40,9 +40,14 @@ def asleep(tiny: BaseModel, local_root: Path, redis_url: str) -> Deployment:
         name="tiny", target=target, base_model=tiny, min_copies=0, max_copies=2, environment=ENVIRONMENT
     )
     scaling_set(
-        deployment=deployment, target=2, in_after=3, in_cooldown=0, out_after=1, out_cooldown=0,
+        deployment=deployment,
+        target=2,
+        in_after=3,
+        in_cooldown=0,
+        out_after=1,
+        out_cooldown=0,
         hold_seconds=60,
-    )  # fmt: skip
+    )
     drive(deployment, serving, pause=wait)
     assert workers(local_root) == []
     return deployment

@@ -137,9 +137,12 @@ def test_the_page_sets_and_ends_a_policy(staff: Client, deployment: Deployment) 
     page = "/staff/deployments/tiny/"
     assert "fixed number of copies" in staff.get(page).text
     form = {
-        "metric": "concurrency", "target": "4", "timezone": "Europe/Berlin",
-        "schedule": "night 20:00 mon,tue 0-2\nday 08:00 mon,tue 1-4", "hold_seconds": "20",
-    }  # fmt: skip
+        "metric": "concurrency",
+        "target": "4",
+        "timezone": "Europe/Berlin",
+        "schedule": "night 20:00 mon,tue 0-2\nday 08:00 mon,tue 1-4",
+        "hold_seconds": "20",
+    }
     assert staff.post(PAGE, form | {"target": "four"}).status_code == 422
     wrong = staff.post(PAGE, form | {"schedule": "at night none"})
     assert "a line of the schedule is like" in wrong.text

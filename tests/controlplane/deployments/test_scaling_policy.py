@@ -17,12 +17,8 @@ from controlplane.deployments.scaling.policy import DAYS, Metric, ScalingPolicy
 from controlplane.errors import InvalidInputError
 
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)  # a Monday
-NIGHT: dict[str, Any] = {
-    "name": "night", "at": "20:00", "days": list(DAYS), "min_copies": 0, "max_copies": 2,
-}  # fmt: skip
-DAY: dict[str, Any] = {
-    "name": "day", "at": "08:00", "days": ["mon", "tue"], "min_copies": 2, "max_copies": 6,
-}  # fmt: skip
+NIGHT: dict[str, Any] = {"name": "night", "at": "20:00", "days": list(DAYS), "min_copies": 0, "max_copies": 2}
+DAY: dict[str, Any] = {"name": "day", "at": "08:00", "days": ["mon", "tue"], "min_copies": 2, "max_copies": 6}
 
 
 def policy(least: int = 1, most: int = 8, **values: Any) -> ScalingPolicy:

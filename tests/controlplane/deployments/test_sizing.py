@@ -23,11 +23,14 @@ def llama_shaped(
     for layer in range(layers):
         path = f"model.layers.{layer}"
         for name, out, into in (
-            ("self_attn.q_proj", hidden, hidden), ("self_attn.k_proj", kv, hidden),
+            ("self_attn.q_proj", hidden, hidden),
+            ("self_attn.k_proj", kv, hidden),
             ("self_attn.v_proj", kv, hidden),
-            ("self_attn.o_proj", hidden, hidden), ("mlp.gate_proj", ff, hidden), ("mlp.up_proj", ff, hidden),
+            ("self_attn.o_proj", hidden, hidden),
+            ("mlp.gate_proj", ff, hidden),
+            ("mlp.up_proj", ff, hidden),
             ("mlp.down_proj", hidden, ff),
-        ):  # fmt: skip
+        ):
             found[f"{path}.{name}"] = (out, into)
         found[f"{path}.input_layernorm"] = (hidden,)
     return found
@@ -35,13 +38,16 @@ def llama_shaped(
 
 SMOLLM2 = Shape.of(
     llama_shaped(hidden=576, kv=192, ff=1536, layers=30, vocabulary=49152),
-    dtype="bfloat16", max_model_len=8192, file_bytes=269_060_552,
-)  # fmt: skip
+    dtype="bfloat16",
+    max_model_len=8192,
+    file_bytes=269_060_552,
+)
 """SmolLM2-135M: its head is the embedding, so only the file's size tells the weights."""
 LLAMA_8B = Shape.of(
     llama_shaped(hidden=4096, kv=1024, ff=14336, layers=32, vocabulary=128256),
-    dtype="bfloat16", max_model_len=131072,
-)  # fmt: skip
+    dtype="bfloat16",
+    max_model_len=131072,
+)
 
 
 def test_shapes_are_what_the_checkpoints_have() -> None:

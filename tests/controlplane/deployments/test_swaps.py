@@ -135,9 +135,10 @@ def test_swaps_and_a_rolling_update_of_the_base_under_load(
 
             # The base under them, copy by copy.
             rollout = deployment_rollout_start(
-                deployment=deployment, change={"options": {"max_rolling_batch_size": 8}},
+                deployment=deployment,
+                change={"options": {"max_rolling_batch_size": 8}},
                 policy={"wait_seconds": 0},
-            )  # fmt: skip
+            )
             drive(deployment, ended(rollout, DeploymentRollout.Status.COMPLETED), pause=pause)
             count = len(load.texts)
             load.wait_for(new)

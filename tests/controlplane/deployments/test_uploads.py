@@ -67,9 +67,13 @@ def test_whose_bucket_is_gone_is_told_and_can_be_removed(
     s3 = stand.client("s3")
     s3.create_bucket(Bucket="short-lived", CreateBucketConfiguration={"LocationConstraint": REGION})
     target_create(
-        name="elsewhere", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        name="elsewhere",
+        kind="sagemaker",
+        region=REGION,
+        endpoint_url=stand.url,
+        role_arn=ROLE,
         store="s3://short-lived/graft",
-    )  # fmt: skip
+    )
     deployment = drive(deploy(stand, tiny, into="elsewhere"), serving, pause=pause)
     kept = s3.list_objects_v2(Bucket="short-lived")["Contents"]
     s3.delete_objects(Bucket="short-lived", Delete={"Objects": [{"Key": item["Key"]} for item in kept]})

@@ -174,9 +174,11 @@ def test_adapters_follow_the_routes_and_the_servers_a_canary(
 
     with load.running():
         rollout = deployment_rollout_start(
-            deployment=deployment, change={"urls": urls[1:]}, strategy="canary",
+            deployment=deployment,
+            change={"urls": urls[1:]},
+            strategy="canary",
             policy=AT_ONCE | {"shares": [50], "wait_seconds": 3},
-        )  # fmt: skip
+        )
         drive(deployment, ended(rollout, "completed"), pause=meanwhile)
     assert set(load.answers) == {(200, True)}, load.answers
     assert shares[:2] == [([urls[0]], 0), (urls, 50)]

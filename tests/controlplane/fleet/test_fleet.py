@@ -79,12 +79,32 @@ def used(base: BaseModel, copy: str, adapter: str, *, status: str = "ok", ttft: 
     at = timezone.now() - dt.timedelta(seconds=30)
     partitions_ensure([at.date()])
     UsageEventRow.objects.create(
-        event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
-        request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,
-        base_model=base.name, backend="worker", endpoint=copy, status=status, error_code="",
-        prompt_tokens=10, cached_tokens=0, completion_tokens=5, estimated=False, duration_ms=100,
-        ttft_ms=ttft, started_at=int(at.timestamp() * 1000), gateway_id="g",
-    )  # fmt: skip
+        event_id=uuid.uuid4(),
+        day=at.date(),
+        hour=at.hour,
+        tenant="acme",
+        project="p",
+        key_id="k",
+        request_id=uuid.uuid4().hex,
+        attempt=1,
+        requested_model="m",
+        alias="",
+        arm="",
+        adapter=adapter,
+        base_model=base.name,
+        backend="worker",
+        endpoint=copy,
+        status=status,
+        error_code="",
+        prompt_tokens=10,
+        cached_tokens=0,
+        completion_tokens=5,
+        estimated=False,
+        duration_ms=100,
+        ttft_ms=ttft,
+        started_at=int(at.timestamp() * 1000),
+        gateway_id="g",
+    )
 
 
 def test_a_workers_and_vllms_figures_are_read_and_another_text_is_none() -> None:
@@ -147,12 +167,17 @@ def test_the_overview_has_every_copy_with_its_state_and_its_traffic(
 ) -> None:
     target = Target.objects.create(name="here", kind="local")
     deployment = Deployment.objects.create(
-        name="d", target=target, base_model=base_model, hosting="on_demand", min_copies=2, status="working",
+        name="d",
+        target=target,
+        base_model=base_model,
+        hosting="on_demand",
+        min_copies=2,
+        status="working",
         resources=[
             {"kind": "worker", "name": "abc-0", "state": "ready", "reason": ""},
             {"kind": "worker", "name": "abc-1", "state": "starting", "reason": "loads"},
         ],
-    )  # fmt: skip
+    )
     routed(base_model, "well", server.url, deployment=deployment)
     routed(base_model, "gone", "http://127.0.0.1:1")
     Copy.objects.create(
@@ -163,9 +188,11 @@ def test_the_overview_has_every_copy_with_its_state_and_its_traffic(
     overview = fleet_overview()
     states = {copy.name: copy.state for copy in overview.copies}
     assert states == {
-        "well": CopyState.SERVING, "gone": CopyState.SILENT, "far": CopyState.UNTOLD,
+        "well": CopyState.SERVING,
+        "gone": CopyState.SILENT,
+        "far": CopyState.UNTOLD,
         "abc-1": CopyState.STARTING,
-    }  # fmt: skip
+    }
     (base,) = overview.bases
     assert base.deployments[0].wanted == (2, 1)
     assert base.deployments[0].routed == 1
@@ -200,9 +227,7 @@ def test_the_fleets_queries_do_not_grow_with_it(base_model: BaseModel, staff: Cl
     counts = []
     for first, count in ((0, 2), (2, 20)):
         grow(first, count)
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             assert staff.get("/staff/fleet/status").status_code == 200
         counts.append(len(queries))
     assert counts[0] == counts[1]
@@ -217,15 +242,19 @@ def test_the_map_says_where_each_adapter_lies(
     server.disk = ["a" * 64, "c" * 64]
     routed(base_model, "near", server.url)
     routed(base_model, "silent", "http://127.0.0.1:1")
-    names = {name: engine_name(tenant="acme", adapter=name, version=1, sha256=digit * 64)
-             for name, digit in (("hot", "a"), ("warm", "b"), ("cold", "c"), ("nowhere", "d"))}  # fmt: skip
+    names = {
+        name: engine_name(tenant="acme", adapter=name, version=1, sha256=digit * 64)
+        for name, digit in (("hot", "a"), ("warm", "b"), ("cold", "c"), ("nowhere", "d"))
+    }
     used(base_model, "near", names["warm"])
     found = residency_map(base=base_model)
     tiers = {row.name: [cell.tier for cell in row.cells] for row in found.rows}
     assert tiers == {
-        names["hot"]: ["device", "unknown"], names["warm"]: ["host", "unknown"],
-        names["cold"]: ["disk", "unknown"], "f" * 12: ["host", "unknown"],
-    }  # fmt: skip
+        names["hot"]: ["device", "unknown"],
+        names["warm"]: ["host", "unknown"],
+        names["cold"]: ["disk", "unknown"],
+        "f" * 12: ["host", "unknown"],
+    }
     assert found.rows[0].name == names["warm"], "the busiest first"
     assert set(found.faults) == {"silent"}
     assert dict(found.tiers["near"]) == {"device": 1, "host": 2, "disk": 1}

@@ -20,11 +20,30 @@ def logged(tenant: str, at: dt.datetime, number: int = 0, **values: Any) -> Usag
     day = at.astimezone(dt.UTC).date()
     partitions_ensure([day])
     row: dict[str, Any] = {
-        "event_id": event_id(at, number), "day": day, "hour": at.hour, "tenant": tenant,
-        "project": "default", "key_id": "k", "request_id": str(event_id(at, number + 1000)), "attempt": 0,
-        "requested_model": "tiny", "alias": "", "arm": "", "adapter": "", "base_model": "tiny",
-        "backend": "worker", "endpoint": "copy-1", "status": "ok", "error_code": "", "prompt_tokens": 12,
-        "cached_tokens": 2, "completion_tokens": 30, "estimated": False, "ttft_ms": 87.4,
-        "duration_ms": 1240.0, "started_at": int(at.timestamp() * 1000), "gateway_id": "gateway-1",
-    }  # fmt: skip
+        "event_id": event_id(at, number),
+        "day": day,
+        "hour": at.hour,
+        "tenant": tenant,
+        "project": "default",
+        "key_id": "k",
+        "request_id": str(event_id(at, number + 1000)),
+        "attempt": 0,
+        "requested_model": "tiny",
+        "alias": "",
+        "arm": "",
+        "adapter": "",
+        "base_model": "tiny",
+        "backend": "worker",
+        "endpoint": "copy-1",
+        "status": "ok",
+        "error_code": "",
+        "prompt_tokens": 12,
+        "cached_tokens": 2,
+        "completion_tokens": 30,
+        "estimated": False,
+        "ttft_ms": 87.4,
+        "duration_ms": 1240.0,
+        "started_at": int(at.timestamp() * 1000),
+        "gateway_id": "gateway-1",
+    }
     return UsageEventRow.objects.create(**{**row, **values})

@@ -53,9 +53,12 @@ def _event(id: str = "1", /, **changes: Any) -> dict[str, Any]:
     moment = timezone.now() - dt.timedelta(minutes=1)
     data = {"model": "tiny-base", "prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 3}
     attributes: dict[str, Any] = {
-        "specversion": "1.0", "id": id, "source": "vllm/rack-1", "type": "graftwork.usage.v1",
+        "specversion": "1.0",
+        "id": id,
+        "source": "vllm/rack-1",
+        "type": "graftwork.usage.v1",
         "time": moment.isoformat(),
-    }  # fmt: skip
+    }
     data |= changes.pop("data", {})
     return attributes | {"data": data} | changes
 
@@ -117,8 +120,10 @@ def test_the_three_modes_say_the_same(key: str) -> None:
 def test_an_id_counts_once_a_source_and_tenant(key: str, other_tenant: Tenant) -> None:
     first, again, other = _event("1"), _event("1"), _event("1", source="vllm/rack-2")
     assert [status for _, status in _statuses(_post(key, [first, again, other]))] == [
-        "accepted", "duplicate", "accepted",
-    ]  # fmt: skip
+        "accepted",
+        "duplicate",
+        "accepted",
+    ]
     assert _statuses(_post(_key(other_tenant), [first])) == [("1", "accepted")]
     assert _counted() == (3, 30)
 
@@ -147,8 +152,11 @@ def _around_midnight() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_an_event_with_times_on_both_sides_of_midnight_in_one_batch_counts_once(key: str) -> None:
     assert [status for _, status in _statuses(_post(key, [*_around_midnight()] * 2))] == [
-        "accepted", "duplicate", "duplicate", "duplicate",
-    ]  # fmt: skip
+        "accepted",
+        "duplicate",
+        "duplicate",
+        "duplicate",
+    ]
     assert _counted() == (1, 10)
 
 
@@ -289,11 +297,16 @@ def test_a_source_reports_for_the_tenants_that_it_is_allowed(
         _event("5", data={"tenant": "globex", "project": "none"}),
     ]
     assert [status for _, status in _statuses(_post(key, events))] == [
-        "accepted", "accepted", "dead_letter", "refused", "dead_letter",
-    ]  # fmt: skip
+        "accepted",
+        "accepted",
+        "dead_letter",
+        "refused",
+        "dead_letter",
+    ]
     assert set(UsageEventRow.objects.values_list("tenant", "project")) == {
-        ("globex", "chat"), ("globex", "default"),
-    }  # fmt: skip
+        ("globex", "chat"),
+        ("globex", "default"),
+    }
     tenant_create(slug="later", name="Later")
     assert dead_usage_replay() == (1, 1)
     assert DeadUsageEvent.objects.get().reason == "tenant globex has no project 'none'"

@@ -150,8 +150,9 @@ def test_open_spans_count_by_whole_hours() -> None:
     assert not HostingHour.objects.exists()
     spans_count(now=NOON + 2 * HOUR + 5)
     assert list(HostingHour.objects.order_by("hour").values_list("hour", "quantity_seconds")) == [
-        (12, 8 * (HOUR - 60)), (13, 8 * HOUR),
-    ]  # fmt: skip
+        (12, 8 * (HOUR - 60)),
+        (13, 8 * HOUR),
+    ]
 
 
 @pytest.mark.django_db
@@ -167,8 +168,9 @@ def test_what_changed_while_nobody_looked_counts_up_to_the_last_look_and_from_th
     spans_update(there=[Hosted("copy", "c", 1)], now=NOON)
     spans_update(there=[Hosted("copy", "c", 8)], now=NOON + LONGEST_GAP + 1)
     assert list(HostingSpan.objects.order_by("pk").values_list("quantity", "started_at", "ended_at")) == [
-        (1, NOON, NOON), (8, NOON + LONGEST_GAP + 1, None),
-    ]  # fmt: skip
+        (1, NOON, NOON),
+        (8, NOON + LONGEST_GAP + 1, None),
+    ]
 
 
 @pytest.mark.django_db
@@ -205,12 +207,19 @@ def fleet(tenant: Tenant, base_model: BaseModel) -> Deployment:
     target = Target.objects.create(name="aws", kind="sagemaker", region="eu-central-1")
     made = [
         Deployment.objects.create(
-            name=f"d{number}", target=target, base_model=base_model, hosting="components", endpoint="shared",
-            min_copies=2, instance_type="ml.g5.12xlarge", min_instances=number, compute={"accelerators": 2},
+            name=f"d{number}",
+            target=target,
+            base_model=base_model,
+            hosting="components",
+            endpoint="shared",
+            min_copies=2,
+            instance_type="ml.g5.12xlarge",
+            min_instances=number,
+            compute={"accelerators": 2},
             resources=[{"kind": "endpoint", "name": "shared", "state": "ready", "reason": ""}],
         )
         for number in (1, 3)
-    ]  # fmt: skip
+    ]
     Copy.objects.create(id="c1", base_model=base_model, kind="sagemaker", component="x", deployment=made[0])
     Copy.objects.create(id="c2", base_model=base_model, kind="worker", url="http://w")
     adapter = Adapter.objects.create(tenant=tenant, name="bot", base_model=base_model)
@@ -218,19 +227,28 @@ def fleet(tenant: Tenant, base_model: BaseModel) -> Deployment:
         adapter=adapter, number=1, status="ready", sha256="ab" * 32, uri="file:///a/", rank=2, size_bytes=7
     )
     Placement.objects.create(
-        deployment=made[0], engine_name=version.engine_name, uri="file:///a/", sha256="ab" * 32, rank=2,
+        deployment=made[0],
+        engine_name=version.engine_name,
+        uri="file:///a/",
+        sha256="ab" * 32,
+        rank=2,
         status="ready",
-    )  # fmt: skip
+    )
     return made[0]
 
 
 def test_what_is_there_is_read_from_deployments_placements_and_versions(fleet: Deployment) -> None:
     found = {(item.kind, item.tier, item.deployment): item.quantity for item in hosted_now()}
     assert found == {
-        ("copy", "", "d1"): 2, ("copy", "", ""): 1, ("gpu", "", "d1"): 4, ("gpu", "", "d3"): 4,
-        ("instance", "", "shared"): 3, ("adapter", "placed", "d1"): 1, ("adapter", "stored", ""): 1,
+        ("copy", "", "d1"): 2,
+        ("copy", "", ""): 1,
+        ("gpu", "", "d1"): 4,
+        ("gpu", "", "d3"): 4,
+        ("instance", "", "shared"): 3,
+        ("adapter", "placed", "d1"): 1,
+        ("adapter", "stored", ""): 1,
         ("storage", "", ""): 7,
-    }  # fmt: skip
+    }
 
 
 def test_the_report_is_in_hours_and_each_tenant_sees_its_own(fleet: Deployment) -> None:

@@ -42,12 +42,30 @@ def usage_event(
 ) -> UsageEvent:
     moment = dt.datetime.combine(day, dt.time(12), dt.UTC)
     event = UsageEvent(
-        event_id=uuid7_at(moment), tenant="acme", project="default", key_id="k1", request_id=request_id,
-        attempt=1, requested_model="tiny-base", alias="", arm="", adapter="", base_model="tiny-base",
-        backend="worker", endpoint="copy-1", status="ok", error_code="", prompt_tokens=10, cached_tokens=4,
-        completion_tokens=3, estimated=False, ttft_ms=5.0, duration_ms=9.0,
-        started_at=int(moment.timestamp() * 1000), gateway_id="g1",
-    )  # fmt: skip
+        event_id=uuid7_at(moment),
+        tenant="acme",
+        project="default",
+        key_id="k1",
+        request_id=request_id,
+        attempt=1,
+        requested_model="tiny-base",
+        alias="",
+        arm="",
+        adapter="",
+        base_model="tiny-base",
+        backend="worker",
+        endpoint="copy-1",
+        status="ok",
+        error_code="",
+        prompt_tokens=10,
+        cached_tokens=4,
+        completion_tokens=3,
+        estimated=False,
+        ttft_ms=5.0,
+        duration_ms=9.0,
+        started_at=int(moment.timestamp() * 1000),
+        gateway_id="g1",
+    )
     return dataclasses.replace(event, **changes)  # type: ignore[arg-type]
 
 

@@ -14,12 +14,7 @@ from django.db import connection, transaction
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageRollup
 from controlplane.metering.partitions import PARENT
-from controlplane.metering.services import (
-    keep_from,
-    usage_drop_old,
-    usage_ingest,
-    usage_partitions_prepare,
-)
+from controlplane.metering.services import keep_from, usage_drop_old, usage_ingest, usage_partitions_prepare
 from controlplane.platform.row_security.grants import web_role_grant
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import stream_id, usage_event
@@ -63,9 +58,12 @@ def test_a_partition_is_made_and_a_held_up_drop_put_off_while_somebody_reads() -
     assert _ingest(old) == 1
     settings = connection.settings_dict
     with psycopg.connect(
-        dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
+        dbname=settings["NAME"],
+        host=settings["HOST"],
+        port=settings["PORT"],
+        user=settings["USER"],
         password=settings["PASSWORD"],
-    ) as reader:  # fmt: skip
+    ) as reader:
         reader.execute(f"SELECT count(*) FROM {PARENT}")
         assert _ingest(new) == 1
         assert usage_drop_old(today=dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)) == 0

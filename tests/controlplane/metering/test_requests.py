@@ -66,12 +66,20 @@ def test_rows_of_one_moment_are_neither_repeated_nor_left_out(tenant: Tenant) ->
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
-        ({"status": "error"}, 1), ({"error_code": "backend_timeout"}, 1), ({"adapter": "pirate"}, 2),
-        ({"adapter": "pirate@v2"}, 2), ({"adapter": "pirate@v1"}, 0), ({"adapter": "pir"}, 0),
-        ({"adapter": "%"}, 0), ({"model": "pirate@prod"}, 1), ({"alias": "prod"}, 1), ({"key": "k2"}, 1),
-        ({"project": "chat"}, 1), ({"project": "default", "status": "ok"}, 2),
+        ({"status": "error"}, 1),
+        ({"error_code": "backend_timeout"}, 1),
+        ({"adapter": "pirate"}, 2),
+        ({"adapter": "pirate@v2"}, 2),
+        ({"adapter": "pirate@v1"}, 0),
+        ({"adapter": "pir"}, 0),
+        ({"adapter": "%"}, 0),
+        ({"model": "pirate@prod"}, 1),
+        ({"alias": "prod"}, 1),
+        ({"key": "k2"}, 1),
+        ({"project": "chat"}, 1),
+        ({"project": "default", "status": "ok"}, 2),
     ],
-)  # fmt: skip
+)
 def test_each_filter_leaves_out_the_others(wanted: dict[str, Any], count: int, tenant: Tenant) -> None:
     logged("acme", now(), 0, status="error", error_code="backend_timeout", adapter=PIRATE)
     logged("acme", now(), 1, adapter=PIRATE, requested_model="pirate@prod", alias="prod", key_id="k2")
@@ -144,8 +152,14 @@ def _get(client: Client, path: str, key: str, **query: str) -> Any:
 
 def test_rest_tells_price_and_names_and_pages_by_next(client: Client, tenant: Tenant) -> None:
     book = price_book_create(name="list")
-    price_set(book=book, base_model="tiny", effective_from=dt.date(2020, 1, 1), input_nano=10,
-              cached_input_nano=1, output_nano=100)  # fmt: skip
+    price_set(
+        book=book,
+        base_model="tiny",
+        effective_from=dt.date(2020, 1, 1),
+        input_nano=10,
+        cached_input_nano=1,
+        output_nano=100,
+    )
     api_key, text = api_key_create(tenant=tenant, name="backend", scopes=["manage"])
     for number in range(3):
         logged("acme", now(), number, key_id=api_key.pk)

@@ -57,10 +57,20 @@ def finding(report: HealthReport, name: str) -> Finding:
 
 def gateway_status(at: float, **other: Any) -> str:
     values: dict[str, Any] = {
-        "at": at, "id": "gw-1", "pid": 7, "started_at": at - 60, "ready": True, "reasons": (),
-        "routes_version": 3, "routes_age": 0.1, "in_flight": 4, "held": 0, "backlog_bytes": 0,
-        "disk_free": 50, "disk_total": 100,
-    }  # fmt: skip
+        "at": at,
+        "id": "gw-1",
+        "pid": 7,
+        "started_at": at - 60,
+        "ready": True,
+        "reasons": (),
+        "routes_version": 3,
+        "routes_age": 0.1,
+        "in_flight": 4,
+        "held": 0,
+        "backlog_bytes": 0,
+        "disk_free": 50,
+        "disk_total": 100,
+    }
     return GatewayStatus(**{**values, **other}).to_json()
 
 
@@ -237,9 +247,10 @@ def test_the_queues_page_shows_workers_rhythms_and_letters(
     server.lpush(DEPLOYMENTS, b"not JSON")
     task_signs.worker_said(redis_url, name="w@1", started_at=time.time(), queues=[PROMPT])
     server.hset(
-        task_signs.WORKERS, "old@1",
+        task_signs.WORKERS,
+        "old@1",
         json.dumps({"at": time.time() - 300, "started_at": 0, "queues": [PROMPT]}),
-    )  # fmt: skip
+    )
     task_signs.task_ran(redis_url, task="tenants.tidy", seconds=0.5, outcome="FAILURE", reason=HOSTILE)
     server.hset(task_signs.SENT, "tenants.tidy", time.time() - 5000)
     DeadUsageEvent.objects.create(stream_id="1-0", payload=HOSTILE, reason=HOSTILE, tenant="acme")

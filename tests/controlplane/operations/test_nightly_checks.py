@@ -36,22 +36,26 @@ def nightly_finding() -> Finding:
 def used(days_ago: int) -> None:
     """Sums of a day without the events that they would be made of."""
     UsageRollup.objects.create(
-        day=timezone.now().date() - dt.timedelta(days=days_ago), tenant="acme", project="p", key_id="k1",
-        adapter="", alias="", base_model="tiny", backend="worker", status="ok", requests=1, prompt_tokens=7,
-        cached_tokens=0, completion_tokens=0,
-    )  # fmt: skip
+        day=timezone.now().date() - dt.timedelta(days=days_ago),
+        tenant="acme",
+        project="p",
+        key_id="k1",
+        adapter="",
+        alias="",
+        base_model="tiny",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=7,
+        cached_tokens=0,
+        completion_tokens=0,
+    )
 
 
 def ran(redis_url: str, check: str, *, ago_s: float, **more: Any) -> float:
     """Record a check and return its time."""
     at = time.time() - ago_s
-    value = {
-        "at": at,
-        "start": "2026-11-01",
-        "end": "2026-11-03",
-        "differing": 0,
-        "examples": [],
-    }
+    value = {"at": at, "start": "2026-11-01", "end": "2026-11-03", "differing": 0, "examples": []}
     redis.Redis.from_url(redis_url).hset(task_signs.CHECKS, check, json.dumps({**value, **more}))
     return at
 
@@ -121,9 +125,20 @@ def test_books_that_differ_or_cannot_be_compared_are_told(
         return {day: (1, 2)} if tenant == "globex" else 1 // 0  # type: ignore[return-value]
 
     UsageRollup.objects.create(
-        day=day, tenant="globex", project="p", key_id="k", adapter="", alias="", base_model="tiny",
-        backend="worker", status="ok", requests=1, prompt_tokens=7, cached_tokens=0, completion_tokens=0,
-    )  # fmt: skip
+        day=day,
+        tenant="globex",
+        project="p",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="tiny",
+        backend="worker",
+        status="ok",
+        requests=1,
+        prompt_tokens=7,
+        cached_tokens=0,
+        completion_tokens=0,
+    )
     monkeypatch.setattr(posting, "books_drift", compared)
     billing_nightly()
     told = nightly_finding()

@@ -97,6 +97,10 @@ def target(db: None, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
     return target_create(
-        name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        name="aws",
+        kind="sagemaker",
+        region=REGION,
+        endpoint_url=stand.url,
+        role_arn=ROLE,
         store=f"s3://{BUCKET}/graft",
-    )  # fmt: skip
+    )

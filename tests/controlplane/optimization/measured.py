@@ -11,21 +11,29 @@ def _figures(speed: float, itl: float, hour: float | None, streams: int) -> dict
     price = hour / (streams / (itl / 1e3) * 3600 / 1e6) / 4 if hour else None
     blended = [{"by": "throughput", "formula": "f", "currency": "USD", "per_million": price}] if price else []
     return {
-        "requests": 40, "prompt_tokens": 4000, "cached_share": 0.0, "completion_tokens": 1280,
+        "requests": 40,
+        "prompt_tokens": 4000,
+        "cached_share": 0.0,
+        "completion_tokens": 1280,
         "ttft_ms": {"p50": 120.0, "p90": 150.0, "p99": 190.0},
         "itl_ms": {"p50": itl, "p90": itl * 1.2, "p99": itl * 1.6},
         "answer_ms": {"p50": 900.0, "p90": 950.0, "p99": 990.0},
-        "otps": {"p50": speed, "p90": speed, "p99": speed}, "tokens_per_s": speed,
-        "throughput_by_formula": 1e3 * streams / itl, "blended": blended,
-    }  # fmt: skip
+        "otps": {"p50": speed, "p90": speed, "p99": speed},
+        "tokens_per_s": speed,
+        "throughput_by_formula": 1e3 * streams / itl,
+        "blended": blended,
+    }
 
 
 def _verdict(ratio: float, low: float, high: float) -> dict[str, Any]:
     shown = not low <= 1 <= high
     return {
-        "ratio": ratio, "low": low, "high": high, "p": 0.01 if shown else 0.6,
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "p": 0.01 if shown else 0.6,
         "verdict": "difference shown" if shown else "no difference shown",
-    }  # fmt: skip
+    }
 
 
 def result(*, hour: float | None = 1.2) -> dict[str, Any]:
@@ -56,7 +64,9 @@ def result(*, hour: float | None = 1.2) -> dict[str, Any]:
         ],
         "comparisons": [
             {
-                "arm": name, "original": "original", "level": 0.01,
+                "arm": name,
+                "original": "original",
+                "level": 0.01,
                 "figures": {
                     f"{figure} at {streams}": _verdict(*verdicts[name][at])
                     for at, streams in enumerate((1, 4))
@@ -72,18 +82,24 @@ def result(*, hour: float | None = 1.2) -> dict[str, Any]:
             },
             "samples": [
                 {
-                    "voice": "base", "line": 1, "prompt": "Name the capital of France.",
+                    "voice": "base",
+                    "line": 1,
+                    "prompt": "Name the capital of France.",
                     "answers": {
-                        "original": "Paris.", "int8": "Paris.", "awq-int4": "It is Paris, <b>of course</b>.",
+                        "original": "Paris.",
+                        "int8": "Paris.",
+                        "awq-int4": "It is Paris, <b>of course</b>.",
                     },
                 },
                 {
-                    "voice": "base", "line": 2, "prompt": "Say nothing.",
+                    "voice": "base",
+                    "line": 2,
+                    "prompt": "Say nothing.",
                     "answers": {"original": "", "int8": "", "awq-int4": ""},
                 },
             ],
         },
-    }  # fmt: skip
+    }
 
 
 def replayed() -> dict[str, Any]:
@@ -97,8 +113,9 @@ def replayed() -> dict[str, Any]:
     for compared in told["comparisons"]:
         compared["figures"] = {
             "ttft_p50 at 4x": _verdict(*ratios[compared["arm"]]),
-            "itl_p50 at 4x": _verdict(0.9, 0.7, 1.1), "tokens_per_s at 4x": _verdict(1.0, 0.99, 1.01),
-        }  # fmt: skip
+            "itl_p50 at 4x": _verdict(0.9, 0.7, 1.1),
+            "tokens_per_s at 4x": _verdict(1.0, 0.99, 1.01),
+        }
     return told
 
 
@@ -107,8 +124,10 @@ def preset_file() -> dict[str, Any]:
     current; the third has changed since."""
     told = result()
     names = ("original", "lowest_cost", "lowest_latency", "balanced")
-    told["arms"] = [{"name": name, "weights_bytes": size, "model": "smollm2-135m-instruct"}
-                    for name, size in zip(names, (269e6, 162e6, 162e6, 269e6), strict=True)]  # fmt: skip
+    told["arms"] = [
+        {"name": name, "weights_bytes": size, "model": "smollm2-135m-instruct"}
+        for name, size in zip(names, (269e6, 162e6, 162e6, 269e6), strict=True)
+    ]
     for level in told["levels"]:
         level["arms"] = dict(zip(names, [*level["arms"].values(), level["arms"]["original"]], strict=True))
     figures = [item["figures"] for item in told["comparisons"]]

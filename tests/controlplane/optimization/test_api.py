@@ -87,12 +87,16 @@ def test_an_idempotency_key_answers_again(staff: Client, tiny_base: BaseModel) -
         ({"recipe": {}, "variant": "Not A Name"}, "variant must be 1-63 lower-case"),
         ({"recipe": {}, "variants": "x"}, "'variants' is none of"),
         (
-            {"recipe": {"quantization": "awq_int4_g128", "target": {
-                "engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"}}},
+            {
+                "recipe": {
+                    "quantization": "awq_int4_g128",
+                    "target": {"engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"},
+                }
+            },
             "sagemaker.target is required",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(staff: Client, base: BaseModel, body: dict[str, Any], says: str) -> None:
     answer = post(staff, "optimizations", {"base_model": base.name, **body})
     assert answer.status_code == 400, answer.content
@@ -124,9 +128,12 @@ def test_a_check_tells_every_reason_and_starts_nothing(staff: Client, base: Base
     told = post(staff, "optimization-checks", body).json()
     assert told["accepted"] is False
     assert {reason["code"] for reason in told["reasons"]} == {
-        "fp8_hardware", "merged_adapter_on_quantized_base", "eagle_is_not_served_here",
-        "packed_form_is_the_cpus", "one_device",
-    }  # fmt: skip
+        "fp8_hardware",
+        "merged_adapter_on_quantized_base",
+        "eagle_is_not_served_here",
+        "packed_form_is_the_cpus",
+        "one_device",
+    }
     fine = post(staff, "optimization-checks", {"base_model": base.name, "preset": "lowest_cost"}).json()
     assert (fine["accepted"], fine["reasons"], fine["recipe"]["quantization"]) == (True, [], "int8")
     wrong = post(staff, "optimization-checks", {**body, "situation": {"local_test": True}})
@@ -200,9 +207,13 @@ def test_an_etag_is_not_of_progress(staff: Client, base: BaseModel) -> None:
 def test_a_comparison_is_asked_for_once_at_a_time(staff: Client, base: BaseModel) -> None:
     variant_create(base_model=base, name="int8", dtype="int8", source="/nowhere")
     body = {
-        "base_model": base.name, "arms": [{}, {"variant": "int8"}], "load": {"concurrency": [1, 2]},
-        "quality": {"scorer": {"kind": "exact"}}, "price": {"hour": 1.5}, "seed": 3,
-    }  # fmt: skip
+        "base_model": base.name,
+        "arms": [{}, {"variant": "int8"}],
+        "load": {"concurrency": [1, 2]},
+        "quality": {"scorer": {"kind": "exact"}},
+        "price": {"hour": 1.5},
+        "seed": 3,
+    }
     first, again = (post(staff, "comparisons", body) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 200), first.json()
     run = first.json()

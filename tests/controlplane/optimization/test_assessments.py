@@ -48,9 +48,13 @@ def target(db: None, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
     return target_create(
-        name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        name="aws",
+        kind="sagemaker",
+        region=REGION,
+        endpoint_url=stand.url,
+        role_arn=ROLE,
         store=f"s3://{BUCKET}/graft",
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -99,8 +103,9 @@ def test_an_endpoint_is_benchmarked_with_our_prompts(
     assessment_turn(pk=row.pk)
     seen = sagemaker.describe_ai_benchmark_job(AIBenchmarkJobName=name)
     assert seen["BenchmarkTarget"]["Endpoint"] == {
-        "Identifier": "gw-llama", "InferenceComponents": [{"Identifier": "gw-llama"}],
-    }  # fmt: skip
+        "Identifier": "gw-llama",
+        "InferenceComponents": [{"Identifier": "gw-llama"}],
+    }
     workload = sagemaker.describe_ai_workload_config(AIWorkloadConfigName=name)
     assert workload["AIWorkloadConfigs"] == {"WorkloadSpec": {"Inline": "concurrency: 4"}}
     (channel,) = workload["DatasetConfig"]["InputDataConfig"]
@@ -124,9 +129,15 @@ def test_a_recommendation_tells_instance_types(
     stand: Stand, staff: Client, target: Target, tiny_base: BaseModel
 ) -> None:
     body = {
-        "base_model": tiny_base.name, "target": "aws", "workload": "x", "best_by": "cost", "weights": WEIGHTS,
-        "instance_types": ["ml.g6.2xlarge", "ml.g5.2xlarge"], "framework": "VLLM", "optimize": True,
-    }  # fmt: skip
+        "base_model": tiny_base.name,
+        "target": "aws",
+        "workload": "x",
+        "best_by": "cost",
+        "weights": WEIGHTS,
+        "instance_types": ["ml.g6.2xlarge", "ml.g5.2xlarge"],
+        "framework": "VLLM",
+        "optimize": True,
+    }
     answer = post(staff, "recommendations", body)
     assert answer.status_code == 201, answer.content
     row = until(Assessment.objects.get(), "running")
@@ -239,12 +250,19 @@ def test_prompts_that_cannot_be_read_now_are_read_later(
 
 def test_adapters_are_named_by_their_files() -> None:
     row = Assessment(
-        subject="recommendation", base_model=BaseModel(name="b"),
-        remote={"options": {
-            "weights": WEIGHTS, "metric": "throughput", "framework": "", "instance_types": [],
-            "optimize": False, "adapters": [{"id": "adapter-1", "uri": "s3://b/adapters/0/"}],
-        }},
-    )  # fmt: skip
+        subject="recommendation",
+        base_model=BaseModel(name="b"),
+        remote={
+            "options": {
+                "weights": WEIGHTS,
+                "metric": "throughput",
+                "framework": "",
+                "instance_types": [],
+                "optimize": False,
+                "adapters": [{"id": "adapter-1", "uri": "s3://b/adapters/0/"}],
+            }
+        },
+    )
     request = assessment_request(row, Target(role_arn=ROLE), "n", output="s3://b/out/")
     assert request["AdapterSource"] == {"S3Uris": [{"AdapterId": "adapter-1", "S3Uri": "s3://b/adapters/0/"}]}
     assert "ComputeSpec" not in request
@@ -263,9 +281,14 @@ def test_adapters_are_named_by_their_files() -> None:
     ],
 )
 def test_what_is_malformed_is_said(
-    staff: Client, tiny_base: BaseModel, deployment: Deployment, path: str, body: dict[str, Any], status: int,
+    staff: Client,
+    tiny_base: BaseModel,
+    deployment: Deployment,
+    path: str,
+    body: dict[str, Any],
+    status: int,
     says: str,
-) -> None:  # fmt: skip
+) -> None:
     whole = {
         "base_model": tiny_base.name,
         "target": "aws",
@@ -292,9 +315,14 @@ def test_the_forms_ask_for_both(staff: Client, tiny_base: BaseModel, deployment:
     sent = {"subject": "benchmark", "deployment": "llama", "workload": "x"}
     assert staff.post("/staff/assessments/new", sent).status_code == 302
     sent = {
-        "subject": "recommendation", "base_model": tiny_base.name, "target": "aws", "workload": "x",
-        "metric": "ttft-ms", "weights": WEIGHTS, "instance_types": "ml.g5.2xlarge, ml.g6.2xlarge",
-    }  # fmt: skip
+        "subject": "recommendation",
+        "base_model": tiny_base.name,
+        "target": "aws",
+        "workload": "x",
+        "metric": "ttft-ms",
+        "weights": WEIGHTS,
+        "instance_types": "ml.g5.2xlarge, ml.g6.2xlarge",
+    }
     answer = staff.post("/staff/assessments/new", sent)
     assert answer.status_code == 302
     row = Assessment.objects.first()

@@ -48,9 +48,13 @@ def version(tenant: Tenant, tiny_base: BaseModel) -> AdapterVersion:
         artifact_store().put(f"adapters/{sha256}/{name}", BytesIO(data), limit=1 << 20)
     adapter = Adapter.objects.create(tenant=tenant, name="bot", base_model=tiny_base)
     made = AdapterVersion.objects.create(
-        adapter=adapter, number=1, status="ready", sha256=sha256, rank=8,
+        adapter=adapter,
+        number=1,
+        status="ready",
+        sha256=sha256,
+        rank=8,
         uri=artifact_store().uri(f"adapters/{sha256}"),
-    )  # fmt: skip
+    )
     adapter_publish(adapter=adapter)
     return made
 
@@ -101,9 +105,12 @@ def test_files_that_were_changed_are_not_measured(
 def test_a_trace_and_prices_reach_the_order(staff: Client, tiny_base: BaseModel, tmp_path: Path) -> None:
     price = {"hour": 1.2, "discount": 0.1, "input": 0.2, "output": 0.6}
     answer = ask(
-        staff, tiny_base, arms=[{}, {"name": "again", "price": {"hour": 0.9}}], price=price,
+        staff,
+        tiny_base,
+        arms=[{}, {"name": "again", "price": {"hour": 0.9}}],
+        price=price,
         load={"lengths": [[100, 20], [7, 3]], "prompt_scale": 2, "most_prompt": 64},
-    )  # fmt: skip
+    )
     assert answer.status_code == 201, answer.content
     order = ordered(tmp_path)
     assert Path(order["load"]["trace"]).read_text().splitlines() == [
@@ -149,9 +156,14 @@ def test_the_form_takes_adapters_a_trace_and_list_prices(
     staff: Client, tiny_base: BaseModel, version: AdapterVersion
 ) -> None:
     form = {
-        "base_model": tiny_base.name, "again": "on", "prompts": "trace", "adapters": version.engine_name,
-        "hour": "1.2", "input": "0.2", "output": "0.6",
-    }  # fmt: skip
+        "base_model": tiny_base.name,
+        "again": "on",
+        "prompts": "trace",
+        "adapters": version.engine_name,
+        "hour": "1.2",
+        "input": "0.2",
+        "output": "0.6",
+    }
     wrong = staff.post("/staff/comparisons/new", form | {"output": "much"})
     assert (wrong.status_code, "give an amount of money" in wrong.content.decode()) == (422, True)
     unknown = staff.post("/staff/comparisons/new", form | {"adapters": "acme/none"})
@@ -236,9 +248,13 @@ def test_each_adapters_change_is_shown_by_arm(staff: Client, tiny_base: BaseMode
     (row,) = adapters(told)
     assert (row["adapter"], row["arm"], row["perplexity_ratio"]) == ("bot", "int8", 1.034)
     run = ComparisonRun.objects.create(
-        base_model=tiny_base, machine="cpu", identity="4" * 64, status="done", result=told,
+        base_model=tiny_base,
+        machine="cpu",
+        identity="4" * 64,
+        status="done",
+        result=told,
         arms=[{"name": name, "variant": ""} for name in ("original", "int8", "awq-int4")],
-    )  # fmt: skip
+    )
     page = staff.get(f"/staff/comparisons/{run.pk}/").content.decode()
     assert "1.034×" in page
     assert "0.75" in page

@@ -26,13 +26,16 @@ def test_a_variant_is_measured_beside_the_original(demo_base: BaseModel, ask: As
         stream=prompt_lines(*[f"Question {number}: what is {number}?" for number in range(9)])
     )
     run, _ = comparison_create(
-        base_model=demo_base, arms=[{"variant": ""}, {"variant": "compiled"}], prompts=prompts, texts=prompts,
+        base_model=demo_base,
+        arms=[{"variant": ""}, {"variant": "compiled"}],
+        prompts=prompts,
+        texts=prompts,
         settings={
             "load": {"concurrency": [1], "max_tokens": 4, "rounds": 9, "warm_up": 0},
             "quality": {"prompts": 8, "answer_tokens": 4, "most_texts": 8, "text_tokens": 16, "samples": 1},
             "price": {"hour": 1.0},
         },
-    )  # fmt: skip
+    )
     work_run(kind="comparison", pk=run.pk)
     run.refresh_from_db()
     assert run.status == "done", (run.reason, run.log_tail)

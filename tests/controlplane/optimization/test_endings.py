@@ -162,9 +162,14 @@ def test_what_others_said_on_stdout_belongs_to_the_log(tiny_base: BaseModel, ask
     ],
 )
 def test_what_never_fits_is_refused(
-    tiny_base: BaseModel, ask: Ask, monkeypatch: pytest.MonkeyPatch, patch: dict[str, float], status: str,
-    code: str, says: str,
-) -> None:  # fmt: skip
+    tiny_base: BaseModel,
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
+    patch: dict[str, float],
+    status: str,
+    code: str,
+    says: str,
+) -> None:
     for name, value in patch.items():
         monkeypatch.setattr(admission, name, value)
     monkeypatch.setattr("controlplane.optimization.orders.weights_bytes", lambda base: 1 << 20)
@@ -316,9 +321,11 @@ def test_cancel_asks_the_process_and_kills_one_that_does_not_hear(
     deaf: bool,
 ) -> None:
     monkeypatch.setattr(subprocesses.Optimizer.stop, "__kwdefaults__", {"grace": 2.0})
-    hears = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if deaf else (
-        'signal.signal(signal.SIGTERM, lambda *a: (log("asked"), sys.exit(14)))'
-    )  # fmt: skip
+    hears = (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+        if deaf
+        else ('signal.signal(signal.SIGTERM, lambda *a: (log("asked"), sys.exit(14)))')
+    )
     act(f"{hears}\nlog('ready')\ntime.sleep(120)\n")  # until it is ended
     job = ask(tiny_base)
     thread = in_a_thread(job)

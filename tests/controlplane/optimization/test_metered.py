@@ -20,9 +20,14 @@ def attempt(subject: str, started: int, ended: int | None) -> Attempt:
         return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
     return Attempt.objects.create(
-        subject=subject, base_model="demo", machine="cpu", host="h", started_at=when(started),
-        seen_at=when(ended or started), ended_at=when(ended) if ended else None,
-    )  # fmt: skip
+        subject=subject,
+        base_model="demo",
+        machine="cpu",
+        host="h",
+        started_at=when(started),
+        seen_at=when(ended or started),
+        ended_at=when(ended) if ended else None,
+    )
 
 
 def counted() -> int:

@@ -52,12 +52,18 @@ def made(tiny_base: BaseModel, ask: Ask) -> OptimizationJob:
         pk="ab" * 32, state="stored", uri=Path(folder).as_uri(), size=9, files={}
     )
     OptimizationJob.objects.filter(pk=job.pk).update(
-        status="done", variant=variant, artifact=artifact, ended_at=timezone.now(),
-        result={"serve": {
-            "model": "checkpoint", "flags": ["--speculation", "ngram", "--speculation-tokens", "4"],
-            "environment": {"GRAFTWORK_WORKER_CACHE_DIR": served.name},
-        }},
-    )  # fmt: skip
+        status="done",
+        variant=variant,
+        artifact=artifact,
+        ended_at=timezone.now(),
+        result={
+            "serve": {
+                "model": "checkpoint",
+                "flags": ["--speculation", "ngram", "--speculation-tokens", "4"],
+                "environment": {"GRAFTWORK_WORKER_CACHE_DIR": served.name},
+            }
+        },
+    )
     job.refresh_from_db()
     return job
 
@@ -111,9 +117,15 @@ def test_a_job_from_the_menu_is_followed_and_cancelled(staff: Client, tiny_base:
     again = staff.post(f"{STAFF}/new", form(preset="lowest_cost"), follow=True)
     assert "already exists" in again.content.decode()
     OptimizationJob.objects.update(
-        status="running", phase="checkpoint", percent=41.5, eta_seconds=3700, log_tail="<b>layer 3</b>",
-        lease_owner="x", lease_until=timezone.now() + timedelta(minutes=1), started_at=timezone.now(),
-    )  # fmt: skip
+        status="running",
+        phase="checkpoint",
+        percent=41.5,
+        eta_seconds=3700,
+        log_tail="<b>layer 3</b>",
+        lease_owner="x",
+        lease_until=timezone.now() + timedelta(minutes=1),
+        started_at=timezone.now(),
+    )
     part = staff.get(f"{STAFF}/{job.pk}/status").content.decode()
     for text in ("data-poll", "41.5 %", "checkpoint", "1 h 1 min", "&lt;b&gt;layer 3&lt;/b&gt;"):
         assert text in part
@@ -153,9 +165,11 @@ def test_a_deployment_goes_over_to_the_variant_and_back(
     deployment.refresh_from_db()
     compiled = deployment.environment["GRAFTWORK_WORKER_CACHE_DIR"]
     assert deployment.environment == {
-        "GRAFTWORK_WORKER_FLAG_DTYPE": "bf16", "GRAFTWORK_WORKER_FLAG_SPECULATION": "ngram",
-        "GRAFTWORK_WORKER_FLAG_SPECULATION_TOKENS": "4", "GRAFTWORK_WORKER_CACHE_DIR": compiled,
-    }  # fmt: skip
+        "GRAFTWORK_WORKER_FLAG_DTYPE": "bf16",
+        "GRAFTWORK_WORKER_FLAG_SPECULATION": "ngram",
+        "GRAFTWORK_WORKER_FLAG_SPECULATION_TOKENS": "4",
+        "GRAFTWORK_WORKER_CACHE_DIR": compiled,
+    }
     wanted = desired_of(deployment)
     flags = _flags(wanted)
     assert flags[flags.index("--speculation") :][:4] == [
@@ -261,10 +275,19 @@ def measured(tiny_base: BaseModel) -> ComparisonRun:
 def test_a_comparison_is_ranked_and_drawn(staff: Client, measured: ComparisonRun) -> None:
     page = staff.get(f"/staff/comparisons/{measured.pk}/").content.decode()
     for text in (
-        "1. int8", "2. original", "3. awq-int4", "1.03× (0.98–1.08)", "no significant difference", "Three",
-        'data-testid="frontier-chart"', 'data-testid="sweep-table"', "120.0 / 150.0 / 190.0",
-        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)", "empty response",
-    ):  # fmt: skip
+        "1. int8",
+        "2. original",
+        "3. awq-int4",
+        "1.03× (0.98–1.08)",
+        "no significant difference",
+        "Three",
+        'data-testid="frontier-chart"',
+        'data-testid="sweep-table"',
+        "120.0 / 150.0 / 190.0",
+        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.",
+        "18.00 (1.059×)",
+        "empty response",
+    ):
         assert text in page, text
     assert "<b>of course" not in page
 
@@ -297,9 +320,12 @@ def test_a_replay_is_ranked_by_its_waits(staff: Client, measured: ComparisonRun)
     ComparisonRun.objects.filter(pk=measured.pk).update(result=told)
     page = staff.get(f"/staff/comparisons/{measured.pk}/").content.decode()
     for text in (
-        "trace replayed at 4x speed", "trace at 4x", "0.70× (0.60–0.80)",
-        "Time to first token relative to the original", "Trace speed",
-    ):  # fmt: skip
+        "trace replayed at 4x speed",
+        "trace at 4x",
+        "0.70× (0.60–0.80)",
+        "Time to first token relative to the original",
+        "Trace speed",
+    ):
         assert text in page, text
 
 

@@ -37,11 +37,7 @@ def staff(db: None) -> Client:
 def test_rest_tells_each_presets_own_figures(staff: Client, stored: Path) -> None:
     rows = {row["name"]: row for row in staff.get("/api/v1/optimization-presets?hardware=cpu").json()}
     run = rows["lowest_cost"]["stored_run"]
-    assert (run["model"], run["date"], run["rounds"]) == (
-        "smollm2-135m-instruct",
-        "2026-11-22 13:00 UTC",
-        12,
-    )
+    assert (run["model"], run["date"], run["rounds"]) == ("smollm2-135m-instruct", "2026-11-22 13:00 UTC", 12)
     assert run["machine"] == {"cpu": "A processor", "cores": 2}
     assert (run["weights_bytes"], run["original_weights_bytes"]) == (162e6, 269e6)
     assert (run["perplexity"], run["perplexity_ratio"]) == (18.0, pytest.approx(18 / 17))
@@ -64,9 +60,11 @@ def test_another_target_has_no_stored_run(staff: Client, stored: Path) -> None:
 def test_the_page_shows_them_beside_the_menu(staff: Client, stored: Path) -> None:
     page = staff.get(f"{PAGE}/new").content.decode()
     for text in (
-        "1.50× (1.42–1.57)", "18.00 (1.059×)", "A processor, 2 cores, 2026-11-22 13:00 UTC",
+        "1.50× (1.42–1.57)",
+        "18.00 (1.059×)",
+        "A processor, 2 cores, 2026-11-22 13:00 UTC",
         "smollm2-135m-instruct",
-    ):  # fmt: skip
+    ):
         assert text in page, text
     assert page.count("no stored run") == 1
     assert "hx-swap-oob" not in page

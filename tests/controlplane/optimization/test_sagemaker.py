@@ -54,8 +54,9 @@ def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
     until(job, "done")
     assert job.variant is not None
     assert (job.variant.source, job.variant.quantization) == (
-        f"s3://{BUCKET}/graft/{target.owner}/optimized/{name}/", "awq_int4_g128",
-    )  # fmt: skip
+        f"s3://{BUCKET}/graft/{target.owner}/optimized/{name}/",
+        "awq_int4_g128",
+    )
     assert job.artifact is not None
     assert job.artifact.files == {item.name: item.sha256 for item in tiny_base.files.all()}
     assert job.lineage["checkpoint_sha256"] == tiny_base.checkpoint_sha256
@@ -120,13 +121,17 @@ def test_what_fails_says_why_and_leaves_nothing(stand: Stand, target: Target, ti
 def test_one_that_is_refused_is_told_at_once(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
     stand.put(
         "faults",
-        [{
-            "kind": "refusal", "operation": "CreateOptimizationJob", "count": 1,
-            "code": "AccessDeniedException",
-            "message": "not authorized to perform: sagemaker:CreateOptimizationJob",
-            "status": 400,
-        }],
-    )  # fmt: skip
+        [
+            {
+                "kind": "refusal",
+                "operation": "CreateOptimizationJob",
+                "count": 1,
+                "code": "AccessDeniedException",
+                "message": "not authorized to perform: sagemaker:CreateOptimizationJob",
+                "status": 400,
+            }
+        ],
+    )
     job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     assert (job.status, job.error_code) == ("failed", "sagemaker")
     assert "CreateOptimizationJob" in job.reason
@@ -190,19 +195,24 @@ def test_who_died_between_the_row_and_the_call_is_followed_by_one_that_calls(
 
 
 def test_each_technique_is_a_configuration_of_its_own() -> None:
-    recipe = recipe_read({
-        "compilation": {"ahead_of_time": True}, "tensor_parallel": {"degree": 4, "presharded": True},
-        "target": {"engine": "sagemaker", "hardware": "neuron", "instance_type": "ml.inf2.24xlarge"},
-    })  # fmt: skip
+    recipe = recipe_read(
+        {
+            "compilation": {"ahead_of_time": True},
+            "tensor_parallel": {"degree": 4, "presharded": True},
+            "target": {"engine": "sagemaker", "hardware": "neuron", "instance_type": "ml.inf2.24xlarge"},
+        }
+    )
     options = RemoteOptions.read({"target": "aws", "environment": {"OPTION_DTYPE": "fp16"}})
     compiled, sharded = configs(recipe, options, region=REGION, max_model_len=131072, training="")
     assert compiled == {
         "ModelCompilationConfig": {
             "OverrideEnvironment": {
-                "OPTION_TENSOR_PARALLEL_DEGREE": "4", "OPTION_N_POSITIONS": "8192", "OPTION_DTYPE": "fp16",
+                "OPTION_TENSOR_PARALLEL_DEGREE": "4",
+                "OPTION_N_POSITIONS": "8192",
+                "OPTION_DTYPE": "fp16",
             }
         }
-    }  # fmt: skip
+    }
     assert list(sharded) == ["ModelShardingConfig"]
     eagle = recipe_read({"speculation": {"method": "eagle"}, "target": AWQ["target"]})
     told = configs(eagle, options, region=REGION, max_model_len=64, training="s3://b/texts/")
@@ -269,9 +279,14 @@ def test_the_form_offers_an_account_and_its_page_tells_the_job(target: Target, t
     page = client.get("/staff/optimizations/new").content.decode()
     assert "SageMaker: aws" in page
     form = {
-        "base_model": tiny_base.name, "preset": "own", "hardware": "sm86", "quantization": "awq_int4_g128",
-        "account": "aws", "instance_type": "ml.g5.12xlarge", "degree": "4",
-    }  # fmt: skip
+        "base_model": tiny_base.name,
+        "preset": "own",
+        "hardware": "sm86",
+        "quantization": "awq_int4_g128",
+        "account": "aws",
+        "instance_type": "ml.g5.12xlarge",
+        "degree": "4",
+    }
     refused = client.post("/staff/optimizations/new", form | {"instance_type": ""})
     assert refused.status_code == 422
     assert "name it in target.instance_type" in refused.content.decode()

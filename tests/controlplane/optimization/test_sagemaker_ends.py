@@ -24,9 +24,12 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.costly("jobs at the local SageMaker")]
 DENIED: dict[str, Any] = {
-    "kind": "refusal", "count": 1, "code": "AccessDeniedException", "message": "not authorized to perform",
+    "kind": "refusal",
+    "count": 1,
+    "code": "AccessDeniedException",
+    "message": "not authorized to perform",
     "status": 400,
-}  # fmt: skip
+}
 
 
 def test_one_that_was_removed_in_the_account_is_not_made_and_paid_for_again(
@@ -96,9 +99,12 @@ def test_every_end_ends_the_attempt(stand: Stand, target: Target, tiny_base: Bas
     job = advance(create_job(tiny_base, weights=f"s3://{BUCKET}/x/"))
     began = timezone.now() - timedelta(hours=2)
     seen = {
-        "OptimizationJobName": "n", "OptimizationJobStatus": "INPROGRESS", "OptimizationStartTime": began,
-        "DeploymentInstanceType": "ml.g5.12xlarge", "LastModifiedTime": began + timedelta(hours=1),
-    }  # fmt: skip
+        "OptimizationJobName": "n",
+        "OptimizationJobStatus": "INPROGRESS",
+        "OptimizationStartTime": began,
+        "DeploymentInstanceType": "ml.g5.12xlarge",
+        "LastModifiedTime": began + timedelta(hours=1),
+    }
     remote_attempt(job, seen)
     assert Attempt.objects.get().ended_at is None
     remote_attempt(job, seen | {"OptimizationJobStatus": "COMPLETED"})

@@ -54,9 +54,12 @@ def test_usage_of_a_key_is_told_by_its_project(tenant: Tenant) -> None:
     other = project_create(tenant=tenant, slug="other", name="")
     with pytest.raises(ConflictError, match="another project"):
         api_key_create(
-            tenant=tenant, name="k", scopes=["inference"], project=other,
+            tenant=tenant,
+            name="k",
+            scopes=["inference"],
+            project=other,
             service_account=owned.service_account,
-        )  # fmt: skip
+        )
 
 
 def test_a_key_never_belongs_to_another_tenants_project(tenant: Tenant, other_tenant: Tenant) -> None:

@@ -195,13 +195,28 @@ def test_the_list_tells_keys_adapters_and_what_was_spent(
     today = dt.datetime.now(dt.UTC).date()
     book = price_book_create(name="list")
     price_set(
-        book=book, base_model="tiny-base", effective_from=today.replace(day=1), input_nano=10**6,
-        cached_input_nano=0, output_nano=0,
-    )  # fmt: skip
+        book=book,
+        base_model="tiny-base",
+        effective_from=today.replace(day=1),
+        input_nano=10**6,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     UsageRollup.objects.create(
-        day=today, tenant="acme", project="p", key_id="k", adapter="", alias="", base_model="tiny-base",
-        backend="worker", status="ok", requests=3, prompt_tokens=2_500, cached_tokens=0, completion_tokens=0,
-    )  # fmt: skip
+        day=today,
+        tenant="acme",
+        project="p",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="tiny-base",
+        backend="worker",
+        status="ok",
+        requests=3,
+        prompt_tokens=2_500,
+        cached_tokens=0,
+        completion_tokens=0,
+    )
     usage_post(tenant="acme", start=today, end=today)
     for number in range(2):
         Adapter.objects.create(tenant=tenant, name=f"a-{number}", base_model=base_model)

@@ -18,9 +18,20 @@ QUERY = {"start": "2026-01-01", "end": "2026-01-31", "group_by": "base"}
 
 def used(tenant: str, project: str, requests: int) -> None:
     UsageRollup.objects.create(
-        day="2026-01-02", tenant=tenant, project=project, key_id="k", adapter="", alias="", base_model="b",
-        backend="w", status="ok", requests=requests, prompt_tokens=1, cached_tokens=0, completion_tokens=1,
-    )  # fmt: skip
+        day="2026-01-02",
+        tenant=tenant,
+        project=project,
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="b",
+        backend="w",
+        status="ok",
+        requests=requests,
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=1,
+    )
 
 
 def read(text: str, path: str = "/api/v1/usage") -> Any:

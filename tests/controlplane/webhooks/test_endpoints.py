@@ -122,9 +122,15 @@ def test_the_pages(owner: Client) -> None:
 
 def test_changes_emit_their_events(tenant: Tenant, base_model: BaseModel) -> None:
     events = [
-        "adapter.version.ready", "adapter.version.refused", "adapter.alias.changed", "adapter.deleted",
-        "adapter.restored", "deployment.copy.added", "deployment.copy.removed", "budget.alert",
-    ]  # fmt: skip
+        "adapter.version.ready",
+        "adapter.version.refused",
+        "adapter.alias.changed",
+        "adapter.deleted",
+        "adapter.restored",
+        "deployment.copy.added",
+        "deployment.copy.removed",
+        "budget.alert",
+    ]
     endpoint_create(tenant=tenant, url=URL, events=events)
     for config in (adapter_files()["adapter_config.json"], b"{}", adapter_files()["adapter_config.json"]):
         files = adapter_files() | {"adapter_config.json": config}
@@ -146,10 +152,18 @@ def test_changes_emit_their_events(tenant: Tenant, base_model: BaseModel) -> Non
     _alert(limits, "2026-11", 70)
     told = [(event.type, event.data) for event in WebhookEvent.objects.order_by("created_at")]
     assert [name for name, _ in told] == [
-        "adapter.version.ready", "adapter.version.refused", "adapter.version.ready",
-        "adapter.alias.changed", "adapter.alias.changed", "adapter.alias.changed", "adapter.deleted",
-        "adapter.restored", "deployment.copy.added", "deployment.copy.removed", "budget.alert",
-    ]  # fmt: skip
+        "adapter.version.ready",
+        "adapter.version.refused",
+        "adapter.version.ready",
+        "adapter.alias.changed",
+        "adapter.alias.changed",
+        "adapter.alias.changed",
+        "adapter.deleted",
+        "adapter.restored",
+        "deployment.copy.added",
+        "deployment.copy.removed",
+        "budget.alert",
+    ]
     assert told[1][1]["version"] == 2
     assert [data["version"] for name, data in told if name == "adapter.alias.changed"] == [1, 1, None]
     assert told[4][1]["arms"] == [[1, 90], [3, 10]]

@@ -40,9 +40,15 @@ def test_a_worker_delivers_what_the_library_verifies(
     secret_file.write_text(secret)
     start("-m", "tests.controlplane.webhooks.receiver", str(port), str(seen), SECRET_FILE=str(secret_file))
     start(
-        "-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo",
+        "-m",
+        "celery",
+        "-A",
+        "controlplane.celery",
+        "worker",
+        "--pool",
+        "solo",
         GRAFTWORK_OUTGOING_ALLOW=f"127.0.0.1:{port}",
-    )  # fmt: skip
+    )
 
     def received() -> list[dict[str, Any]]:
         return [json.loads(line) for line in seen.read_text().splitlines()] if seen.exists() else []

@@ -219,11 +219,17 @@ def test_a_celery_worker_sends_it_by_smtp(start: Start, receiver: Receiver) -> N
     with mail_receiver() as server:
         receiver.status = 410
         start(
-            "-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo",
+            "-m",
+            "celery",
+            "-A",
+            "controlplane.celery",
+            "worker",
+            "--pool",
+            "solo",
             GRAFTWORK_OUTGOING_ALLOW=f"127.0.0.1:{receiver.port}",
             GRAFTWORK_EMAIL_URL=f"smtp://127.0.0.1:{server.port}",
             GRAFTWORK_EMAIL_FROM="hooks@graft.test",
-        )  # fmt: skip
+        )
         endpoint_test(endpoint=endpoint)
         wait_for(lambda: bool(server.messages))
     ((recipient, message),) = server.messages

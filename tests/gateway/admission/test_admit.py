@@ -39,8 +39,9 @@ def test_the_queue_goes_by_priority_then_by_arrival(valkey: Valkey) -> None:
     async def scenario() -> None:
         limits: dict[str, Any] = {
             "tenant__acme": LimitsRoute((Limit("concurrency", 1),), priority=4),
-            "key__first": LimitsRoute(priority=0), "key__last": LimitsRoute(priority=9),
-        }  # fmt: skip
+            "key__first": LimitsRoute(priority=0),
+            "key__last": LimitsRoute(priority=9),
+        }
         async with over(valkey, **limits) as running:
             order: list[str] = []
 

@@ -50,14 +50,22 @@ class Fleet:
         """Starts a process that will ask until `seconds` after the start."""
         number = len(self.processes)
         config = {
-            "redis": self.redis_url, "slot": f"slot-{number}", "limits": limits, "seconds": seconds,
-            "ready": str(self.folder / f"{number}.ready"), **config,
-        }  # fmt: skip
+            "redis": self.redis_url,
+            "slot": f"slot-{number}",
+            "limits": limits,
+            "seconds": seconds,
+            "ready": str(self.folder / f"{number}.ready"),
+            **config,
+        }
         with (self.folder / f"{number}.out").open("wb") as out, (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.gateway.admission.drawer", json.dumps(config)],
-                cwd=ROOT, stdin=subprocess.PIPE, stdout=out, stderr=log, env={**os.environ},
-            )  # fmt: skip
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=log,
+                env={**os.environ},
+            )
         self.processes.append(process)
         return process
 
@@ -171,8 +179,9 @@ def test_stopped_processes(fleet: Fleet) -> None:
         fleet.add(seconds, [REQUESTS], tasks=4)
     until = fleet.start() + seconds - 3.0
     rng = random.Random(3)
-    stops = [threading.Thread(target=stop_now_and_then, args=(process, rng, until))
-             for process in fleet.processes]  # fmt: skip
+    stops = [
+        threading.Thread(target=stop_now_and_then, args=(process, rng, until)) for process in fleet.processes
+    ]
     for stop in stops:
         stop.start()
     for stop in stops:

@@ -110,10 +110,12 @@ class Plant:
         self.version += 1
         self.control_plane.publish(
             replace(
-                route_table(self.upstream), version=self.version,
-                limits={"tenant:acme": LimitsRoute((limit,))}, rates={"base": RateRoute(10, 1, 20)},
+                route_table(self.upstream),
+                version=self.version,
+                limits={"tenant:acme": LimitsRoute((limit,))},
+                rates={"base": RateRoute(10, 1, 20)},
             )
-        )  # fmt: skip
+        )
         for gateway in self.gateways:
             eventually(functools.partial(self._serves, gateway.url))
 
@@ -195,11 +197,7 @@ def tokens(answer: Answer) -> int:
     ],
     ids=["requests", "tokens"],
 )
-def test_windows(
-    plant: Plant,
-    limit: Limit,
-    amount: Callable[[Answer], int],
-) -> None:
+def test_windows(plant: Plant, limit: Limit, amount: Callable[[Answer], int]) -> None:
     plant.limit(limit)
     began = 0.0
 

@@ -14,15 +14,7 @@ import httpx
 import openai
 import pytest
 
-from contracts.limits import (
-    MAX_AMOUNT,
-    PREPAID,
-    Limit,
-    LimitsRoute,
-    RateRoute,
-    budget_key,
-    budget_period,
-)
+from contracts.limits import MAX_AMOUNT, PREPAID, Limit, LimitsRoute, RateRoute, budget_key, budget_period
 from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, route_table
 from tests.waiting import eventually
 
@@ -33,9 +25,11 @@ def ask(gateway: GatewayProcess, key: str = ACME, *, model: str = "base", **plan
     plan = {"tokens": 4, "delay": 0, **plan}
     stream, longest = plan.pop("stream", False), plan.pop("max_tokens", 16)
     body = {
-        "model": model, "stream": stream, "max_tokens": longest,
+        "model": model,
+        "stream": stream,
+        "max_tokens": longest,
         "messages": [{"role": "user", "content": json.dumps(plan)}],
-    }  # fmt: skip
+    }
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.post(gateway.url + "/v1/chat/completions", json=body, headers=headers, timeout=30)
 
@@ -127,9 +121,11 @@ def test_a_hang_up_and_a_dead_backend_settle_too(limited: Any) -> None:
     body = {"tokens": 500, "delay": 0.01}
     content = json.dumps(body)
     request = {
-        "model": "base", "stream": True, "max_tokens": 1500,
+        "model": "base",
+        "stream": True,
+        "max_tokens": 1500,
         "messages": [{"role": "user", "content": content}],
-    }  # fmt: skip
+    }
     headers = {"Authorization": f"Bearer {ACME}"}
     with httpx.stream("POST", gateway.url + "/v1/chat/completions", json=request, headers=headers) as stream:
         assert stream.status_code == 200
@@ -239,11 +235,13 @@ def test_two_gateways_and_a_kill(
 ) -> None:
     gateways = [
         GatewayProcess(
-            redis_url, tmp_path / name, tmp_path / f"{name}.log",
+            redis_url,
+            tmp_path / name,
+            tmp_path / f"{name}.log",
             environ={"GRAFTWORK_GATEWAY_PROCESSES": processes},
         )
         for name, processes in (("one", "2"), ("two", "1"))
-    ]  # fmt: skip
+    ]
     limits = {
         "tenant:acme": LimitsRoute((Limit("requests", 120),)),
         "tenant:umbrella": LimitsRoute((Limit("concurrency", 2),)),

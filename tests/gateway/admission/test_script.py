@@ -55,8 +55,9 @@ DRAWS = st.lists(
         st.integers(0, 100),  # percent of an earlier grant given back
         st.sampled_from([0, 0, 0, 1, 4, 40, 250]),  # milliseconds until the next
     ),
-    min_size=1, max_size=40,
-)  # fmt: skip
+    min_size=1,
+    max_size=40,
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -120,16 +120,34 @@ def test_what_is_missing_has_openais_code(body: dict[str, Any], param: str) -> N
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 129), ("n", 0), ("n", True), ("stop_token_ids", [1.5]), ("bad_words", "x"),
-        ("response_format", _deep(300)), ("tools", [_deep(300)]),
+        ("n", 129),
+        ("n", 0),
+        ("n", True),
+        ("stop_token_ids", [1.5]),
+        ("bad_words", "x"),
+        ("response_format", _deep(300)),
+        ("tools", [_deep(300)]),
         ("messages", [{"role": "user", "content": _deep(300)}]),
-        ("temperature", 2.1), ("temperature", "1"), ("top_p", -0.1), ("max_tokens", 0),
-        ("max_tokens", 1.5), ("stop", ["a"] * 17), ("stop", [1]), ("stop", ""), ("top_logprobs", 21),
-        ("stream", "yes"), ("messages", []), ("messages", [{"content": "no role"}]), ("messages", "hi"),
-        ("seed", 1 << 63), ("response_format", {"schema": "x" * 70_000}), ("stream_options", {"x": True}),
-        ("logit_bias", {"1": 101}), ("messages", None),
+        ("temperature", 2.1),
+        ("temperature", "1"),
+        ("top_p", -0.1),
+        ("max_tokens", 0),
+        ("max_tokens", 1.5),
+        ("stop", ["a"] * 17),
+        ("stop", [1]),
+        ("stop", ""),
+        ("top_logprobs", 21),
+        ("stream", "yes"),
+        ("messages", []),
+        ("messages", [{"content": "no role"}]),
+        ("messages", "hi"),
+        ("seed", 1 << 63),
+        ("response_format", {"schema": "x" * 70_000}),
+        ("stream_options", {"x": True}),
+        ("logit_bias", {"1": 101}),
+        ("messages", None),
     ],
-)  # fmt: skip
+)
 def test_a_value_out_of_bounds_names_its_parameter(name: str, value: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         parse(CHAT, chat(**{name: value}))
@@ -186,8 +204,12 @@ def test_nothing_is_generated_only_to_echo() -> None:
         "/v1/completions", orjson.dumps({**body, "echo": True, "logprobs": 5, "prompt_logprobs": 2})
     )
     assert scored.parameters == {
-        "prompt": "x", "max_tokens": 0, "echo": True, "logprobs": 5, "prompt_logprobs": 2
-    }  # fmt: skip
+        "prompt": "x",
+        "max_tokens": 0,
+        "echo": True,
+        "logprobs": 5,
+        "prompt_logprobs": 2,
+    }
     assert reservation(scored, 40, 2048) == (11, 0)
     with pytest.raises(BadRequest, match="echo"):
         parse("/v1/completions", orjson.dumps(body))
@@ -196,11 +218,20 @@ def test_nothing_is_generated_only_to_echo() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("input", ""), ("input", []), ("input", ["a"] * 2049), ("input", {"x": 1}), ("input", None),
-        ("encoding_format", "hex"), ("dimensions", 0), ("dimensions", 1.5), ("stream", True), ("n", 2),
-        ("input_type", "query"), ("truncate_prompt_tokens", -2),
+        ("input", ""),
+        ("input", []),
+        ("input", ["a"] * 2049),
+        ("input", {"x": 1}),
+        ("input", None),
+        ("encoding_format", "hex"),
+        ("dimensions", 0),
+        ("dimensions", 1.5),
+        ("stream", True),
+        ("n", 2),
+        ("input_type", "query"),
+        ("truncate_prompt_tokens", -2),
     ],
-)  # fmt: skip
+)
 def test_embeddings_have_a_list_of_their_own(name: str, value: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         parse("/v1/embeddings", orjson.dumps({"model": "m", "input": "x", name: value}))
@@ -217,10 +248,21 @@ def test_what_is_reserved_counts_every_prompt() -> None:
 
 def test_what_the_worker_serves_is_passed_on() -> None:
     wanted = {
-        "n": 3, "logprobs": True, "top_logprobs": 20, "logit_bias": {"5": -100}, "stop_token_ids": [1],
-        "bad_words": ["x"], "include_stop_str_in_output": True, "skip_special_tokens": False,
-        "response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"},
-        "guided_choice": ["a"], "tools": [{"type": "function", "function": {"name": "f"}}],
-        "tool_choice": "required", "parallel_tool_calls": False, "min_tokens": 2, "repetition_penalty": 1.1,
-    }  # fmt: skip
+        "n": 3,
+        "logprobs": True,
+        "top_logprobs": 20,
+        "logit_bias": {"5": -100},
+        "stop_token_ids": [1],
+        "bad_words": ["x"],
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+        "response_format": {"type": "json_object"},
+        "structured_outputs": {"regex": "a"},
+        "guided_choice": ["a"],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "min_tokens": 2,
+        "repetition_penalty": 1.1,
+    }
     assert parse(CHAT, chat(**wanted)).parameters == {"messages": GOOD["messages"], **wanted}

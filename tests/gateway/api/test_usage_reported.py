@@ -45,7 +45,7 @@ from tests.gateway.test_faults import HEADERS, upstream_entry
         ({"prompt_tokens": 11, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": -1}}, None),
         ({"prompt_tokens": 11, "total_tokens": 5}, None),
     ],
-)  # fmt: skip
+)
 def test_what_a_usage_object_says(usage: dict[str, Any], counts: tuple[int, int, int] | None) -> None:
     assert read_usage(usage) == counts
 
@@ -130,8 +130,9 @@ def test_a_whole_answer_is_what_the_stream_says(gateway: GatewayProcess) -> None
     answer = post(gateway, body).json()
     assert (answer["object"], answer["model"]) == ("chat.completion", "bot")
     assert [choice["message"]["content"] for choice in answer["choices"]] == [
-        "tok0 tok2 tok4 ", "tok1 tok3 tok5 "
-    ]  # fmt: skip
+        "tok0 tok2 tok4 ",
+        "tok1 tok3 tok5 ",
+    ]
     assert [choice["finish_reason"] for choice in answer["choices"]] == ["length"] * 2
     assert answer["usage"]["completion_tokens"] == 6
 

@@ -154,9 +154,7 @@ def test_a_server_that_does_not_stream_this_request_is_asked_without(stream: boo
 
 @pytest.fixture(scope="module")
 def server(
-    tiny_model: Path,
-    tiny_adapters: dict[str, Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Worker, Path]]:
     """A server with vLLM's routes that may load adapters from a folder: here, our worker."""
     folder = tmp_path_factory.mktemp("server")

@@ -70,10 +70,13 @@ def test_every_error_that_the_runtime_may_answer_has_its_meaning() -> None:
             if status := shape.metadata.get("error", {}).get("httpStatusCode"):
                 found[shape.name] = type(meaning(status, shape.name, {"Message": ""}))
     assert found == {
-        "InternalDependencyException": UpstreamUnreachable, "InternalFailure": UpstreamBroken,
-        "ModelError": UpstreamFailed, "ModelNotReadyException": UpstreamBusy,
-        "ServiceUnavailable": UpstreamUnreachable, "ValidationError": UpstreamFailed,
-    }  # fmt: skip
+        "InternalDependencyException": UpstreamUnreachable,
+        "InternalFailure": UpstreamBroken,
+        "ModelError": UpstreamFailed,
+        "ModelNotReadyException": UpstreamBusy,
+        "ServiceUnavailable": UpstreamUnreachable,
+        "ValidationError": UpstreamFailed,
+    }
 
 
 @pytest.mark.parametrize(

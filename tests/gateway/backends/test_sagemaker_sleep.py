@@ -79,10 +79,7 @@ def test_what_falls_back_to_the_same_sleeping_base_is_held(walk: Walk, clients: 
     assert asked.result().status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "entry", "status"),
-    [("keys/k1", None, 401), ("bases/sleepy", None, 503)],
-)
+@pytest.mark.parametrize(("path", "entry", "status"), [("keys/k1", None, 401), ("bases/sleepy", None, 503)])
 def test_who_waits_is_looked_up_again(
     walk: Walk, clients: ThreadPoolExecutor, path: str, entry: KeyRoute | None, status: int
 ) -> None:

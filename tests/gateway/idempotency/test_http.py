@@ -16,13 +16,7 @@ import redis
 from demo.valkey import server_command
 from gateway.idempotency.store import KEEP_SECONDS, LEASE_SECONDS
 from tests.conftest import free_port, stop
-from tests.gateway.conftest import (
-    ACME,
-    UMBRELLA,
-    ControlPlane,
-    GatewayProcess,
-    route_table,
-)
+from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask
 from tests.waiting import eventually
 

@@ -168,9 +168,11 @@ def test_a_client_that_leaves_meanwhile_is_billed(
     text = json.dumps(body(tokens=3000, delay=0.01)).encode()
     with socket.create_connection(("127.0.0.1", stopping.port)) as client:
         client.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
-            + b"\r\ncontent-length: %d\r\n\r\n" % len(text) + text
-        )  # fmt: skip
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+            + ACME.encode()
+            + b"\r\ncontent-length: %d\r\n\r\n" % len(text)
+            + text
+        )
         wait_streamed(upstream, before + 1)
         assert client.recv(100)
         terminate(stopping)

@@ -66,8 +66,10 @@ def alone(client: redis.asyncio.Redis, folder: Path, slot: str) -> Presence:
     state = SimpleNamespace(
         wal=SimpleNamespace(slot=SimpleNamespace(id=slot), folder=folder),
         feed=SimpleNamespace(version=1, age=0.5),
-        room=SimpleNamespace(held=0), in_flight=0, backlog=0,
-    )  # fmt: skip
+        room=SimpleNamespace(held=0),
+        in_flight=0,
+        backlog=0,
+    )
     health = SimpleNamespace(reasons=list)
     return Presence(client, "gw", cast(Any, state), cast(Any, health))
 

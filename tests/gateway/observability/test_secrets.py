@@ -76,9 +76,11 @@ def test_through_success_and_errors(verbose_gateway: GatewayProcess) -> None:
     httpx.get(f"{verbose_gateway.url}/{PROMPT}?key={KEY}", headers=headers)
     httpx.post(verbose_gateway.url + "/v1/chat/completions", content=b"{" + PROMPT.encode(), headers=headers)
     with httpx.stream(
-        "POST", verbose_gateway.url + "/v1/chat/completions", headers=headers,
+        "POST",
+        verbose_gateway.url + "/v1/chat/completions",
+        headers=headers,
         json={**BODY, "stream": True, "messages": ask(tokens=500, delay=0.05, note=PROMPT)},
-    ) as answer:  # fmt: skip
+    ) as answer:
         chunks = answer.iter_bytes()
         next(chunks)
     eventually(lambda: '"status":499' in verbose_gateway.log.read_text())

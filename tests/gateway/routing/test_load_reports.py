@@ -44,9 +44,16 @@ def test_vllms_metrics() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "other_metric 1.0\n", "vllm:num_requests_running NaN\n", "vllm:num_requests_running 1e300\n",
-     "vllm:num_requests_running -1\n", "vllm:num_requests_running x\n", "# vllm:num_requests_running 1\n"],
-)  # fmt: skip
+    [
+        "",
+        "other_metric 1.0\n",
+        "vllm:num_requests_running NaN\n",
+        "vllm:num_requests_running 1e300\n",
+        "vllm:num_requests_running -1\n",
+        "vllm:num_requests_running x\n",
+        "# vllm:num_requests_running 1\n",
+    ],
+)
 def test_what_are_not_vllms_metrics(text: str) -> None:
     with pytest.raises(ValueError, match=r"not vLLM's|could not convert"):
         of_vllm(text.encode())

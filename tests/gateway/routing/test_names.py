@@ -25,9 +25,20 @@ def test_a_right_key_names_its_caller() -> None:
 
 @pytest.mark.parametrize(
     "bearer",
-    ["", "gw", "gw_", "gw_k1", "gw_k1_", "gw_k1_secret2", "gw_k9_secret1", "sk_k1_secret1", "gw_k1_secret1 ",
-     "gw_k1_secrét1", "GW_k1_secret1"],
-)  # fmt: skip
+    [
+        "",
+        "gw",
+        "gw_",
+        "gw_k1",
+        "gw_k1_",
+        "gw_k1_secret2",
+        "gw_k9_secret1",
+        "sk_k1_secret1",
+        "gw_k1_secret1 ",
+        "gw_k1_secrét1",
+        "GW_k1_secret1",
+    ],
+)
 def test_a_wrong_key_is_refused(bearer: str) -> None:
     with pytest.raises(InvalidApiKey):
         authenticate(TABLE, bearer)

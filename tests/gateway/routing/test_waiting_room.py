@@ -78,17 +78,15 @@ def test_who_has_waited_is_looked_up_again(
 
 
 def test_demand_is_dated_by_redis(
-    own_gateway: GatewayProcess,
-    control_plane: ControlPlane,
-    clients: ThreadPoolExecutor,
-    upstream: str,
+    own_gateway: GatewayProcess, control_plane: ControlPlane, clients: ThreadPoolExecutor, upstream: str
 ) -> None:
     """Whatever the gateway's clock says: this one's is an hour late."""
     own_gateway.command = [
-        own_gateway.command[0], "-c",
+        own_gateway.command[0],
+        "-c",
         "import time; real = time.time; time.time = lambda: real() - 3600\n"
         "import runpy; runpy.run_module('gateway', run_name='__main__', alter_sys=True)",
-    ]  # fmt: skip
+    ]
     control_plane.publish(asleep())
     own_gateway.start()
     asked = clients.submit(post, own_gateway, {"model": "base", "messages": ask(tokens=1)})

@@ -108,9 +108,12 @@ def test_a_record_opens_for_its_tenant_and_request_alone() -> None:
     assert found.turns == [("user", "hush")]
     changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
     for text, key, tenant, request_id in (
-        (sealed, PRIVATE, "globex", "r1"), (sealed, PRIVATE, "acme", "r2"),
-        (sealed, key_pair()[0], "acme", "r1"), (changed, PRIVATE, "acme", "r1"), (b"", PRIVATE, "acme", "r1"),
-    ):  # fmt: skip
+        (sealed, PRIVATE, "globex", "r1"),
+        (sealed, PRIVATE, "acme", "r2"),
+        (sealed, key_pair()[0], "acme", "r1"),
+        (changed, PRIVATE, "acme", "r1"),
+        (b"", PRIVATE, "acme", "r1"),
+    ):
         with pytest.raises(UnsealError):
             opened(text, private_key=key, tenant=tenant, request_id=request_id)
     assert seal(a_record(b'{"prompt": "hush"}')) != sealed
@@ -155,8 +158,9 @@ def test_memory_is_bounded_while_redis_is_away(monkeypatch: pytest.MonkeyPatch) 
     log = asyncio.run(work())
     assert log.num_dropped == 3
     assert prompt_log._seal_all([a_record(key="bad"), a_record(key=base64.b64encode(b"x").decode())]) == [
-        None, None,
-    ]  # fmt: skip
+        None,
+        None,
+    ]
 
 
 def test_redis_keeps_its_memory_for_usage(

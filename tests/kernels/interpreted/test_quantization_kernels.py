@@ -30,10 +30,15 @@ def draw(out: int, inner: int, group: int, *, zeros: bool, dtype: torch.dtype) -
 @pytest.mark.parametrize(
     ("rows", "out", "inner", "group"),
     [
-        (1, 64, 128, 128), (1, 123, 576, 32), (1, 65, 512, 64), (6, 42, 96, 32), (17, 123, 128, 64),
-        (3, 200, 64, 64), (70, 65, 64, 32),
+        (1, 64, 128, 128),
+        (1, 123, 576, 32),
+        (1, 65, 512, 64),
+        (6, 42, 96, 32),
+        (17, 123, 128, 64),
+        (3, 200, 64, 64),
+        (70, 65, 64, 32),
     ],
-)  # fmt: skip
+)
 def test_matches_the_specification(
     rows: int,
     out: int,

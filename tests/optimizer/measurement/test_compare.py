@@ -58,11 +58,14 @@ def order(
         "adapters": [{"name": "plain", "folder": str(tiny_adapters["plain"])}],
         "load": {"prompts": str(lines), "concurrency": [1, 2], "max_tokens": 64},
         "quality": {
-            "texts": str(lines), "prompts": 12, "answer_tokens": 16, "samples": 1,
+            "texts": str(lines),
+            "prompts": 12,
+            "answer_tokens": 16,
+            "samples": 1,
             "scorer": {"kind": "exact"},
         },
         "price": {"hour": 3.6, "input": 1.0, "output": 5.0},
-    }  # fmt: skip
+    }
 
 
 def children(root: Path) -> set[str]:

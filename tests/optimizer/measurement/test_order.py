@@ -44,7 +44,7 @@ def read(**fields: Any) -> ComparisonOrder:
         ({"adapters": [{"name": "base", "folder": "f"}]}, "no adapter may be called base"),
         ({"seed": -1}, "seed must be a whole number"),
     ],
-)  # fmt: skip
+)
 def test_an_order_that_is_wrong_is_refused_by_its_field(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError) as refused:
         read(**fields)
@@ -76,8 +76,11 @@ def test_scorers() -> None:
     assert [exact(line, answer) for answer in ("yes", "no")] == [1.0, 0.0]
     assert [pattern(line, answer) for answer in ("it is 12 EUR.", "twelve")] == [1.0, 0.0]
     assert [schema(line, answer) for answer in ('{"a": 1}', '{"b": 1}', "no json", "[" * 100_000)] == [
-        1.0, 0.0, 0.0, 0.0,
-    ]  # fmt: skip
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
     assert scorer(quality()) is None
     with pytest.raises(JobError, match="line 8 has no expected"):
         demand_expected([line, PromptLine(8, text="x")])

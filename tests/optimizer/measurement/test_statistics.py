@@ -10,13 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from optimizer.measurement.statistics import (
-    FAMILY_LEVEL,
-    judged,
-    judged_means,
-    least_rounds,
-    middle,
-)
+from optimizer.measurement.statistics import FAMILY_LEVEL, judged, judged_means, least_rounds, middle
 
 pytestmark = pytest.mark.costly("many comparisons")
 

@@ -33,10 +33,17 @@ from worker_engine.errors import OptimizationError
 from worker_engine.models import load_config
 
 SIZES: Final[dict[str, Any]] = {
-    "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
-    "initializer_range": 0.06, "tie_word_embeddings": False,
-}  # fmt: skip
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.06,
+    "tie_word_embeddings": False,
+}
 FAMILIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": tiny_config(**SIZES),
     "qwen2": family_config("qwen2", **SIZES),

@@ -68,9 +68,13 @@ def stored_adapter(s3: Any, local: AdapterRef, tiny_adapters: dict[str, Path]) -
 
 def loader(model: Path, cache: Path, endpoint: str) -> AdapterLoader:
     return AdapterLoader(
-        model, cache, max_bytes=1 << 20, dtype=torch.float32, device=torch.device("cpu"),
+        model,
+        cache,
+        max_bytes=1 << 20,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
         s3_endpoint_url=endpoint,
-    )  # fmt: skip
+    )
 
 
 def test_an_adapter_in_s3_is_the_one_in_the_folder(

@@ -31,11 +31,7 @@ class CountingLoader(AdapterLoader):
 @pytest.fixture
 def loader(tiny_model: Path, tmp_path: Path) -> CountingLoader:
     return CountingLoader(
-        tiny_model,
-        tmp_path / "cache",
-        max_bytes=1 << 30,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
+        tiny_model, tmp_path / "cache", max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
     )
 
 

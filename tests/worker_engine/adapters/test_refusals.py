@@ -83,10 +83,7 @@ REFUSALS = {
         "base model has no module model.layers.7",
     ),
     "not-a-lora-name": (tensors(extra=torch.zeros(1)), "tensor extra is not served"),
-    "matches-nothing": (
-        lambda folder: save_file({}, folder / WEIGHTS),
-        "holds no LoRA tensor",
-    ),
+    "matches-nothing": (lambda folder: save_file({}, folder / WEIGHTS), "holds no LoRA tensor"),
     "not-targeted": (change(target_modules=["v_proj"]), "target_modules does not name .*q_proj"),
     "nowhere": (change(target_modules=["q_proj", "v_proj", "o_proj"]), "targets 'o_proj', but no tensor"),
     "none-excluded": (
@@ -100,15 +97,9 @@ REFUSALS = {
     "no-expression": (change(target_modules="(q_proj"), "target_modules is not a regular expression"),
     "twice": (tensors(**{A.replace(".weight", ".default.weight"): torch.zeros(4, 72)}), "in the file twice"),
     "nan": (change(lora_alpha=float("nan")), "holds NaN at lora_alpha"),
-    "nan-within": (
-        change(alpha_pattern={"q_proj": float("inf")}),
-        "number at alpha_pattern.q_proj",
-    ),
+    "nan-within": (change(alpha_pattern={"q_proj": float("inf")}), "number at alpha_pattern.q_proj"),
     "nul": (change(target_modules=["q_proj", "v_proj", "\0"]), "a NUL character at target_modules.2"),
-    "surrogate": (
-        change(target_modules=["q_proj", "v_proj", "\ud800"]),
-        "pair at target_modules.2",
-    ),
+    "surrogate": (change(target_modules=["q_proj", "v_proj", "\ud800"]), "pair at target_modules.2"),
     "nul-in-a-name": (change(**{"a\0": None}), "holds a NUL character, which"),
     "mlx": (
         lambda folder: (folder / CONFIG).write_text(json.dumps({"lora_parameters": {"rank": 8}})),

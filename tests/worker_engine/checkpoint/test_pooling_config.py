@@ -42,10 +42,12 @@ def test_without_a_word_the_last_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "pooling"),
     [
-        (flags("lasttoken"), Pooling.LAST), (flags("mean_tokens"), Pooling.MEAN),
-        (flags("cls_token"), Pooling.FIRST), ({"pooling_mode": "mean"}, Pooling.MEAN),
+        (flags("lasttoken"), Pooling.LAST),
+        (flags("mean_tokens"), Pooling.MEAN),
+        (flags("cls_token"), Pooling.FIRST),
+        ({"pooling_mode": "mean"}, Pooling.MEAN),
     ],
-)  # fmt: skip
+)
 def test_modes(config: dict[str, Any], pooling: Pooling, tmp_path: Path) -> None:
     assert read_pooling(write(tmp_path, config)) is pooling
 
@@ -72,7 +74,7 @@ def test_the_module_may_lie_elsewhere(tmp_path: Path) -> None:
         (flags("mean_tokens"), [5], "5"),
         (flags("mean_tokens"), modules("Pooling@../elsewhere"), "elsewhere"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_served_is_named(config: object, chain: object, named: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=named):
         read_pooling(write(tmp_path, config, modules=chain))

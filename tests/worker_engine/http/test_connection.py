@@ -151,8 +151,14 @@ def test_a_length_that_is_too_large_holds_no_place(worker: Worker) -> None:
 
 
 def test_invalid_utf8_outside_of_the_body(worker: Worker) -> None:
-    for target in (b"/v1/nothing/\xff\xfe", b"/v1/nothing/%ff%fe", b"/adapters/%ff", b"/adapters?limit=%ff",
-                   b"/adapters?%ff=1", b"/models/%ff%fe/adapters"):  # fmt: skip
+    for target in (
+        b"/v1/nothing/\xff\xfe",
+        b"/v1/nothing/%ff%fe",
+        b"/adapters/%ff",
+        b"/adapters?limit=%ff",
+        b"/adapters?%ff=1",
+        b"/models/%ff%fe/adapters",
+    ):
         head = HEAD.replace(b"POST /v1/completions", b"GET " + target) + b"\r\n"
         status, _, body = exchange(worker.port, head)
         assert status in (400, 404), target

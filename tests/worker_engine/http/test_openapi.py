@@ -44,8 +44,10 @@ def test_every_route_and_parameter_is_told(worker: Worker, document: dict[str, A
     told = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
     assert told == {(route.method, route.template) for route in ROUTES}
     for path, parameters in (
-        ("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/v1/embeddings", PARAMETERS)
-    ):  # fmt: skip
+        ("/v1/chat/completions", CHAT),
+        ("/v1/completions", COMPLETION),
+        ("/v1/embeddings", PARAMETERS),
+    ):
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert set(body["properties"]) == set(parameters)
         assert body["properties"].get("temperature", {"maximum": 2.0})["maximum"] == 2.0
@@ -89,9 +91,12 @@ def test_what_is_made_up_from_it_meets_no_server_error(worker: Worker, document:
             )
 
             @settings(
-                max_examples=10, deadline=None, database=None, phases=[Phase.generate],
+                max_examples=10,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
-            )  # fmt: skip
+            )
             @given(case=cases)
             def call(case: Any) -> None:
                 nonlocal calls

@@ -95,10 +95,28 @@ def test_local_sources_stay_in_their_folder(
         (container.root / "files" / file).symlink_to(outside / file)
     up = f"../../{'../' * 20}{str(outside).lstrip('/')}"
     sources = [
-        str(outside), outside.as_uri(), "/", "/etc", "..", up, f"{container.root}/../", "link", "files",
-        f"file://{quote(up)}", "nothing-here", "plain\0", "x" * 4000, "file://elsewhere/plain", "http://x/y",
-        "s3://", "", "ftp://x", "file:", "[::1", "http://[::1",
-    ]  # fmt: skip
+        str(outside),
+        outside.as_uri(),
+        "/",
+        "/etc",
+        "..",
+        up,
+        f"{container.root}/../",
+        "link",
+        "files",
+        f"file://{quote(up)}",
+        "nothing-here",
+        "plain\0",
+        "x" * 4000,
+        "file://elsewhere/plain",
+        "http://x/y",
+        "s3://",
+        "",
+        "ftp://x",
+        "file:",
+        "[::1",
+        "http://[::1",
+    ]
     for src in sources:
         # Of places outside the root nothing is told, not even that they are not there.
         expected = 404 if src in ("nothing-here", "[::1") else 400
@@ -165,20 +183,24 @@ def test_a_corrupted_adapter_is_refused_at_registration(
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("POST", "/adapters?name=a", None, 400), ("POST", "/adapters?src=all", None, 400),
+        ("POST", "/adapters?name=a", None, 400),
+        ("POST", "/adapters?src=all", None, 400),
         ("POST", "/adapters?name=a&src=all&pin=maybe", None, 400),
         ("POST", "/adapters?name=a&name=b&src=all", None, 400),
         ("POST", "/adapters?name=a&src=all&x=1", None, 400),
         ("POST", "/adapters", {"name": 1, "src": "all"}, 400),
         ("POST", "/adapters", {"name": "a", "src": []}, 400),
         ("POST", "/adapters?name=a", {"name": "a", "src": "all"}, 400),
-        ("GET", "/adapters?limit=0", None, 400), ("GET", "/adapters?limit=x", None, 400),
+        ("GET", "/adapters?limit=0", None, 400),
+        ("GET", "/adapters?limit=x", None, 400),
         ("GET", "/adapters?next_page_token=-1", None, 400),
         ("GET", "/adapters?limit=" + "9" * 5000, None, 400),
-        ("GET", "/models/other/adapters", None, 404), ("DELETE", "/adapters/nobody", None, 404),
-        ("POST", "/adapters/nobody/update", None, 404), ("GET", "/adapters/%ff", None, 404),
+        ("GET", "/models/other/adapters", None, 404),
+        ("DELETE", "/adapters/nobody", None, 404),
+        ("POST", "/adapters/nobody/update", None, 404),
+        ("GET", "/adapters/%ff", None, 404),
     ],
-)  # fmt: skip
+)
 def test_bad_management_requests(
     container: Container, method: str, path: str, body: object, status: int
 ) -> None:

@@ -33,10 +33,15 @@ def test_the_environment_names_what_is_served() -> None:
     assert (str(bare.model), bare.served_model_name) == ("/opt/ml/model", "model")
     assert (bare.host, bare.port, bare.max_num_seqs) == ("0.0.0.0", 8080, 64)
     told = {
-        "OPTION_MODEL_ID": "/opt/ml/model/tiny", "OPTION_SERVED_MODEL_NAME": "tiny",
-        "OPTION_MAX_MODEL_LEN": "128", "OPTION_MAX_ROLLING_BATCH_SIZE": "8", "OPTION_MAX_LORAS": "4",
-        "OPTION_DTYPE": "fp32", "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.5", "SAGEMAKER_BIND_TO_PORT": "7000",
-    }  # fmt: skip
+        "OPTION_MODEL_ID": "/opt/ml/model/tiny",
+        "OPTION_SERVED_MODEL_NAME": "tiny",
+        "OPTION_MAX_MODEL_LEN": "128",
+        "OPTION_MAX_ROLLING_BATCH_SIZE": "8",
+        "OPTION_MAX_LORAS": "4",
+        "OPTION_DTYPE": "fp32",
+        "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.5",
+        "SAGEMAKER_BIND_TO_PORT": "7000",
+    }
     config = parse_config(expand_arguments(["serve"], told), TRUST)
     assert (str(config.model), config.served_model_name) == ("/opt/ml/model/tiny", "tiny")
     assert (config.max_model_len, config.max_num_seqs, config.max_adapters_per_batch) == (128, 8, 4)
@@ -75,9 +80,13 @@ def test_flags_win_over_own_variables_and_those_over_lmis() -> None:
 
 def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
     told = {
-        "OPTION_QUANTIZE": "awq", "OPTION_TENSOR_PARALLEL_DEGREE": "4", "OPTION_DTYPE": "fp16",
-        "OPTION_ENABLE_LORA": "true", "OPTION_ROLLING_BATCH": "vllm", "OPTION_HF_TOKEN": "hf_secret",
-    }  # fmt: skip
+        "OPTION_QUANTIZE": "awq",
+        "OPTION_TENSOR_PARALLEL_DEGREE": "4",
+        "OPTION_DTYPE": "fp16",
+        "OPTION_ENABLE_LORA": "true",
+        "OPTION_ROLLING_BATCH": "vllm",
+        "OPTION_HF_TOKEN": "hf_secret",
+    }
     with caplog.at_level(logging.WARNING):
         parse_config(expand_arguments(["serve"], told), TRUST)
     (record,) = caplog.records
@@ -92,10 +101,13 @@ def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None
 def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> None:
     port = free_port()
     told = {
-        "OPTION_MODEL_ID": str(tiny_model), "SAGEMAKER_BIND_TO_PORT": str(port), "OPTION_MAX_MODEL_LEN": "32",
-        "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.01", "GRAFTWORK_WORKER_FLAG_HOST": "127.0.0.1",
+        "OPTION_MODEL_ID": str(tiny_model),
+        "SAGEMAKER_BIND_TO_PORT": str(port),
+        "OPTION_MAX_MODEL_LEN": "32",
+        "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.01",
+        "GRAFTWORK_WORKER_FLAG_HOST": "127.0.0.1",
         "GRAFTWORK_WORKER_FLAG_ADAPTER_CACHE_DIR": str(tmp_path / "cache"),
-    }  # fmt: skip
+    }
     with (tmp_path / "log").open("wb") as log:
         command = [sys.executable, "-m", "worker_engine", "serve"]
         process = subprocess.Popen(command, env=worker_environment() | told | TRUST, stdout=log, stderr=log)

@@ -83,8 +83,11 @@ def test_a_stream_is_a_token_a_line(container: Container) -> None:
     assert "".join(line["token"]["text"] for line in lines) == whole
     assert [line["generated_text"] for line in lines] == [None] * 5 + [whole]
     assert lines[-1]["details"] == {
-        "finish_reason": "length", "seed": None, "generated_tokens": 6, "input_length": 3,
-    }  # fmt: skip
+        "finish_reason": "length",
+        "seed": None,
+        "generated_tokens": 6,
+        "input_length": 3,
+    }
 
 
 def test_a_stream_of_several_inputs_tells_them_apart(container: Container) -> None:
@@ -132,38 +135,61 @@ def test_openai_streams_are_json_lines(container: Container) -> None:
 PARAMETER_CASES: list[tuple[dict[str, Any], str]] = [
     ({"max_new_tokens": 0}, "parameters.max_new_tokens"),
     ({"max_new_tokens": "x"}, "parameters.max_new_tokens"),
-    ({"max_tokens": -1}, "parameters.max_tokens"), ({"temperature": -1}, "parameters.temperature"),
-    ({"top_p": 0}, "parameters.top_p"), ({"top_k": "x"}, "parameters.top_k"),
+    ({"max_tokens": -1}, "parameters.max_tokens"),
+    ({"temperature": -1}, "parameters.temperature"),
+    ({"top_p": 0}, "parameters.top_p"),
+    ({"top_k": "x"}, "parameters.top_k"),
     ({"seed": 0.5}, "parameters.seed"),
-    ({"stop": [1]}, "parameters.stop"), ({"stop_sequences": [""]}, "parameters.stop_sequences"),
+    ({"stop": [1]}, "parameters.stop"),
+    ({"stop_sequences": [""]}, "parameters.stop_sequences"),
     ({"stop": "a", "stop_sequences": ["a"]}, "parameters.stop_sequences"),
-    ({"details": 1}, "parameters.details"), ({"do_sample": "no"}, "parameters.do_sample"),
-    ({"return_full_text": 1}, "parameters.return_full_text"), ({"truncate": 0}, "parameters.truncate"),
+    ({"details": 1}, "parameters.details"),
+    ({"do_sample": "no"}, "parameters.do_sample"),
+    ({"return_full_text": 1}, "parameters.return_full_text"),
+    ({"truncate": 0}, "parameters.truncate"),
     ({"decoder_input_details": True}, "parameters.decoder_input_details"),
-    ({"n": 2}, "parameters.n"), ({"top_n_tokens": 3}, "parameters.top_n_tokens"),
-    ({"wibble": 1}, "parameters.wibble"), ({"messages": []}, "parameters.messages"),
-    ({"model": "x"}, "parameters.model"), ({"adapter": {}}, "parameters.adapter"),
+    ({"n": 2}, "parameters.n"),
+    ({"top_n_tokens": 3}, "parameters.top_n_tokens"),
+    ({"wibble": 1}, "parameters.wibble"),
+    ({"messages": []}, "parameters.messages"),
+    ({"model": "x"}, "parameters.model"),
+    ({"adapter": {}}, "parameters.adapter"),
     ({"guided_regex": "(a"}, "parameters.guided_regex"),
     ({"logit_bias": {"999": 1}}, "parameters.logit_bias"),
     ({"response_format": {"type": "yaml"}}, "parameters.response_format.type"),
-    ({"min_tokens": 50}, "parameters.min_tokens"), ({"max_new_tokens": 10**6}, "inputs"),
-]  # fmt: skip
+    ({"min_tokens": 50}, "parameters.min_tokens"),
+    ({"max_new_tokens": 10**6}, "inputs"),
+]
 BODY_CASES: list[tuple[dict[str, Any], str]] = [
     *[({"inputs": "x", "parameters": parameters}, param) for parameters, param in PARAMETER_CASES],
-    ({}, "inputs"), ({"inputs": None}, "inputs"), ({"inputs": 5}, "inputs"), ({"inputs": []}, "inputs"),
-    ({"inputs": [1]}, "inputs"), ({"inputs": ""}, "inputs"), ({"inputs": ["x", ""]}, "inputs"),
-    ({"inputs": ["x"] * 129}, "inputs"), ({"inputs": "x" * 5000}, "inputs"),
-    ({"inputs": "x", "messages": []}, "messages"), ({"inputs": "x", "prompt": "y"}, "prompt"),
-    ({"inputs": "x", "wibble": 1}, "wibble"), ({"inputs": "x", "parameters": []}, "parameters"),
-    ({"inputs": "x", "stream": "yes"}, "stream"), ({"inputs": "x", "timeout": -1}, "timeout"),
-    ({"inputs": "x", "adapters": "nobody"}, "adapters"), ({"inputs": "x", "adapters": 5}, "adapters"),
-    ({"inputs": "x", "adapters": [5]}, "adapters"), ({"inputs": "x", "adapters": ["all", "all"]}, "adapters"),
-    ({"inputs": ["x"] * 2, "adapters": ["all"]}, "adapters"), ({"inputs": "x", "adapters": {}}, "adapters"),
-    ({"inputs": "x", "adapters": ["../all"]}, "adapters"), ({"inputs": "x", "model": "nobody"}, "model"),
+    ({}, "inputs"),
+    ({"inputs": None}, "inputs"),
+    ({"inputs": 5}, "inputs"),
+    ({"inputs": []}, "inputs"),
+    ({"inputs": [1]}, "inputs"),
+    ({"inputs": ""}, "inputs"),
+    ({"inputs": ["x", ""]}, "inputs"),
+    ({"inputs": ["x"] * 129}, "inputs"),
+    ({"inputs": "x" * 5000}, "inputs"),
+    ({"inputs": "x", "messages": []}, "messages"),
+    ({"inputs": "x", "prompt": "y"}, "prompt"),
+    ({"inputs": "x", "wibble": 1}, "wibble"),
+    ({"inputs": "x", "parameters": []}, "parameters"),
+    ({"inputs": "x", "stream": "yes"}, "stream"),
+    ({"inputs": "x", "timeout": -1}, "timeout"),
+    ({"inputs": "x", "adapters": "nobody"}, "adapters"),
+    ({"inputs": "x", "adapters": 5}, "adapters"),
+    ({"inputs": "x", "adapters": [5]}, "adapters"),
+    ({"inputs": "x", "adapters": ["all", "all"]}, "adapters"),
+    ({"inputs": ["x"] * 2, "adapters": ["all"]}, "adapters"),
+    ({"inputs": "x", "adapters": {}}, "adapters"),
+    ({"inputs": "x", "adapters": ["../all"]}, "adapters"),
+    ({"inputs": "x", "model": "nobody"}, "model"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "user", "content": "x"}], "adapters": "no"}, "adapters"),
-    ({"prompt": "x", "parameters": {}}, "parameters"), ({"prompt": "x", "model": "nobody"}, "model"),
-]  # fmt: skip
+    ({"prompt": "x", "parameters": {}}, "parameters"),
+    ({"prompt": "x", "model": "nobody"}, "model"),
+]
 
 
 @pytest.mark.costly("many bodies beside a load")

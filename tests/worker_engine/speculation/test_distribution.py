@@ -62,9 +62,7 @@ def p_value(counts: Counter[int], expected: np.ndarray[Any, Any]) -> float:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [ALL_AT_ONCE, *(pytest.param(each, marks=pytest.mark.slow) for each in ONE_BY_ONE)],
-    ids=str,
+    "options", [ALL_AT_ONCE, *(pytest.param(each, marks=pytest.mark.slow) for each in ONE_BY_ONE)], ids=str
 )
 @pytest.mark.costly("draws many tokens")
 def test_second_tokens_are_distributed_as_the_model_says(

@@ -14,13 +14,7 @@ import torch
 from kernels.lora import LoraPair
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.graph_case import build_engine, load_adapters
-from tests.worker_engine.speculation.conftest import (
-    MakeSpeculating,
-    Prophet,
-    accepted,
-    eager,
-    prophesying,
-)
+from tests.worker_engine.speculation.conftest import MakeSpeculating, Prophet, accepted, eager, prophesying
 from tests.worker_engine.test_overlap import PAGE_GIB, assert_same, serve, workload
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.engine import Engine

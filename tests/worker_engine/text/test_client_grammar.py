@@ -30,13 +30,15 @@ HELD = {
     "lark": (LARK, r"(hi|[a-c]{2,3}!){2,3}"),
     "gbnf": (GBNF, r"(ab|[0-9]){2}\."),
     "ascii classes": (r"start: /\d{20}/", r"[0-9]{20}"),
-    "json": ('start: "x=" %json {"type": "object", "properties": {"a": {"type": "null"}}, '
-             '"required": ["a"], "additionalProperties": false, '
-             '"x-guidance": {"whitespace_pattern": " {99}"}}',
-             r'x=\{\s{0,8}"a"\s{0,8}:\s{0,8}null\s{0,8}\}'),
+    "json": (
+        'start: "x=" %json {"type": "object", "properties": {"a": {"type": "null"}}, '
+        '"required": ["a"], "additionalProperties": false, '
+        '"x-guidance": {"whitespace_pattern": " {99}"}}',
+        r'x=\{\s{0,8}"a"\s{0,8}:\s{0,8}null\s{0,8}\}',
+    ),
     "attributes": ('%llguidance {}\nstart: a b\na[lazy]: /[xy]*z/\nb: "!" "?"', r"[xy]*z!\?"),
     "recursive": ('start: tree\ntree: "(" tree ")" | "."', r"\(*\.\)*"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", HELD)

@@ -71,14 +71,27 @@ def test_calls_are_found_wherever_the_text_is_cut(case: str, cuts: list[int]) ->
 @pytest.mark.parametrize(
     "text",
     [
-        "plain words", "", "a < b, <tool, [TOOL", '{"not": "a call"}',
-        "<tool_call>\nno JSON\n</tool_call> after", "{broken", "  {x} y",
-        "[TOOL_CALLS] nothing", '<tool_call>\n{"name": 5}\n</tool_call>', '{"name": ""}',
-        '<tool_call>{"a": }</tool_call>', "<|python_tag|>print(1)", "[TOOL_CALLS] [1, 2]", "<tool_call>",
-        "[TOOL_CALLS]two words[ARGS]{}", "[TOOL_CALLS]f[ARGS]no object", "[TOOL_CALLS]f",
-        f"[TOOL_CALLS]{'long' * 50}", "[TOOL_CALLS][ARGS]{}",
+        "plain words",
+        "",
+        "a < b, <tool, [TOOL",
+        '{"not": "a call"}',
+        "<tool_call>\nno JSON\n</tool_call> after",
+        "{broken",
+        "  {x} y",
+        "[TOOL_CALLS] nothing",
+        '<tool_call>\n{"name": 5}\n</tool_call>',
+        '{"name": ""}',
+        '<tool_call>{"a": }</tool_call>',
+        "<|python_tag|>print(1)",
+        "[TOOL_CALLS] [1, 2]",
+        "<tool_call>",
+        "[TOOL_CALLS]two words[ARGS]{}",
+        "[TOOL_CALLS]f[ARGS]no object",
+        "[TOOL_CALLS]f",
+        f"[TOOL_CALLS]{'long' * 50}",
+        "[TOOL_CALLS][ARGS]{}",
     ],
-)  # fmt: skip
+)
 @settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(0, 60), max_size=20))
 def test_what_is_no_call_is_shown(form: CallForm, text: str, cuts: list[int]) -> None:

@@ -115,10 +115,7 @@ def _call_schema(form: CallForm, functions: Sequence[Function]) -> Mapping[str, 
     calls = [
         {
             "type": "object",
-            "properties": {
-                "name": {"const": item.name},
-                form.arguments: {"$ref": f"#/$defs/{item.name}"},
-            },
+            "properties": {"name": {"const": item.name}, form.arguments: {"$ref": f"#/$defs/{item.name}"}},
             "required": ["name", form.arguments],
             "additionalProperties": False,
         }

@@ -101,9 +101,13 @@ def push(
         base = base_model or _base_of(found, name, folder)
         if "://" in folder:
             version = found.adapters.register(
-                folder, name=name, base_model=base, dataset=dataset, run_url=run_url,
+                folder,
+                name=name,
+                base_model=base,
+                dataset=dataset,
+                run_url=run_url,
                 make_default=make_default,
-            )  # fmt: skip
+            )
         else:
             options = {"dataset": dataset, "run_url": run_url, "make_default": make_default}
             version = _upload(found, folder, name, base, options)

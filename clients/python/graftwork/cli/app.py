@@ -13,10 +13,7 @@ from graftwork.errors import GraftworkError
 from graftwork.version import VERSION
 
 app = typer.Typer(
-    name="graftwork",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    name="graftwork", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(aliases.app, name="alias")

@@ -39,11 +39,14 @@ def usage(
     cells = (
         (
             *(row.group.get(name, "total" if name == report.group_by[0] else "") for name in report.group_by),
-            row.requests, row.prompt_tokens, row.cached_tokens, row.completion_tokens,
+            row.requests,
+            row.prompt_tokens,
+            row.cached_tokens,
+            row.completion_tokens,
             "not priced" if row.price is None else row.price,
         )
         for row in rows
-    )  # fmt: skip
+    )
     show_rows(rows, heads, cells, none="no usage")
     note(f"[dim]{report.start} to {report.end}, UTC[/]")
 

@@ -6,10 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("tenants", "0001_initial"),
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
-    ]
+    dependencies = [("tenants", "0001_initial"), migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
 
     operations = [
         migrations.CreateModel(
@@ -32,10 +29,7 @@ class Migration(migrations.Migration):
                 ),
                 ("region", models.CharField(blank=True, max_length=40)),
                 ("access_key_id", models.CharField(blank=True, max_length=128)),
-                (
-                    "sealed_secret",
-                    models.TextField(help_text="Token or secret key, sealed."),
-                ),
+                ("sealed_secret", models.TextField(help_text="Token or secret key, sealed.")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("used_at", models.DateTimeField(blank=True, null=True)),
                 (
@@ -63,5 +57,5 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(fields=("tenant", "name"), name="source_credential_once")
                 ],
             },
-        ),
+        )
     ]

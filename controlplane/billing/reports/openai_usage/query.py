@@ -42,19 +42,20 @@ COMPLETIONS: Final = Kind(
     limits={"1d": (7, 31), "1h": (24, 168)},
     groups=("project_id", "api_key_id", "model"),
     unknown={
-        "user_id": _NO_USERS, "user_ids": _NO_USERS, "batch": "there are no batch jobs here",
-        "service_tier": "there are no service tiers here", "api_source": "usage has no API source here",
+        "user_id": _NO_USERS,
+        "user_ids": _NO_USERS,
+        "batch": "there are no batch jobs here",
+        "service_tier": "there are no service tiers here",
+        "api_source": "usage has no API source here",
     },
     filters=("project_ids", "api_key_ids", "models"),
-)  # fmt: skip
+)
 COSTS: Final = Kind(
     limits={"1d": (7, 180)},
     groups=("project_id", "api_key_id", "line_item"),
-    unknown={
-        "user_id": _NO_USERS, "api_source": "usage has no API source here", "user_ids": _NO_USERS,
-    },
+    unknown={"user_id": _NO_USERS, "api_source": "usage has no API source here", "user_ids": _NO_USERS},
     filters=("project_ids", "api_key_ids", "line_items"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

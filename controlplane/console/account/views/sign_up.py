@@ -22,12 +22,7 @@ from controlplane.platform.http.throttling import take
 from controlplane.platform.mail_links import link_shown
 from controlplane.platform.row_security.scope import every_row
 from controlplane.sign_up.models import SignUp
-from controlplane.sign_up.selectors import (
-    sign_up_by_token,
-    sign_up_domains,
-    sign_up_offered,
-    sign_up_token,
-)
+from controlplane.sign_up.selectors import sign_up_by_token, sign_up_domains, sign_up_offered, sign_up_token
 from controlplane.sign_up.services import sign_up_begin, sign_up_complete
 from controlplane.tenants.models import User
 

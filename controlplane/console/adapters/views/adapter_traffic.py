@@ -39,10 +39,14 @@ def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     today = timezone.now().astimezone(dt.UTC).date()
     traffic = adapter_traffic(adapter=adapter, days=days, measure=measure, today=today)
     context = {
-        "adapter": adapter, "traffic": traffic, "spans": SPANS, "width": WIDTH, "height": HEIGHT,
+        "adapter": adapter,
+        "traffic": traffic,
+        "spans": SPANS,
+        "width": WIDTH,
+        "height": HEIGHT,
         "measures": list(zip(MEASURES, (_("Requests"), _("Tokens"), _("Errors")), strict=True)),
         "newest": NEWEST,
-    }  # fmt: skip
+    }
     return render(request, "console/adapters/traffic.html", context)
 
 

@@ -16,12 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, default_rollback
 from controlplane.adapters.intake import files_by_name
-from controlplane.adapters.lifecycle import (
-    adapter_delete,
-    adapter_purge,
-    adapter_restore,
-    adapter_update,
-)
+from controlplane.adapters.lifecycle import adapter_delete, adapter_purge, adapter_restore, adapter_update
 from controlplane.adapters.lineage import FIELDS as LINEAGE
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.selectors import (
@@ -51,8 +46,16 @@ from controlplane.tenants.roles import Permission
 
 NOTES: Final = LINEAGE["notes"]
 _FIELDS: Final = (
-    "name", "base_model", "source", "uri", "hub_id", "revision", "credential", "make_default", *LINEAGE
-)  # fmt: skip
+    "name",
+    "base_model",
+    "source",
+    "uri",
+    "hub_id",
+    "revision",
+    "credential",
+    "make_default",
+    *LINEAGE,
+)
 """Fields of the registration form, except its files."""
 
 

@@ -33,8 +33,11 @@ from controlplane.tenants.roles import Permission
 
 _SHOWN: Final = 20
 _ACTIONS: Final[dict[str, Callable[..., Rollout]]] = {
-    "pause": rollout_pause, "resume": rollout_resume, "abort": rollout_abort, "promote": rollout_promote,
-}  # fmt: skip
+    "pause": rollout_pause,
+    "resume": rollout_resume,
+    "abort": rollout_abort,
+    "promote": rollout_promote,
+}
 
 
 @require_GET
@@ -120,9 +123,13 @@ def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
     try:
         steps = [int(word) for word in values["steps"].replace(",", " ").split() if _is_number(word)]
         rollout_start(
-            adapter=adapter, alias=alias, version=_whole(request, "version"), steps=steps,
-            hold_seconds=60 * _whole(request, "hold"), min_requests=_whole(request, "requests"),
-        )  # fmt: skip
+            adapter=adapter,
+            alias=alias,
+            version=_whole(request, "version"),
+            steps=steps,
+            hold_seconds=60 * _whole(request, "hold"),
+            min_requests=_whole(request, "requests"),
+        )
     except ControlPlaneError as error:
         context = alias_context(tenant, name, alias) | {"values": values, "start_error": str(error)}
         return render(request, "console/aliases/detail.html", context, status=422)

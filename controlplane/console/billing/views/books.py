@@ -46,9 +46,12 @@ def index(request: HttpRequest, slug: str) -> HttpResponse:
     rows = context["page"].rows
     undone = entries_reversible(entries=rows)
     context |= {
-        "whose": whose, "balance": balance(tenant=whose), "unpriced": unbilled_unpriced(tenant=whose),
-        "reversible": undone, "once": uuid.uuid4().hex,
-    }  # fmt: skip
+        "whose": whose,
+        "balance": balance(tenant=whose),
+        "unpriced": unbilled_unpriced(tenant=whose),
+        "reversible": undone,
+        "once": uuid.uuid4().hex,
+    }
     return render(request, "staff/books.html", context)
 
 

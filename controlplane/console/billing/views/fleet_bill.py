@@ -27,10 +27,7 @@ _DAYS: Final = 30
 @staff_page
 def attribution(request: HttpRequest) -> HttpResponse:
     """Show the bill of a range of days, divided among the tenants to the nano-unit."""
-    values = {
-        "by": request.GET.get("by") or BY[0],
-        "region": request.GET.get("region", "").strip() or REGION,
-    }
+    values = {"by": request.GET.get("by") or BY[0], "region": request.GET.get("region", "").strip() or REGION}
     error, found = "", None
     start, end = last_days(_DAYS)
     try:
@@ -39,9 +36,15 @@ def attribution(request: HttpRequest) -> HttpResponse:
     except InvalidInputError as wrong:
         error = str(wrong)
     context = {
-        "start": start, "end": end, "error": error, "values": values, "measures": BY, "found": found,
-        "parts": _parts(found) if found else (), "currency": (found.bill.currency if found else "") or "USD",
-    }  # fmt: skip
+        "start": start,
+        "end": end,
+        "error": error,
+        "values": values,
+        "measures": BY,
+        "found": found,
+        "parts": _parts(found) if found else (),
+        "currency": (found.bill.currency if found else "") or "USD",
+    }
     return render(request, "staff/fleet_bill.html", context, status=422 if error else 200)
 
 

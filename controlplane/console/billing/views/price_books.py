@@ -46,10 +46,11 @@ def index(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         try:
             book = price_book_create(
-                name=entered(request, "name", most=63), currency=values["currency"] or "USD",
+                name=entered(request, "name", most=63),
+                currency=values["currency"] or "USD",
                 starts=_day(request, "starts") if values["starts"] else None,
                 tenant=tenant_get(slug=values["tenant"]) if values["tenant"] else None,
-            )  # fmt: skip
+            )
         except NotFoundError as error:
             errors = {"tenant": str(error)}
         except ControlPlaneError as error:
@@ -73,10 +74,16 @@ def _in_force(request: HttpRequest) -> dict[str, Any]:
     costs = meter_prices(prices, day=day, tenant=tenant)
     holdings = terms_on(day, tenant=tenant)
     return {
-        "day": day, "asked": asked, "wrong": wrong, "currency": prices.currency(), "first": dt.date.min,
-        "lanes": lanes(holdings, day=day)[:SHOWN], "costs": readable(costs[:SHOWN]), "shown": SHOWN,
+        "day": day,
+        "asked": asked,
+        "wrong": wrong,
+        "currency": prices.currency(),
+        "first": dt.date.min,
+        "lanes": lanes(holdings, day=day)[:SHOWN],
+        "costs": readable(costs[:SHOWN]),
+        "shown": SHOWN,
         "more": max(0, len(costs) - SHOWN),
-    }  # fmt: skip
+    }
 
 
 @require_GET
@@ -106,9 +113,12 @@ def add(request: HttpRequest, name: str) -> HttpResponse:
                 _add_price(request, book)
             case "hosting":
                 hosting_price_set(
-                    book=book, kind=request.POST.get("kind", ""), nano=_nano(request, "nano"),
-                    **_subject(request), effective_from=_day(request, "effective_from"),
-                )  # fmt: skip
+                    book=book,
+                    kind=request.POST.get("kind", ""),
+                    nano=_nano(request, "nano"),
+                    **_subject(request),
+                    effective_from=_day(request, "effective_from"),
+                )
             case "term":
                 slug = request.POST.get("tenant", "").strip()
                 ends = _day(request, "ends") if request.POST.get("ends") else None
@@ -147,9 +157,10 @@ def finalize(request: HttpRequest, invoice: int) -> HttpResponse:
         if (due_nano := _whole(request.POST.get("due_nano", ""))) is None:
             raise InvalidInputError(_("confirm the amount due on the invoice's page"), field="due_nano")
         made = invoice_finalize(
-            invoice=invoice_get(invoice_id=invoice), due_nano=due_nano,
+            invoice=invoice_get(invoice_id=invoice),
+            due_nano=due_nano,
             allow_unpriced="allow_unpriced" in request.POST,
-        )  # fmt: skip
+        )
     except NotFoundError:
         raise
     except ControlPlaneError as error:

@@ -34,9 +34,12 @@ def index(request: HttpRequest) -> HttpResponse:
     measured = _answer(request, "measured", SavingsQuery, _measured)
     estimate = _answer(request, "estimate", EstimateQuery, _estimate)
     context = {
-        "measured": measured, "estimate": estimate, "tiers": TIERS, "region": _REGION,
+        "measured": measured,
+        "estimate": estimate,
+        "tiers": TIERS,
+        "region": _REGION,
         "values": request.GET.dict(),
-    }  # fmt: skip
+    }
     status = 422 if measured["errors"] or estimate["errors"] else 200
     return render(request, "staff/savings.html", context, status=status)
 

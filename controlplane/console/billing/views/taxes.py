@@ -61,6 +61,11 @@ def _add(request: HttpRequest, found: Tenant) -> None:
     except InvalidOperation:
         raise InvalidInputError(_("the rate is a number such as 19 or 8.875"), field="rate_percent") from None
     treatment_set(
-        tenant=found, starts=starts, kind=text("kind", 15), label=text("label", 30), rate_percent=rate,
-        tax_number=text("tax_number", 40), text=text("text", 300),
-    )  # fmt: skip
+        tenant=found,
+        starts=starts,
+        kind=text("kind", 15),
+        label=text("label", 30),
+        rate_percent=rate,
+        tax_number=text("tax_number", 40),
+        text=text("text", 300),
+    )

@@ -46,9 +46,11 @@ def index(request: HttpRequest) -> HttpResponse:
         try:
             fits = fitting(values, _MOST)
             base_model = base_model_register(
-                name=fits["name"], source=fits["source"], licence=fits["licence"],
+                name=fits["name"],
+                source=fits["source"],
+                licence=fits["licence"],
                 served_name=fits["served_name"] or None,
-            )  # fmt: skip
+            )
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="name")
         else:

@@ -46,9 +46,11 @@ def plan(request: HttpRequest, deployment: str) -> HttpResponse:
     context = _status(found) | {"error": error, "minutes": text, "windows": (5, 15, 60)}
     if made_plan is not None:
         context |= {
-            "plan": made_plan, "copies": _copies(made_plan), "moves": _moves(made_plan)[:_SHOWN],
+            "plan": made_plan,
+            "copies": _copies(made_plan),
+            "moves": _moves(made_plan)[:_SHOWN],
             "executable": bool(made_plan["saved"]) and found.target.kind == Target.Kind.LOCAL,
-        }  # fmt: skip
+        }
     return render(request, "console/deployments/consolidation.html", context, status=422 if error else 200)
 
 
@@ -78,8 +80,10 @@ def _status(deployment: Deployment) -> dict[str, Any]:
     wanted = row.copies if row is not None and policy_of(deployment, row) else deployment.min_copies
     workers = [item for item in deployment.resources if item["kind"] == "worker"]
     return {
-        "deployment": deployment, "wanted": wanted, "routed": deployment.copies.count(),
+        "deployment": deployment,
+        "wanted": wanted,
+        "routed": deployment.copies.count(),
         "running": len(workers) if deployment.target.kind == Target.Kind.LOCAL else None,
         "busy": not deployment.is_settled or deployment.copies.count() > wanted,
         "done": step_list(deployment=deployment, action="consolidate")[:5],
-    }  # fmt: skip
+    }

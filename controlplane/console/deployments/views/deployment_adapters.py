@@ -79,8 +79,11 @@ def _move(deployment: Deployment, values: dict[str, str], on: list[str]) -> None
 
 
 _ACTIONS: Final[dict[str, Callable[[Deployment, dict[str, str], list[str]], None]]] = {
-    "pin": _pin, "unpin": _unpin, "evict": _evict, "move": _move,
-}  # fmt: skip
+    "pin": _pin,
+    "unpin": _unpin,
+    "evict": _evict,
+    "move": _move,
+}
 
 
 def _page(
@@ -99,10 +102,17 @@ def _page(
     except InvalidInputError as wrong:
         refusal = str(wrong)
     context = {
-        "deployment": deployment, "seen": seen, "rows": _rows(seen), "search": search, "values": values,
-        "error": error, "refusal": refusal, "rules": rule_list(deployment=deployment),
-        "copies": deployment.copies.all(), "windows": (5, 15, 60),
-    }  # fmt: skip
+        "deployment": deployment,
+        "seen": seen,
+        "rows": _rows(seen),
+        "search": search,
+        "values": values,
+        "error": error,
+        "refusal": refusal,
+        "rules": rule_list(deployment=deployment),
+        "copies": deployment.copies.all(),
+        "windows": (5, 15, 60),
+    }
     return render(request, "console/deployments/adapters.html", context, status=422 if error else 200)
 
 
@@ -113,14 +123,20 @@ def _rows(seen: AdaptersSeen) -> list[dict[str, Any]]:
         places = [place for place in item.on if place.held is not None or place.use.requests]
         rows += [
             {
-                "adapter": item.name, "copy": place.copy, "loaded": loaded(place), "use": place.use,
+                "adapter": item.name,
+                "copy": place.copy,
+                "loaded": loaded(place),
+                "use": place.use,
                 # A state from a newer worker has no tone.
-                "tone": _TONES.get(loaded(place), ""), "pinned": item.pinned_on(place.copy),
-                "held": place.held, "last": place.last_used(seen.at), "placeable": "." in item.name,
+                "tone": _TONES.get(loaded(place), ""),
+                "pinned": item.pinned_on(place.copy),
+                "held": place.held,
+                "last": place.last_used(seen.at),
+                "placeable": "." in item.name,
                 "tokens": place.use.prompt_tokens + place.use.completion_tokens,
             }
             for place in places
-        ] or [_nowhere(item)]  # fmt: skip
+        ] or [_nowhere(item)]
     return rows
 
 

@@ -44,21 +44,26 @@ def start(request: HttpRequest, deployment: str) -> HttpResponse:
         values = {name: request.POST.get(name, "").strip() for name in values}
         try:
             deployment_rollout_start(
-                deployment=found, strategy=values["strategy"], change=_change(found, values),
+                deployment=found,
+                strategy=values["strategy"],
+                change=_change(found, values),
                 policy=_policy(values),
-            )  # fmt: skip
+            )
         except ControlPlaneError as error:
             refused = field_errors(error, conflict_field="form")
             errors = {field.removeprefix("policy."): text for field, text in refused.items()}
         else:
             return redirect("console:staff-deployment", deployment=deployment)
     context = {
-        "deployment": found, "values": values, "errors": errors,
+        "deployment": found,
+        "values": values,
+        "errors": errors,
         "form_error": " ".join(text for field, text in errors.items() if field not in values),
-        "strategies": DeploymentRollout.Strategy.choices, "variants": found.base_model.variants.all(),
+        "strategies": DeploymentRollout.Strategy.choices,
+        "variants": found.base_model.variants.all(),
         "on_sagemaker": found.target.kind == Target.Kind.SAGEMAKER,
         "on_servers": found.target.kind == Target.Kind.OPENAI_HTTP,
-    }  # fmt: skip
+    }
     return render(request, "console/deployments/rollout_new.html", context, status=422 if errors else 200)
 
 
@@ -80,12 +85,15 @@ def act(request: HttpRequest, deployment: str) -> HttpResponse:
 def _as_it_is(deployment: Deployment) -> dict[str, str]:
     policy = RolloutPolicy()
     return {
-        "strategy": DeploymentRollout.Strategy.ROLLING.value, "variant": deployment.variant,
-        "image": deployment.image, "urls": "\n".join(deployment.urls),
+        "strategy": DeploymentRollout.Strategy.ROLLING.value,
+        "variant": deployment.variant,
+        "image": deployment.image,
+        "urls": "\n".join(deployment.urls),
         **{name: json.dumps(getattr(deployment, name)) for name in _JSON},
         **{name: str(getattr(policy, name)) for name in _NUMBERS},
-        "alarms": "", "shares": "",
-    }  # fmt: skip
+        "alarms": "",
+        "shares": "",
+    }
 
 
 def _change(deployment: Deployment, values: dict[str, str]) -> dict[str, Any]:

@@ -53,8 +53,16 @@ _STEPS: Final = 20
 """Most steps on the page, which has its forms below them."""
 _SCALE_UPS: Final = 10
 _TARGET_FIELDS: Final = (
-    "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host", "address",
-)  # fmt: skip
+    "name",
+    "kind",
+    "region",
+    "endpoint_url",
+    "role_arn",
+    "assume_role_arn",
+    "store",
+    "host",
+    "address",
+)
 
 
 @require_GET
@@ -89,14 +97,21 @@ def new(request: HttpRequest) -> HttpResponse:
     errors = {field.replace(".", "-"): text for field, text in errors.items()}
     unplaced = [text for field, text in errors.items() if field not in named]
     context = {
-        "values": values, "errors": errors, "compute": [values[name] for name in COMPUTE],
+        "values": values,
+        "errors": errors,
+        "compute": [values[name] for name in COMPUTE],
         "compute_errors": [errors.get(name, "") for name in COMPUTE],
-        "form_error": " ".join(unplaced), "targets": target_list(),
-        "bases": base_model_list(), "hostings": Deployment.Hosting.choices,
-        "scopes": Deployment.Scope.choices, "images": IMAGES.values(), "default_image": DEFAULT_IMAGE,
-        "families": list(Family), "instances": INSTANCES.values(),
+        "form_error": " ".join(unplaced),
+        "targets": target_list(),
+        "bases": base_model_list(),
+        "hostings": Deployment.Hosting.choices,
+        "scopes": Deployment.Scope.choices,
+        "images": IMAGES.values(),
+        "default_image": DEFAULT_IMAGE,
+        "families": list(Family),
+        "instances": INSTANCES.values(),
         "options": [(option, values[option.field]) for option in OPTIONS.values()],
-    }  # fmt: skip
+    }
     return render(request, "console/deployments/new.html", context, status=422 if errors else 200)
 
 
@@ -185,9 +200,11 @@ def targets(request: HttpRequest) -> HttpResponse:
         else:
             return redirect("console:staff-targets")
     context = {
-        "targets": target_list().prefetch_related("deployments"), "values": values,
-        "errors": errors, "kinds": Target.Kind.choices,
-    }  # fmt: skip
+        "targets": target_list().prefetch_related("deployments"),
+        "values": values,
+        "errors": errors,
+        "kinds": Target.Kind.choices,
+    }
     return render(request, "console/deployments/targets.html", context, status=422 if errors else 200)
 
 

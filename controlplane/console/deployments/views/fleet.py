@@ -62,9 +62,13 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
             return redirect("console:staff-fleet")
     at, seen, minutes = copy_overview(found)
     context = {
-        "copy": seen, "at": at, "minutes": minutes, "base": found.base_model.name, "error": error,
+        "copy": seen,
+        "at": at,
+        "minutes": minutes,
+        "base": found.base_model.name,
+        "error": error,
         "alone": found.base_model.copies.count() == 1,
-    }  # fmt: skip
+    }
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "staff/fleet_copy_status.html", context)
     return render(request, "staff/fleet_copy.html", context, status=409 if error else 200)
@@ -86,10 +90,16 @@ def residency(request: HttpRequest, name: str) -> HttpResponse:
         error, minutes = str(wrong), 15
         found = residency_map(base=base, search=search)
     context = {
-        "base": base, "map": found, "search": search, "minutes": minutes, "everything": bool(asked["all"]),
-        "windows": _WINDOWS, "error": error, "totals": [found.tiers.get(item.pk) for item in found.copies],
+        "base": base,
+        "map": found,
+        "search": search,
+        "minutes": minutes,
+        "everything": bool(asked["all"]),
+        "windows": _WINDOWS,
+        "error": error,
+        "totals": [found.tiers.get(item.pk) for item in found.copies],
         **_links(request, found),
-    }  # fmt: skip
+    }
     template = "staff/residency_status.html" if request.htmx else "staff/residency.html"  # type: ignore[attr-defined]
     return render(request, template, context, status=422 if error else 200)
 
@@ -103,8 +113,10 @@ def _links(request: HttpRequest, found: ResidencyMap) -> dict[str, str]:
 
     path = reverse("console:staff-residency", args=(found.base.name,))
     return {
-        "poll": f"{path}{page(found.page)}", "previous": page(found.page - 1), "next": page(found.page + 1)
-    }  # fmt: skip
+        "poll": f"{path}{page(found.page)}",
+        "previous": page(found.page - 1),
+        "next": page(found.page + 1),
+    }
 
 
 @require_GET
@@ -160,7 +172,9 @@ def _placing(row: Deployment, adapter: str) -> dict[str, Any]:
 
 def _fleet(found: Overview) -> dict[str, Any]:
     return {
-        "fleet": found, "serving": found.count(CopyState.SERVING, CopyState.UNTOLD),
+        "fleet": found,
+        "serving": found.count(CopyState.SERVING, CopyState.UNTOLD),
         "trouble": found.count(CopyState.SILENT, CopyState.REFUSING, CopyState.FAILED),
-        "running": found.total("running"), "waiting": found.total("waiting"),
-    }  # fmt: skip
+        "running": found.total("running"),
+        "waiting": found.total("waiting"),
+    }

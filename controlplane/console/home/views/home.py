@@ -41,14 +41,12 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         **used,
         "ranges": [(count, count == days) for count in RANGES],
         "budget_state": budget,
-        "to_do": to_do(
-            access=access, limits=limits, budget=budget, currency=currency, a_day_nano=a_day_nano
-        ),
+        "to_do": to_do(access=access, limits=limits, budget=budget, currency=currency, a_day_nano=a_day_nano),
         "statuses": _statuses(tenant),
         "adapters": adapter_list(tenant=tenant)[:5],
         "bases": base_model_list(),
         **_steps(first_steps_of(tenant)),
-    }  # fmt: skip
+    }
     return render(request, "console/home.html", context)
 
 
@@ -76,9 +74,13 @@ def _used(tenant: Tenant, days: int, prices: PriceList) -> dict[str, Any]:
     start, end = last_days(days)
     found, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
     return {
-        "days": days, "figures": found, "total": report.total, "currency": report.currency, "width": WIDTH,
+        "days": days,
+        "figures": found,
+        "total": report.total,
+        "currency": report.currency,
+        "width": WIDTH,
         "height": HEIGHT,
-    }  # fmt: skip
+    }
 
 
 def _steps(steps: FirstSteps) -> dict[str, Any]:

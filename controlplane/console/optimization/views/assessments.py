@@ -28,9 +28,20 @@ from controlplane.optimization.selectors import assessment_get, prompts_get, pro
 from controlplane.optimization.services import work_cancel
 
 _FIELDS: Final = (
-    "subject", "deployment", "base_model", "target", "workload", "prompts", "name", "metric", "weights",
-    "framework", "instance_types", "adapters", "optimize",
-)  # fmt: skip
+    "subject",
+    "deployment",
+    "base_model",
+    "target",
+    "workload",
+    "prompts",
+    "name",
+    "metric",
+    "weights",
+    "framework",
+    "instance_types",
+    "adapters",
+    "optimize",
+)
 _LONGEST: Final = {"workload": 20_000, "adapters": 3000, "weights": 1000}
 
 
@@ -50,10 +61,15 @@ def new(request: HttpRequest) -> HttpResponse:
             return redirect("console:staff-assessment", assessment=made.pk)
     on_sagemaker = [item for item in deployment_list() if item.target.kind == Target.Kind.SAGEMAKER]
     context = {
-        "values": values, "errors": errors, "bases": base_model_list(),
-        "deployments": on_sagemaker, "metrics": METRICS, "frameworks": FRAMEWORKS,
-        "targets": target_list(kind=Target.Kind.SAGEMAKER), "prompt_sets": prompts_list()[:100],
-    }  # fmt: skip
+        "values": values,
+        "errors": errors,
+        "bases": base_model_list(),
+        "deployments": on_sagemaker,
+        "metrics": METRICS,
+        "frameworks": FRAMEWORKS,
+        "targets": target_list(kind=Target.Kind.SAGEMAKER),
+        "prompt_sets": prompts_list()[:100],
+    }
     return render(request, "staff/assessment_new.html", context, status=422 if errors else 200)
 
 
@@ -97,11 +113,14 @@ def _create(values: dict[str, str]) -> Assessment:
     if not values["target"]:
         raise InvalidInputError(_("choose an account"), field="target")
     options = {
-        "target": values["target"], "weights": values["weights"], "metric": values["metric"],
-        "framework": values["framework"], "optimize": bool(values["optimize"]),
+        "target": values["target"],
+        "weights": values["weights"],
+        "metric": values["metric"],
+        "framework": values["framework"],
+        "optimize": bool(values["optimize"]),
         "instance_types": values["instance_types"].replace(",", " ").split(),
         "adapters": values["adapters"].split(),
-    }  # fmt: skip
+    }
     base_model = base_model_get(name=values["base_model"])
     return recommendation_create(base_model=base_model, values=options, **common)
 
@@ -109,10 +128,12 @@ def _create(values: dict[str, str]) -> Assessment:
 def _context(assessment: Assessment) -> dict[str, Any]:
     result = assessment.result or {}
     return {
-        **work_context(assessment), "assessment": assessment, "result": result,
+        **work_context(assessment),
+        "assessment": assessment,
+        "result": result,
         "recommendations": [_row(item) for item in result.get("recommendations", [])],
         "poll": f"/staff/assessments/{assessment.pk}/status",
-    }  # fmt: skip
+    }
 
 
 def _row(item: dict[str, Any]) -> dict[str, Any]:
@@ -127,8 +148,11 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
         for one in item.get("ExpectedPerformance", [])
     ]
     return {
-        "text": item.get("RecommendationDescription", ""), "type": deployment.get("InstanceType", ""),
-        "instances": deployment.get("InstanceCount"), "copies": deployment.get("CopyCountPerInstance"),
-        "image": deployment.get("ImageUri", ""), "expected": expected,
+        "text": item.get("RecommendationDescription", ""),
+        "type": deployment.get("InstanceType", ""),
+        "instances": deployment.get("InstanceCount"),
+        "copies": deployment.get("CopyCountPerInstance"),
+        "image": deployment.get("ImageUri", ""),
+        "expected": expected,
         "done": [one.get("OptimizationType", "") for one in item.get("OptimizationDetails", [])],
-    }  # fmt: skip
+    }

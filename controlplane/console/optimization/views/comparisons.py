@@ -32,12 +32,7 @@ from controlplane.console.pages import field_errors, staff_page
 from controlplane.errors import ControlPlaneError
 from controlplane.optimization.comparisons import comparison_create, comparison_remove
 from controlplane.optimization.models import ComparisonRun
-from controlplane.optimization.selectors import (
-    comparison_get,
-    comparison_variants,
-    prompts_get,
-    prompts_list,
-)
+from controlplane.optimization.selectors import comparison_get, comparison_variants, prompts_get, prompts_list
 from controlplane.optimization.services import work_cancel
 
 _FACTS: Final = ("date", "cpu", "cores", "memory_gib", "kernel", "python", "gpu")
@@ -54,23 +49,31 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         try:
             comparison, _made = comparison_create(
-                base_model=base_model_get(name=values["base_model"]), name=values["name"],
+                base_model=base_model_get(name=values["base_model"]),
+                name=values["name"],
                 arms=arms_asked(chosen, again="again" in sent),
                 settings=settings_asked(values, request.FILES.get("trace")),
                 adapters=[{"engine_name": name} for name in values["adapters"].split()],
                 prompts=prompts_get(sha256=own_prompts) if own_prompts else None,
                 texts=prompts_get(sha256=values["texts"]) if values["texts"] else None,
-            )  # fmt: skip
+            )
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="form")
         else:
             return redirect("console:staff-comparison", comparison=comparison.pk)
     base = base_model_find(name=values["base_model"])
     context = {
-        "values": values, "errors": errors, "bases": base_model_list(), "base": base,
-        "variants": base.variants.all() if base else [], "chosen": chosen, "again": "again" in sent,
-        "prompt_sets": prompts_list()[:100], "trace": TRACE, "scorers": SCORERS,
-    }  # fmt: skip
+        "values": values,
+        "errors": errors,
+        "bases": base_model_list(),
+        "base": base,
+        "variants": base.variants.all() if base else [],
+        "chosen": chosen,
+        "again": "again" in sent,
+        "prompt_sets": prompts_list()[:100],
+        "trace": TRACE,
+        "scorers": SCORERS,
+    }
     return render(request, "staff/comparison_new.html", context, status=422 if errors else 200)
 
 
@@ -108,20 +111,27 @@ def act(request: HttpRequest, comparison: int) -> HttpResponse:
 
 def _context(comparison: ComparisonRun) -> dict[str, Any]:
     context = {
-        **work_context(comparison), "comparison": comparison,
+        **work_context(comparison),
+        "comparison": comparison,
         "poll": f"/staff/comparisons/{comparison.pk}/status",
-    }  # fmt: skip
+    }
     if not comparison.result:
         return context
     made = comparison_variants(comparison=comparison)
     return context | {
-        "rows": ranked(comparison.result), "bars": bars(comparison.result), "width": WIDTH, "height": HEIGHT,
-        "adapters": adapters(comparison.result), "frontier": frontier(comparison.result),
-        "samples": samples(comparison.result), "sweep": sweep(comparison.result), "deployable": made,
+        "rows": ranked(comparison.result),
+        "bars": bars(comparison.result),
+        "width": WIDTH,
+        "height": HEIGHT,
+        "adapters": adapters(comparison.result),
+        "frontier": frontier(comparison.result),
+        "samples": samples(comparison.result),
+        "sweep": sweep(comparison.result),
+        "deployable": made,
         "machine": _machine(comparison.result.get("machine", {})),
         "rounds": comparison.result.get("rounds", {}),
         "deployments": deployments_for(comparison.base_model) if made else [],
-    }  # fmt: skip
+    }
 
 
 def _machine(facts: dict[str, Any]) -> dict[str, str]:

@@ -42,9 +42,12 @@ from controlplane.optimization.services import job_create, job_remove, work_canc
 
 _SHOWN: Final = 50
 TONES: Final = {
-    Status.DONE: "ok", Status.FAILED: "danger", Status.CANCELLED: "neutral", Status.WAITING: "warn",
+    Status.DONE: "ok",
+    Status.FAILED: "danger",
+    Status.CANCELLED: "neutral",
+    Status.WAITING: "warn",
     Status.CANCELLING: "warn",
-}  # fmt: skip
+}
 
 
 @require_GET
@@ -67,10 +70,12 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         try:
             job, made = job_create(
-                base_model=base_model_get(name=values["base_model"]), recipe=recipe_asked(values),
+                base_model=base_model_get(name=values["base_model"]),
+                recipe=recipe_asked(values),
                 prompts=prompts_get(sha256=values["prompts"]) if values["prompts"] else None,
-                variant=values["variant"], sagemaker=sagemaker_asked(values),
-            )  # fmt: skip
+                variant=values["variant"],
+                sagemaker=sagemaker_asked(values),
+            )
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="form")
         else:
@@ -78,10 +83,14 @@ def new(request: HttpRequest) -> HttpResponse:
                 messages.info(request, _("A job with this recipe and checkpoint already exists."))
             return redirect("console:staff-optimization", optimization=job.pk)
     context = {
-        "values": values, "errors": errors, "bases": base_model_list(),
-        "prompt_sets": prompts_list()[:100], "check": _check(values) if values["base_model"] else None,
-        "preset_runs": preset_runs(values), **choices(),
-    }  # fmt: skip
+        "values": values,
+        "errors": errors,
+        "bases": base_model_list(),
+        "prompt_sets": prompts_list()[:100],
+        "check": _check(values) if values["base_model"] else None,
+        "preset_runs": preset_runs(values),
+        **choices(),
+    }
     return render(request, "staff/optimization_new.html", context, status=422 if errors else 200)
 
 
@@ -169,19 +178,24 @@ def deployments_for(base_model: BaseModel) -> list[Deployment]:
 def work_context(work: Work) -> dict[str, Any]:
     """Return the context of the polled part."""
     return {
-        "work": work, "tone": TONES.get(Status(work.status), "info"), "unattended": waits_for_worker(work),
-        "events": event_list(work=work)[:_SHOWN], "queue": queue_of(work),
-    }  # fmt: skip
+        "work": work,
+        "tone": TONES.get(Status(work.status), "info"),
+        "unattended": waits_for_worker(work),
+        "events": event_list(work=work)[:_SHOWN],
+        "queue": queue_of(work),
+    }
 
 
 def _context(job: OptimizationJob) -> dict[str, Any]:
     deployments = deployments_for(job.base_model) if job.variant else []
     serving = [item for item in deployments if job.variant and item.variant == job.variant.name]
     return {
-        **work_context(job), "job": job, "poll": f"/staff/optimizations/{job.pk}/status",
+        **work_context(job),
+        "job": job,
+        "poll": f"/staff/optimizations/{job.pk}/status",
         "deployments": [item for item in deployments if item not in serving],
         "serving": [(item, deployment_rollout_list(deployment=item).first()) for item in serving],
-    }  # fmt: skip
+    }
 
 
 def _row(work: Work) -> dict[str, Any]:

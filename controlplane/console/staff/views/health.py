@@ -75,12 +75,15 @@ def _work() -> dict[str, Any]:
 def _open_jobs() -> list[dict[str, Any]]:
     return [
         {
-            "url": reverse("console:staff-optimization", args=(job.pk,)), "title": job.variant_name,
-            "status": job.get_status_display(), "percent": job.percent, "host": job.host,
+            "url": reverse("console:staff-optimization", args=(job.pk,)),
+            "title": job.variant_name,
+            "status": job.get_status_display(),
+            "percent": job.percent,
+            "host": job.host,
             "created_at": job.created_at,
         }
         for job in job_list(unfinished=True)[:_SHOWN]
-    ]  # fmt: skip
+    ]
 
 
 def _open_comparisons() -> list[dict[str, Any]]:
@@ -88,8 +91,10 @@ def _open_comparisons() -> list[dict[str, Any]]:
         {
             "url": reverse("console:staff-comparison", args=(run.pk,)),
             "title": run.name or _("Comparison %(number)d") % {"number": run.pk},
-            "status": run.get_status_display(), "percent": run.percent, "host": run.host,
+            "status": run.get_status_display(),
+            "percent": run.percent,
+            "host": run.host,
             "created_at": run.created_at,
         }
         for run in comparison_list(unfinished=True)[:_SHOWN]
-    ]  # fmt: skip
+    ]

@@ -58,9 +58,14 @@ def tenants(request: HttpRequest) -> HttpResponse:
     search = searched(request)
     page = page_of(request, tenant_list(search=search))
     context = {
-        "page": page, "found": tenant_rows(page.rows), "search": search, "days": USE_DAYS,
-        "deletions": deletion_list()[:SHOWN], "values": values, "errors": errors,
-    }  # fmt: skip
+        "page": page,
+        "found": tenant_rows(page.rows),
+        "search": search,
+        "days": USE_DAYS,
+        "deletions": deletion_list()[:SHOWN],
+        "values": values,
+        "errors": errors,
+    }
     return render(request, "staff/tenants.html", context, status=422 if errors else 200)
 
 

@@ -44,9 +44,12 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             return redirect("console:prompt-log", tenant=tenant.pk)
     log = prompt_log_of(tenant=tenant)
     context = {
-        "log": log, "count": kept_count(tenant=tenant), "choices": _DAYS, "most_a_day": MOST_A_DAY,
+        "log": log,
+        "count": kept_count(tenant=tenant),
+        "choices": _DAYS,
+        "most_a_day": MOST_A_DAY,
         "errors": errors,
-    }  # fmt: skip
+    }
     return render(request, "console/prompt_log.html", context, status=422 if errors else 200)
 
 

@@ -152,9 +152,9 @@ def _names(tenant: Tenant, asked: Question, found: Explored) -> dict[str, str]:
 def _title(line: Line, asked: Question, names: dict[str, str]) -> str:
     if line.value:
         return names.get(line.value, line.value)
-    return {
-        "adapter": _("base model"), "version": _("base model"), "alias": _("no alias"),
-    }.get(asked.group, "–")  # fmt: skip
+    return {"adapter": _("base model"), "version": _("base model"), "alias": _("no alias")}.get(
+        asked.group, "–"
+    )
 
 
 def _row(request: HttpRequest, asked: Question, line: Line, names: dict[str, str]) -> dict[str, Any]:

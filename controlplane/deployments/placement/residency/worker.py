@@ -27,11 +27,15 @@ class WorkerResidency:
             body = answer.json()
             adapters = {
                 item["sha256"][:12]: Resident(
-                    item["tier"], "placement" in item["pinned"], item["sha256"], item["bytes"],
-                    item["requests"], item["idle_seconds"],
+                    item["tier"],
+                    "placement" in item["pinned"],
+                    item["sha256"],
+                    item["bytes"],
+                    item["requests"],
+                    item["idle_seconds"],
                 )
                 for item in body["adapters"]
-            }  # fmt: skip
+            }
             return Memory(adapters, body["bytes"], body["max_bytes"], body["pinned_bytes"])
         except (ValueError, KeyError, TypeError) as error:
             raise ProvisioningError(self._strange) from error

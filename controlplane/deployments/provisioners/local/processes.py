@@ -39,8 +39,10 @@ def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[st
     subprocess.run(
         ["/bin/sh", "-c", script, "sh", *command],
         env={**environment, "LOG_FILE": str(log)},
-        cwd=cwd, start_new_session=True, check=True,
-    )  # fmt: skip
+        cwd=cwd,
+        start_new_session=True,
+        check=True,
+    )
 
 
 def end(pid: int, *, at_once: bool = False) -> None:

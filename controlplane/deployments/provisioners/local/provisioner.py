@@ -56,9 +56,15 @@ _LONGEST_SECONDS: Final = 3600.0
 _KILL_SECONDS: Final = 40.0
 """Time after the drain time until a copy that was asked to end is killed."""
 _WORKERS_OWN: Final = (
-    "GRAFTWORK_S3_ENDPOINT_URL", "GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "AWS_", "OTEL_",
-    "OMP_", "CUDA_", "NVIDIA_",
-)  # fmt: skip
+    "GRAFTWORK_S3_ENDPOINT_URL",
+    "GRAFTWORK_WORKER_",
+    "GRAFTWORK_TUNED_",
+    "AWS_",
+    "OTEL_",
+    "OMP_",
+    "CUDA_",
+    "NVIDIA_",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,10 @@ class LocalProvisioner:
         if target.host != (here := socket.gethostname()):
             raise ProvisioningError(
                 f"this host is {here}, not the target {target.host}: run a Celery worker there",
-                transient=True, wait=15.0, code="other_host",
-            )  # fmt: skip
+                transient=True,
+                wait=15.0,
+                code="other_host",
+            )
         return cls(target, desired, root=VAR)
 
     def observe(self) -> Observation:
@@ -168,9 +176,12 @@ class LocalProvisioner:
 
     def _resource(self, copy: WorkerCopy) -> Resource:
         return Resource(
-            "worker", f"{copy.name} {copy.url} (process {copy.process.pid})", copy.state,
-            has={"base": copy.process.option("--model") or ""}, stale=copy.digest != self._digest,
-        )  # fmt: skip
+            "worker",
+            f"{copy.name} {copy.url} (process {copy.process.pid})",
+            copy.state,
+            has={"base": copy.process.option("--model") or ""},
+            stale=copy.digest != self._digest,
+        )
 
     def _route_endpoint(self, copy: WorkerCopy) -> Endpoint:
         share = self._share if copy.digest == self._digest else None
@@ -295,9 +306,17 @@ class LocalProvisioner:
         name = f"{_digest(state)}-{number}"
         folder, port = self._root / name, _free_port(self._target.address)
         command = [
-            sys.executable, "-m", "worker_engine", *_flags(state), "--host", self._target.address,
-            "--port", str(port), _MARK, str(folder),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "worker_engine",
+            *_flags(state),
+            "--host",
+            self._target.address,
+            "--port",
+            str(port),
+            _MARK,
+            str(folder),
+        ]
         self._marks.clear(name)
         environment = _environment() | _worker_variables(state)
         start_detached(command, log=self._marks.log(name), environment=environment, cwd=ROOT)

@@ -24,9 +24,12 @@ from controlplane.platform.aws_time_limit import heed_time_limit
 # The reconciler itself backs off, and holds a lease meanwhile, so its clients must not retry. Only throttled
 # calls are repeated, within bounds (`pace`).
 _CONFIG: Final = Config(
-    connect_timeout=3, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 1},
-    request_checksum_calculation="when_required", response_checksum_validation="when_required",
-)  # fmt: skip
+    connect_timeout=3,
+    read_timeout=20,
+    retries={"mode": "standard", "total_max_attempts": 1},
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
 _UPLOADS: Final = _CONFIG.merge(
     Config(read_timeout=60, retries={"mode": "standard", "total_max_attempts": 2})
 )

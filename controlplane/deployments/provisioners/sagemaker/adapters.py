@@ -14,11 +14,7 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
     adapter_key,
 )
 from controlplane.deployments.provisioners.sagemaker.names import Names
-from controlplane.deployments.provisioners.sagemaker.resources import (
-    Component,
-    ObservedResources,
-    placed,
-)
+from controlplane.deployments.provisioners.sagemaker.resources import Component, ObservedResources, placed
 
 
 class Adapters:
@@ -91,9 +87,11 @@ class Adapters:
             elif name in seen.wrong_archives:
                 url = self._store.url(self._key(ref))
                 self._account.call(
-                    "update_inference_component", name, InferenceComponentName=name,
+                    "update_inference_component",
+                    name,
+                    InferenceComponentName=name,
                     Specification={"Container": {"ArtifactUrl": url}},
-                )  # fmt: skip
+                )
                 yield Step("update_inference_component", name, f"{ref.name}: it held another archive")
         for name in sorted(set(seen.adapters) - set(self._wanted) - self._keep):
             if seen.adapters[name].state is not State.LEAVING:
@@ -114,10 +112,13 @@ class Adapters:
         }
         try:
             self._account.make(
-                "create_inference_component", name, InferenceComponentName=name,
+                "create_inference_component",
+                name,
+                InferenceComponentName=name,
                 EndpointName=self._names.endpoint,
-                Specification=specification, Tags=self._names.adapter_tags(ref.name),
-            )  # fmt: skip
+                Specification=specification,
+                Tags=self._names.adapter_tags(ref.name),
+            )
         except ProvisioningError as error:
             if error.transient:
                 raise

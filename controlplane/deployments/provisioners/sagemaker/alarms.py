@@ -64,21 +64,33 @@ class Alarms:
         """
         self._check([item["AlarmName"] for item in stage.config["AutoRollbackConfiguration"]["Alarms"]])
         if self.verdict not in there:
-            yield self._put(self.verdict, {
-                "Namespace": "Graftwork", "MetricName": "RolloutVerdict", "Statistic": "Maximum",
-                "Dimensions": [{"Name": "Deployment", "Value": self._names.base}], "Threshold": 0.5,
-                # The metric has no data, so the alarm keeps the state that we set.
-                "TreatMissingData": "ignore",
-            })  # fmt: skip
+            yield self._put(
+                self.verdict,
+                {
+                    "Namespace": "Graftwork",
+                    "MetricName": "RolloutVerdict",
+                    "Statistic": "Maximum",
+                    "Dimensions": [{"Name": "Deployment", "Value": self._names.base}],
+                    "Threshold": 0.5,
+                    # The metric has no data, so the alarm keeps the state that we set.
+                    "TreatMissingData": "ignore",
+                },
+            )
         elif there[self.verdict] == "ALARM":
             yield self._set("OK", "another rollout begins")
         for what, threshold in sorted(stage.thresholds.items()):
             metric = _METRICS[what]
-            yield self._put(f"{self._names.alarms}{what}", {
-                "Namespace": "AWS/SageMaker", "MetricName": metric.name, "Statistic": metric.statistic,
-                "Dimensions": [{"Name": "InferenceComponentName", "Value": self._names.base}],
-                "Threshold": threshold * metric.unit, "TreatMissingData": "notBreaching",
-            })  # fmt: skip
+            yield self._put(
+                f"{self._names.alarms}{what}",
+                {
+                    "Namespace": "AWS/SageMaker",
+                    "MetricName": metric.name,
+                    "Statistic": metric.statistic,
+                    "Dimensions": [{"Name": "InferenceComponentName", "Value": self._names.base}],
+                    "Threshold": threshold * metric.unit,
+                    "TreatMissingData": "notBreaching",
+                },
+            )
 
     def ring(self, there: Mapping[str, str]) -> Iterator[Step]:
         """Make SageMaker roll back the update in progress."""
@@ -103,14 +115,19 @@ class Alarms:
             raise ProvisioningError(
                 f"alarm {ringing[0]} has gone off already, so SageMaker would take the update back at once: "
                 "the rollout waits until it is OK",
-                transient=True, wait=15.0, code="alarm",
-            )  # fmt: skip
+                transient=True,
+                wait=15.0,
+                code="alarm",
+            )
 
     def _states(self, **which: Any) -> dict[str, str]:
         answer = self._call(
-            "describe_alarms", self._names.alarms, AlarmTypes=["MetricAlarm", "CompositeAlarm"],
-            MaxRecords=100, **which,
-        )  # fmt: skip
+            "describe_alarms",
+            self._names.alarms,
+            AlarmTypes=["MetricAlarm", "CompositeAlarm"],
+            MaxRecords=100,
+            **which,
+        )
         found = [*answer.get("MetricAlarms", ()), *answer.get("CompositeAlarms", ())]
         return {str(item["AlarmName"]): str(item["StateValue"]) for item in found}
 
@@ -119,10 +136,16 @@ class Alarms:
 
     def _put(self, name: str, metric: Mapping[str, Any]) -> Step:
         self._call(
-            "put_metric_alarm", name, AlarmName=name, Period=_MINUTE, EvaluationPeriods=1,
-            ComparisonOperator="GreaterThanThreshold", ActionsEnabled=False,
-            AlarmDescription="Created by Graftwork for a rollout; removed with it.", **metric,
-        )  # fmt: skip
+            "put_metric_alarm",
+            name,
+            AlarmName=name,
+            Period=_MINUTE,
+            EvaluationPeriods=1,
+            ComparisonOperator="GreaterThanThreshold",
+            ActionsEnabled=False,
+            AlarmDescription="Created by Graftwork for a rollout; removed with it.",
+            **metric,
+        )
         return Step("put_metric_alarm", name, f"it takes the update back when {metric['MetricName']} is high")
 
     def _set(self, state: str, reason: str) -> Step:

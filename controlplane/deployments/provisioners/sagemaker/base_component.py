@@ -60,10 +60,15 @@ class BaseComponent:
         match seen.base.state:
             case State.ABSENT:
                 self._account.make(
-                    "create_inference_component", name, InferenceComponentName=name,
-                    EndpointName=self._names.endpoint, VariantName=VARIANT, Specification=self._specs.base,
-                    RuntimeConfig={"CopyCount": self._desired.min_copies}, Tags=self._names.tags(),
-                )  # fmt: skip
+                    "create_inference_component",
+                    name,
+                    InferenceComponentName=name,
+                    EndpointName=self._names.endpoint,
+                    VariantName=VARIANT,
+                    Specification=self._specs.base,
+                    RuntimeConfig={"CopyCount": self._desired.min_copies},
+                    Tags=self._names.tags(),
+                )
                 yield Step("create_inference_component", name, "it does not exist")
             case State.CHANGING if self._stage is not None and self._stage.rolling_back:
                 yield from self._alarms.ring(seen.alarms)
@@ -74,9 +79,11 @@ class BaseComponent:
             case State.READY if not self.in_bounds(seen):
                 count = min(max(seen.copies[0], self._desired.min_copies), self._desired.max_copies)
                 self._account.call(
-                    "update_inference_component_runtime_config", name, InferenceComponentName=name,
+                    "update_inference_component_runtime_config",
+                    name,
+                    InferenceComponentName=name,
                     DesiredRuntimeConfig={"CopyCount": count},
-                )  # fmt: skip
+                )
                 cause = f"{seen.copies[0]} copies, desired {self.wanted_copies()}"
                 yield Step("update_inference_component_runtime_config", name, cause)
             case State.FAILED if self._desired.retry and not seen.adapters:

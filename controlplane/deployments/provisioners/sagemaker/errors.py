@@ -23,10 +23,16 @@ from controlplane.deployments.provisioners.sagemaker.advice import (
 
 _THROTTLED: Final = frozenset(
     {
-        "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException",
-        "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException", "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
     }
-)  # fmt: skip
+)
 _ABSENT: Final = re.compile(r"could not find|does not exist|not found|cannot find", re.I)
 _EXISTS: Final = re.compile(r"already exist", re.I)
 

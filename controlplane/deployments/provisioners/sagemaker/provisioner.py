@@ -79,10 +79,13 @@ class SageMakerProvisioner:
 
     def observe(self) -> Observation:
         seen = observe_resources(
-            self._account, self._store, self._names, self._desired,
+            self._account,
+            self._store,
+            self._names,
+            self._desired,
             checkpoint_folder=self._specs.checkpoint_folder.rpartition("/")[0],
             archive_urls=self._adapters.urls(),
-        )  # fmt: skip
+        )
         seen = replace(seen, autoscaling=self._autoscaling.read())
         if self._desired.had_rollouts:
             seen = replace(seen, alarms=self._alarms.read())
@@ -198,9 +201,12 @@ class SageMakerProvisioner:
         match seen.endpoint.state:
             case State.ABSENT:
                 self._account.make(
-                    "create_endpoint", name, EndpointName=name, EndpointConfigName=config,
+                    "create_endpoint",
+                    name,
+                    EndpointName=name,
+                    EndpointConfigName=config,
                     Tags=self._names.tags(shared=True),
-                )  # fmt: skip
+                )
                 yield Step("create_endpoint", name, "it does not exist")
             case State.READY:
                 self._account.call("update_endpoint", name, EndpointName=name, EndpointConfigName=config)
@@ -231,9 +237,11 @@ class SageMakerProvisioner:
 
     def _delete(self, kind: str, name: str, cause: str) -> Step:
         arguments = {
-            "inference_component": "InferenceComponentName", "endpoint": "EndpointName",
-            "endpoint_config": "EndpointConfigName", "model": "ModelName",
-        }  # fmt: skip
+            "inference_component": "InferenceComponentName",
+            "endpoint": "EndpointName",
+            "endpoint_config": "EndpointConfigName",
+            "model": "ModelName",
+        }
         self._account.take_away(f"delete_{kind}", name, **{arguments[kind]: name})
         return Step(f"delete_{kind}", name, cause)
 
@@ -268,14 +276,22 @@ class SageMakerProvisioner:
         instances = desired.instance_type if config == self._specs.config_name else f"as {config} has it"
         single = [
             Resource(
-                "endpoint", endpoint.name, endpoint.state, endpoint.reason,
-                has={"instance_type": instances, **_counted(seen)}, stale=bool(self._config_difference(seen)),
+                "endpoint",
+                endpoint.name,
+                endpoint.state,
+                endpoint.reason,
+                has={"instance_type": instances, **_counted(seen)},
+                stale=bool(self._config_difference(seen)),
             ),
             Resource(
-                "base component", base.name, base.state, base.reason,
-                has={"copies": str(seen.copies[1]), **named}, stale=bool(self._base.difference(seen)),
+                "base component",
+                base.name,
+                base.state,
+                base.reason,
+                has={"copies": str(seen.copies[1]), **named},
+                stale=bool(self._base.difference(seen)),
             ),
-        ]  # fmt: skip
+        ]
         single = [item for item in single if item.state is not State.ABSENT]
         parts = [Resource("endpoint configuration", name, State.READY) for name in sorted(seen.configs)]
         parts += [Resource("model", name, State.READY) for name in sorted(seen.models)]

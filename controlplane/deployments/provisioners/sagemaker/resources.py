@@ -89,9 +89,15 @@ class ObservedResources:
 
 
 def observe_resources(
-    account: Account, store: Store, names: Names, desired: Desired, *, checkpoint_folder: str,
-    archive_urls: Mapping[str, str], clock: Callable[[], float] = time.time,
-) -> ObservedResources:  # fmt: skip
+    account: Account,
+    store: Store,
+    names: Names,
+    desired: Desired,
+    *,
+    checkpoint_folder: str,
+    archive_urls: Mapping[str, str],
+    clock: Callable[[], float] = time.time,
+) -> ObservedResources:
     """Read the deployment's resources.
 
     Args:
@@ -133,14 +139,18 @@ def observe_resources(
     }
     configs, models = (_ours(account, names, arns) for arns in (config_arns, model_arns))
     return ObservedResources(
-        endpoint=endpoint, base=base, adapters=adapters, configs=configs, models=models,
+        endpoint=endpoint,
+        base=base,
+        adapters=adapters,
+        configs=configs,
+        models=models,
         foreign=frozenset(foreign | set(config_arns | model_arns)) - configs - models,
         archives=frozenset(
             store.keys(f"adapters/{desired.deployment}") | store.keys(f"preloaded/{desired.deployment}")
         ),
         checkpoint=frozenset(store.keys(checkpoint_folder)) if checkpoint_folder else frozenset(),
         wrong_archives=wrong,
-    )  # fmt: skip
+    )
 
 
 def placed(component: Component) -> PlacedAdapter:

@@ -27,5 +27,5 @@ class Migration(migrations.Migration):
                 ),
                 ("expires_at", models.DateTimeField(db_index=True)),
             ],
-        ),
+        )
     ]

@@ -3,14 +3,7 @@
 from django.db import migrations
 
 from controlplane.platform.row_security.name_search import ADAPTER_NAMES, API_KEY_NAMES, NameSearch
-from controlplane.platform.row_security.policies import (
-    KEY,
-    TENANT,
-    USER,
-    RowPolicy,
-    owned_by,
-    owned_through,
-)
+from controlplane.platform.row_security.policies import KEY, TENANT, USER, RowPolicy, owned_by, owned_through
 
 _MEMBER = "SELECT 1 FROM tenants_membership AS member WHERE member.tenant_id = tenants_tenant.id"
 _OF_USER = f"user_id::text = {USER}"
@@ -20,10 +13,21 @@ class Migration(migrations.Migration):
     dependencies = [
         (app, "0001_initial")
         for app in (
-            "adapters", "audit", "billing", "credentials", "limits", "members", "metering", "operations",
-            "canaries", "prompt_log", "tenants", "uploads", "webhooks",
+            "adapters",
+            "audit",
+            "billing",
+            "credentials",
+            "limits",
+            "members",
+            "metering",
+            "operations",
+            "canaries",
+            "prompt_log",
+            "tenants",
+            "uploads",
+            "webhooks",
         )
-    ]  # fmt: skip
+    ]
 
     operations = [
         # A caller is found before their tenant is known: by their own memberships, or by the key they show.

@@ -6,9 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("tenants", "0001_initial"),
-    ]
+    dependencies = [("tenants", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
@@ -153,5 +151,5 @@ class Migration(migrations.Migration):
                     )
                 ],
             },
-        ),
+        )
     ]

@@ -58,9 +58,11 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.putrequest("PATCH", path)
         headers = {
-            **self.headers, "Upload-Offset": str(offset), "Content-Length": str(length),
+            **self.headers,
+            "Upload-Offset": str(offset),
+            "Content-Length": str(length),
             "Content-Type": "application/offset+octet-stream",
-        }  # fmt: skip
+        }
         for name, value in headers.items():
             connection.putheader(name, value)
         connection.endheaders()
@@ -102,9 +104,11 @@ def test_a_large_upload_is_broken_off_and_gone_on_with_in_bounded_memory(
     server: Server, tmp_path: Path
 ) -> None:
     made = server.ask(
-        "POST", "/api/v1/uploads", Upload_Length=str(SIZE),
+        "POST",
+        "/api/v1/uploads",
+        Upload_Length=str(SIZE),
         Upload_Metadata="filename YWRhcHRlcl9tb2RlbC5zYWZldGVuc29ycw==",
-    )  # fmt: skip
+    )
     assert made.status == 201
     path = "/" + str(made.headers["Location"]).split("/", 3)[3]
     before = server.memory()

@@ -53,9 +53,11 @@ def begin(client: Client, name: str, size: int) -> str:
 def send(client: Client, place: str, offset: int, data: bytes, **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return client.patch(
-        place, data, content_type=named.pop("Content-Type", PATCH_TYPE),
+        place,
+        data,
+        content_type=named.pop("Content-Type", PATCH_TYPE),
         headers={"Upload-Offset": str(offset), **named},
-    )  # fmt: skip
+    )
 
 
 def upload(client: Client, name: str, data: bytes, step: int = 1 << 20) -> str:
@@ -156,9 +158,11 @@ def test_bytes_that_do_not_fit_are_refused_and_not_kept(
     assert send(client, place, 0, b"first").status_code == 204
     offset = headers.pop("Upload-Offset")
     reply = client.patch(
-        place, data, content_type=headers.pop("Content-Type", PATCH_TYPE),
+        place,
+        data,
+        content_type=headers.pop("Content-Type", PATCH_TYPE),
         headers={"Upload-Offset": offset, **headers},
-    )  # fmt: skip
+    )
     assert (reply.status_code, text in reply.json()["errors"][0]["detail"]) == (status, True), reply.content
     assert client.head(place)["Upload-Offset"] == "5"
     assert [path.read_bytes() for path in files_in(tmp_path, "uploads")] == [b"first"]

@@ -69,10 +69,20 @@ def _used(
     tenant: str, tokens: int, day: dt.date = DAY, *, key_id: str = "k", backend: str = "sagemaker"
 ) -> None:
     UsageRollup.objects.create(
-        day=day, tenant=tenant, project="p", key_id=key_id, adapter="", alias="", base_model="b",
+        day=day,
+        tenant=tenant,
+        project="p",
+        key_id=key_id,
+        adapter="",
+        alias="",
+        base_model="b",
         backend=backend,
-        status="ok", requests=1, prompt_tokens=tokens, cached_tokens=0, completion_tokens=0,
-    )  # fmt: skip
+        status="ok",
+        requests=1,
+        prompt_tokens=tokens,
+        cached_tokens=0,
+        completion_tokens=0,
+    )
 
 
 @pytest.mark.django_db
@@ -87,9 +97,13 @@ def test_a_hundred_adapters_on_one_base_cost_95_percent_less(
     """The slides' figure for one base and 100 adapters; they name neither machine. It comes out with four
     GPUs in one machine against a small one for each, and with five machines of one type."""
     saving = saving_estimate(
-        adapters=100, dedicated_type="ml.g5.2xlarge", shared_type=shared_type,
-        shared_instances=shared_instances, region=REGION, day=DAY,
-    )  # fmt: skip
+        adapters=100,
+        dedicated_type="ml.g5.2xlarge",
+        shared_type=shared_type,
+        shared_instances=shared_instances,
+        region=REGION,
+        day=DAY,
+    )
     assert saving.percent == percent
     assert saving.dedicated_nano == 151_500_000_000
 
@@ -161,9 +175,13 @@ def test_tokens_that_ran_elsewhere_claim_nothing_of_the_bill(tenant: Tenant) -> 
 def test_prices_of_two_currencies_are_not_added_up() -> None:
     for instance_type, currency in (("ml.x", "USD"), ("ml.y", "EUR")):
         instance_price_set(
-            instance_type=instance_type, region=REGION, source="a contract", effective_from=DAY, hour_nano=10,
+            instance_type=instance_type,
+            region=REGION,
+            source="a contract",
+            effective_from=DAY,
+            hour_nano=10,
             currency=currency,
-        )  # fmt: skip
+        )
         _hosted("instance", 3600, instance_type=instance_type)
     with pytest.raises(InvalidInputError, match="EUR and USD"):
         fleet_attribution(start=DAY, end=DAY, region=REGION, by="tokens")
@@ -228,8 +246,10 @@ def test_staff_read_it_by_rest() -> None:
     assert {"us-east-1"} == {price["region"] for price in prices}
     assert all("taken as us-east-1" in price["source"] for price in prices)
     asked: dict[str, Any] = {
-        "adapters": 100, "dedicated_type": "ml.g5.2xlarge", "shared_type": "ml.g5.12xlarge"
-    }  # fmt: skip
+        "adapters": 100,
+        "dedicated_type": "ml.g5.2xlarge",
+        "shared_type": "ml.g5.12xlarge",
+    }
     answer = client.get("/api/v1/fleet/savings/estimate", asked).json()
     assert (answer["percent"], answer["dedicated"], answer["shared"]) == (
         "95.32",

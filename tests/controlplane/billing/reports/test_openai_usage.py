@@ -30,10 +30,20 @@ def _used(moment: int, *, tokens: int = 10, **changes: Any) -> None:
     """Sums of an hour and of its day, as an ingester adds them."""
     at = dt.datetime.fromtimestamp(moment, dt.UTC)
     row = {
-        "day": at.date(), "tenant": "acme", "project": "default", "key_id": "k1", "adapter": "", "alias": "",
-        "base_model": "tiny-base", "backend": "worker", "status": "ok", "requests": 1,
-        "prompt_tokens": tokens, "cached_tokens": 4, "completion_tokens": 3,
-    } | changes  # fmt: skip
+        "day": at.date(),
+        "tenant": "acme",
+        "project": "default",
+        "key_id": "k1",
+        "adapter": "",
+        "alias": "",
+        "base_model": "tiny-base",
+        "backend": "worker",
+        "status": "ok",
+        "requests": 1,
+        "prompt_tokens": tokens,
+        "cached_tokens": 4,
+        "completion_tokens": 3,
+    } | changes
     UsageHour.objects.create(**row, hour=at.hour)
     sums = {
         name: row.pop(name) for name in ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
@@ -87,11 +97,21 @@ def test_days_are_of_utc_leap_day_and_months_end_too(key: str) -> None:
     assert (answer.json()["has_more"], answer.json()["next_page"]) == (False, None)
     (result,) = answer.json()["data"][1]["results"]
     assert result == {
-        "object": "organization.usage.completions.result", "input_tokens": 60, "input_cached_tokens": 12,
-        "input_uncached_tokens": 48, "output_tokens": 9, "input_audio_tokens": 0, "output_audio_tokens": 0,
-        "num_model_requests": 3, "project_id": None, "user_id": None, "api_key_id": None, "model": None,
-        "batch": None, "service_tier": None,
-    }  # fmt: skip
+        "object": "organization.usage.completions.result",
+        "input_tokens": 60,
+        "input_cached_tokens": 12,
+        "input_uncached_tokens": 48,
+        "output_tokens": 9,
+        "input_audio_tokens": 0,
+        "output_audio_tokens": 0,
+        "num_model_requests": 3,
+        "project_id": None,
+        "user_id": None,
+        "api_key_id": None,
+        "model": None,
+        "batch": None,
+        "service_tier": None,
+    }
 
 
 @pytest.mark.usefixtures("usage")
@@ -135,8 +155,10 @@ def test_groups_and_filters(key: str) -> None:
 
     assert grouped(group_by="model") == {(None, None, "pirate"): 20, (None, None, "tiny-base"): 40}
     assert grouped(**{"group_by[]": ["project_id", "api_key_id"]}) == {
-        ("chat", "k1", None): 20, ("default", "k1", None): 30, ("default", "k2", None): 10,
-    }  # fmt: skip
+        ("chat", "k1", None): 20,
+        ("default", "k1", None): 30,
+        ("default", "k2", None): 10,
+    }
     assert grouped(api_key_ids="k2,k3") == {(None, None, None): 10}
     assert grouped(models=["pirate"], project_ids=["chat", "x"]) == {(None, None, None): 20}
     assert grouped(models="none") == {}
@@ -146,9 +168,13 @@ def test_groups_and_filters(key: str) -> None:
 def test_costs_are_at_the_days_prices_and_say_what_has_none(key: str) -> None:
     book = price_book_create(name="standard")
     price_set(
-        book=book, base_model="tiny-base", effective_from=dt.date(2024, 2, 29), input_nano=1000,
-        cached_input_nano=100, output_nano=4000,
-    )  # fmt: skip
+        book=book,
+        base_model="tiny-base",
+        effective_from=dt.date(2024, 2, 29),
+        input_nano=1000,
+        cached_input_nano=100,
+        output_nano=4000,
+    )
     query = {"start_time": FEB_29 - DAY, "end_time": FEB_29 + DAY}
     before, day = _get(key, COSTS, **query).json()["data"]
     assert before["results"][0]["amount"] is None
@@ -157,10 +183,13 @@ def test_costs_are_at_the_days_prices_and_say_what_has_none(key: str) -> None:
     assert total["amount"] == {"value": nano / 1e9, "currency": "usd"}
     items = _get(key, COSTS, **query, group_by="line_item").json()["data"][1]["results"]
     assert {(item["line_item"], item["quantity"]) for item in items} == {
-        ("pirate, input tokens", 16), ("pirate, cached input tokens", 4), ("pirate, output tokens", 3),
-        ("tiny-base, input tokens", 32), ("tiny-base, cached input tokens", 8),
+        ("pirate, input tokens", 16),
+        ("pirate, cached input tokens", 4),
+        ("pirate, output tokens", 3),
+        ("tiny-base, input tokens", 32),
+        ("tiny-base, cached input tokens", 8),
         ("tiny-base, output tokens", 6),
-    }  # fmt: skip
+    }
     assert round(sum(item["amount"]["value"] for item in items) * 1e9) == nano
     (one,) = _get(key, COSTS, **query, line_items="pirate, output tokens").json()["data"][1]["results"]
     assert one["amount"]["value"] == 12_000 / 1e9

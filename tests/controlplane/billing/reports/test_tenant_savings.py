@@ -31,29 +31,53 @@ def hosted(
     for hour in range(hours):
         values = {"kind": "adapter", "base_model": "tiny", "tier": "stored", "instance_type": "", **of}
         HostingHour.objects.create(
-            tenant=tenant, day=day, hour=hour, adapter=name, deployment=deployment, quantity_seconds=3600,
+            tenant=tenant,
+            day=day,
+            hour=hour,
+            adapter=name,
+            deployment=deployment,
+            quantity_seconds=3600,
             **values,
-        )  # fmt: skip
+        )
 
 
 def used(tenant: str, requests: int, base_model: str = "tiny") -> None:
     UsageRollup.objects.create(
-        day=DAY, tenant=tenant, project="default", key_id="k", adapter="", alias="", base_model=base_model,
-        backend="worker", status="ok", requests=requests, prompt_tokens=requests * 1000, cached_tokens=0,
+        day=DAY,
+        tenant=tenant,
+        project="default",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model=base_model,
+        backend="worker",
+        status="ok",
+        requests=requests,
+        prompt_tokens=requests * 1000,
+        cached_tokens=0,
         completion_tokens=0,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
 def priced(db: None) -> None:
     book = price_book_create(name="list")
-    price_set(book=book, base_model="tiny", effective_from=dt.date(2020, 1, 1), input_nano=1000,
-              cached_input_nano=0, output_nano=0)  # fmt: skip
+    price_set(
+        book=book,
+        base_model="tiny",
+        effective_from=dt.date(2020, 1, 1),
+        input_nano=1000,
+        cached_input_nano=0,
+        output_nano=0,
+    )
     for kind, hour in (("ml.g5.2xlarge", 1_515_000_000), ("ml.g5.xlarge", 1_000_000_000)):
         instance_price_set(
-            instance_type=kind, region="us-east-1", effective_from=dt.date(2020, 1, 1), hour_nano=hour,
+            instance_type=kind,
+            region="us-east-1",
+            effective_from=dt.date(2020, 1, 1),
+            hour_nano=hour,
             source="the operator's contract",
-        )  # fmt: skip
+        )
 
 
 def saving(client: Client, tenant: Tenant, **query: str) -> Any:
@@ -84,8 +108,9 @@ def test_it_counts_ones_own_adapters_and_payments(
     assert found["paid"] == "2.000000000"
     assert found["percent"] == "85.71"
     assert [(row["adapter"], row["hours"]) for row in found["versions"]] == [
-        ("pirate", "10.000000"), ("poet", "4.000000"),
-    ]  # fmt: skip
+        ("pirate", "10.000000"),
+        ("poet", "4.000000"),
+    ]
     assert found["dedicated_price"]["source"] == "the operator's contract"
     assert saving(client, tenant, dedicated_type="ml.g5.2xlarge").json()["dedicated"] == "21.210000000"
 
@@ -114,9 +139,12 @@ def test_hosting_without_a_price_states_no_saving_either(client: Client, tenant:
     used("acme", 2000)
     assert saving(client, tenant, tier="placed").json()["unpriced"] is False
     hosting_price_set(
-        book=PriceBook.objects.get(), kind="adapter_hour", base_model="other", nano=5,
+        book=PriceBook.objects.get(),
+        kind="adapter_hour",
+        base_model="other",
+        nano=5,
         effective_from=dt.date(2026, 1, 1),
-    )  # fmt: skip
+    )
     usage_post(tenant="acme", start=DAY, end=DAY)
     found = saving(client, tenant, tier="placed").json()
     assert (found["percent"], found["unpriced"]) == (None, True)
@@ -125,9 +153,12 @@ def test_hosting_without_a_price_states_no_saving_either(client: Client, tenant:
 @pytest.mark.usefixtures("priced")
 def test_each_day_is_at_its_own_price(client: Client, tenant: Tenant) -> None:
     instance_price_set(
-        instance_type="ml.g5.xlarge", region="us-east-1", effective_from=dt.date(2026, 1, 11),
-        hour_nano=3_000_000_000, source="the new contract",
-    )  # fmt: skip
+        instance_type="ml.g5.xlarge",
+        region="us-east-1",
+        effective_from=dt.date(2026, 1, 11),
+        hour_nano=3_000_000_000,
+        source="the new contract",
+    )
     hosted("acme", "pirate", 1)
     hosted("acme", "pirate", 1, day=dt.date(2026, 1, 11))
     found = saving(client, tenant, dedicated_type="ml.g5.xlarge").json()

@@ -118,8 +118,10 @@ def test_prompts_go_after_their_days_of_each_tenant(tenant: Tenant, redis_url: s
     prompts_take(redis_url=redis_url)
     assert prompts_expire() == 1
     assert sorted(KeptPrompt.objects.values_list("tenant", "request_id")) == [
-        ("acme", "r1"), ("globex", "r1"), ("globex", "r3"),
-    ]  # fmt: skip
+        ("acme", "r1"),
+        ("globex", "r1"),
+        ("globex", "r3"),
+    ]
     key = tenant.prompt_key
     prompt_log_set(tenant=other, days=1)
     assert prompts_expire() == 2, "fewer days hold for what is there as well (a day and a moment is too old)"
@@ -166,19 +168,29 @@ def test_a_suspension_changes_nothing_of_it(tenant: Tenant) -> None:
     ("request_text", "answer", "turns", "text"),
     [
         ('{"prompt": "a"}', '{"choices": [{"text": "b"}]}', [("user", "a")], "b"),
-        ('{"input": "a", "instructions": "i"}',
-         'data: {"type": "response.output_text.delta", "delta": "b"}\n\n',
-         [("system", "i"), ("user", "a")], "b"),
-        ('{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}',
-         'data: {"choices": [{"delta": {"content": "b"}}]}\n\ndata: {"choices": [{"de', [("user", "a")], "b"),
+        (
+            '{"input": "a", "instructions": "i"}',
+            'data: {"type": "response.output_text.delta", "delta": "b"}\n\n',
+            [("system", "i"), ("user", "a")],
+            "b",
+        ),
+        (
+            '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}',
+            'data: {"choices": [{"delta": {"content": "b"}}]}\n\ndata: {"choices": [{"de',
+            [("user", "a")],
+            "b",
+        ),
         ('{"messages": [{"role": "user", "cont', "", [("", '{"messages": [{"role": "user", "cont')], ""),
         ('{"messages": 5}', '{"error": {"message": "no"}}', [("user", "5")], '{"error": {"message": "no"}}'),
         ("[]", "[]", [("", "[]")], "[]"),
-        ('{"messages": [{"role": "user", "content": "a"}]}',
-         '{"choices": [{"message": {"content": null, "tool_calls": [{"function": {"name": "f"}}]}}]}',
-         [("user", "a")], '{"name": "f"}'),
+        (
+            '{"messages": [{"role": "user", "content": "a"}]}',
+            '{"choices": [{"message": {"content": null, "tool_calls": [{"function": {"name": "f"}}]}}]}',
+            [("user", "a")],
+            '{"name": "f"}',
+        ),
     ],
-)  # fmt: skip
+)
 def test_bodies_of_every_endpoint_are_read_or_shown_as_they_are(
     request_text: str, answer: str, turns: list[tuple[str, str]], text: str
 ) -> None:

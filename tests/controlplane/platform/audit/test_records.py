@@ -37,9 +37,11 @@ def test_a_keys_change_tells_the_key_and_where_it_was_used(tenant: Tenant, setti
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, trusted_proxies=Networks(["127.0.0.0/8"]))
     key, text = api_key_create(tenant=tenant, name="manager", scopes=["manage"])
     headers = {
-        "Authorization": f"Bearer {text}", "X-Forwarded-For": "203.0.113.9, 127.0.0.1", "User-Agent": "cli/1",
+        "Authorization": f"Bearer {text}",
+        "X-Forwarded-For": "203.0.113.9, 127.0.0.1",
+        "User-Agent": "cli/1",
         "X-Request-ID": "abc-1",
-    }  # fmt: skip
+    }
     body = {"name": "backend", "scopes": ["inference"]}
     reply = Client().post("/api/v1/keys", body, content_type="application/json", headers=headers)
     record = newest()
@@ -145,9 +147,15 @@ def test_no_secret_is_recorded(tenant: Tenant) -> None:
 
 def test_values_are_kept_plain_and_short() -> None:
     values: dict[str, Any] = {
-        "hf_token": "hf_abc", "nested": {"password": "x", "n": 1}, "tokens_per_minute": 5, "empty_secret": "",
-        "raw": b"\0", "text": "a\0\ud800", "large": list(range(5000)), "huge": 1e300,
-    }  # fmt: skip
+        "hf_token": "hf_abc",
+        "nested": {"password": "x", "n": 1},
+        "tokens_per_minute": 5,
+        "empty_secret": "",
+        "raw": b"\0",
+        "text": "a\0\ud800",
+        "large": list(range(5000)),
+        "huge": 1e300,
+    }
     kept = plain(values)
     assert plain({"environment": {"HF_TOKEN": "x", "MAX_TOKENS": "1"}}) == {
         "environment": {"HF_TOKEN": HIDDEN, "MAX_TOKENS": "1"}

@@ -29,9 +29,12 @@ from controlplane.tenants.services import api_key_create
 from tests.controlplane.world import OWN, World, world_make
 
 CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
     response_schema_conformance,
-]  # fmt: skip
+]
 CSRF = "c" * 32
 # Parts of uploads are bytes like any.
 schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
@@ -117,9 +120,12 @@ def send(operation: Any, world: World, *, requests: int) -> set[int]:
 
     @seed(1)
     @settings(
-        max_examples=requests, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=requests,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(case=cases, known=st.booleans())
     def call(case: Any, known: bool) -> None:
         if known:

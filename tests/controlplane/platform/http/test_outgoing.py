@@ -90,14 +90,41 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     "address",
     [
-        "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1",
-        "169.254.1.1", "169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16",
-        "192.0.0.192", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1",
-        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "fe80::1", "fe80::1%eth0", "fc00::1",
-        "fd00:ec2::254", "fec0::1", "ff02::1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1",
-        "2002:7f00:1::", "2001:0:7f00:1::", "2001:db8::1",
+        "127.0.0.1",
+        "127.9.9.9",
+        "0.0.0.0",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "100.64.0.1",
+        "169.254.1.1",
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "198.18.0.1",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "::127.0.0.1",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fc00::1",
+        "fd00:ec2::254",
+        "fec0::1",
+        "ff02::1",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::a00:1",
+        "2002:7f00:1::",
+        "2001:0:7f00:1::",
+        "2001:db8::1",
     ],
-)  # fmt: skip
+)
 def test_addresses_that_are_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
@@ -110,13 +137,28 @@ def test_addresses_that_are(address: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "https://127.0.0.1/", "https://[::1]/", "https://[::ffff:169.254.169.254]/", "https://10.0.0.1:8443/x",
-        "http://hub.example/", "ftp://hub.example/", "https:///x", "hub.example", "file:///etc/passwd", "",
-        "https://user@hub.example/", "https://user:secret@hub.example/", "https://hub.example@10.0.0.1/",
-        "https://hub.example\\@10.0.0.1/", "https://hub.example /", "https://hub.example/\r\nHost: x",
-        "https://hub.example/#@10.0.0.1", "https://hub.example:99999/", "https://１２７.0.0.1/", "https://[::1",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://[::ffff:169.254.169.254]/",
+        "https://10.0.0.1:8443/x",
+        "http://hub.example/",
+        "ftp://hub.example/",
+        "https:///x",
+        "hub.example",
+        "file:///etc/passwd",
+        "",
+        "https://user@hub.example/",
+        "https://user:secret@hub.example/",
+        "https://hub.example@10.0.0.1/",
+        "https://hub.example\\@10.0.0.1/",
+        "https://hub.example /",
+        "https://hub.example/\r\nHost: x",
+        "https://hub.example/#@10.0.0.1",
+        "https://hub.example:99999/",
+        "https://１２７.0.0.1/",
+        "https://[::1",
     ],
-)  # fmt: skip
+)
 def test_urls_that_are_refused_as_written(url: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be called") as refusal:
         check_outgoing_url(url, field="endpoint")
@@ -167,9 +209,13 @@ def test_redirects_are_judged_as_the_first_request_is(
     opened, closed = listeners
     allow(settings, f"127.0.0.1:{opened.port}")
     for location in (
-        f"http://127.0.0.1:{closed.port}/", f"http://localhost:{closed.port}/", f"https://[::1]:{closed.port}/",
-        f"http://x@127.0.0.1:{opened.port}/", "file:///etc/passwd", "http://hub.example/",
-    ):  # fmt: skip
+        f"http://127.0.0.1:{closed.port}/",
+        f"http://localhost:{closed.port}/",
+        f"https://[::1]:{closed.port}/",
+        f"http://x@127.0.0.1:{opened.port}/",
+        "file:///etc/passwd",
+        "http://hub.example/",
+    ):
         opened.location = location
         refused = pytest.raises((OutgoingRefusedError, httpx2.UnsupportedProtocol))
         with outgoing_client(follow_redirects=True) as client, refused:

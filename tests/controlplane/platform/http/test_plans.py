@@ -38,9 +38,14 @@ def scale(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
     """A key of a tenant with all these, and another tenant with as many adapters; rolled back at the end."""
     with django_db_blocker.unblock(), transaction.atomic():
         base = BaseModel.objects.create(
-            name="base", served_name="base", source="/", architecture="Llama", max_model_len=2048, dtype="f",
+            name="base",
+            served_name="base",
+            source="/",
+            architecture="Llama",
+            max_model_len=2048,
+            dtype="f",
             modules={},
-        )  # fmt: skip
+        )
         for slug in ("scale", "beside"):
             tenant = tenant_create(slug=slug, name=slug)
             _adapters(tenant, base)

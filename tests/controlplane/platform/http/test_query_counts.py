@@ -34,8 +34,16 @@ LISTS: Final = sorted(
     if issubclass(getattr(pattern.callback, "cls"), generics.ListAPIView)  # noqa: B009  # set by as_view
 )
 FILLED: Final = {
-    "adapters", "aliases", "base-models", "copies", "keys", "price-books", "tenants", "users", "versions",
-}  # fmt: skip
+    "adapters",
+    "aliases",
+    "base-models",
+    "copies",
+    "keys",
+    "price-books",
+    "tenants",
+    "users",
+    "versions",
+}
 """Lists that this test fills; the others are compared with what there is."""
 
 
@@ -60,12 +68,23 @@ def _filled(folder: Path) -> World:
         user_create(email=f"u{number}@t.test", password="long-enough-7", tenant=tenant)
         copy_register(base_model=base, kind="worker", url=f"http://127.0.0.1:{number + 2}")
         BaseModel.objects.create(
-            name=f"base-{number}", served_name="b", source="/", architecture="L", max_model_len=1,
-            dtype="f", modules={},
-        )  # fmt: skip
+            name=f"base-{number}",
+            served_name="b",
+            source="/",
+            architecture="L",
+            max_model_len=1,
+            dtype="f",
+            modules={},
+        )
         book = price_book_create(name=f"book-{number}")
-        price_set(book=book, base_model="b", effective_from=dt.date(2026, 1, 1), input_nano=1,
-                  cached_input_nano=1, output_nano=1)  # fmt: skip
+        price_set(
+            book=book,
+            base_model="b",
+            effective_from=dt.date(2026, 1, 1),
+            input_nano=1,
+            cached_input_nano=1,
+            output_nano=1,
+        )
     _fill(Adapter.objects.get(name="pirate"), start=10)
     return made
 
@@ -96,9 +115,7 @@ def test_rows_cost_no_query_each(name: str, world: World) -> None:
     path = reverse(f"api:{name}", kwargs=kwargs)
 
     def page(size: int) -> tuple[int, int]:
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             answer: Any = world.staff.get(f"{path}?page_size={size}")
         assert answer.status_code == 200, answer.content
         return len(answer.json()["results"]), len(queries)

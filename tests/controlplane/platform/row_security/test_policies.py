@@ -53,9 +53,20 @@ def world(tmp_path: Path) -> World:
     world = world_make(tmp_path)
     owner = User.objects.get(email=f"owner@{OWN}.test")
     UsageRollup.objects.create(
-        day="2026-01-01", tenant=OWN, project="p", key_id="k", adapter="", alias="", base_model="b",
-        backend="w", status="ok", requests=1, prompt_tokens=1, cached_tokens=0, completion_tokens=1,
-    )  # fmt: skip
+        day="2026-01-01",
+        tenant=OWN,
+        project="p",
+        key_id="k",
+        adapter="",
+        alias="",
+        base_model="b",
+        backend="w",
+        status="ok",
+        requests=1,
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=1,
+    )
     assert owner.pk
     return world
 

@@ -48,13 +48,22 @@ def test_an_alert_that_went_off_does_so_again_only_for_another_level(tenant: Ten
 
 def test_a_tenants_limits_are_published_and_replaced_whole(tenant: Tenant) -> None:
     tenant_limits_set(
-        tenant=tenant, requests_per_minute=100, tokens_per_minute=5000, concurrency=7, budget_nano=1000,
-        budget_alert_percent=80, budget_period="day", priority=2, weight=2.5,
-    )  # fmt: skip
+        tenant=tenant,
+        requests_per_minute=100,
+        tokens_per_minute=5000,
+        concurrency=7,
+        budget_nano=1000,
+        budget_alert_percent=80,
+        budget_period="day",
+        priority=2,
+        weight=2.5,
+    )
     limits = (
-        Limit("requests", 100), Limit("tokens", 5000), Limit("concurrency", 7),
+        Limit("requests", 100),
+        Limit("tokens", 5000),
+        Limit("concurrency", 7),
         Limit("budget", 1000, period="day", alert=800),
-    )  # fmt: skip
+    )
     assert route_table().limits == {"tenant:acme": LimitsRoute(limits, 2, 2.5)}
     tenant_limits_set(tenant=tenant, concurrency=0)
     assert route_table().limits == {"tenant:acme": LimitsRoute((Limit("concurrency", 0),))}
@@ -66,9 +75,12 @@ def test_a_tenants_limits_are_published_and_replaced_whole(tenant: Tenant) -> No
 def test_a_keys_limits_lie_within_its_tenants(tenant: Tenant, key: ApiKey) -> None:
     tenant_limits_set(tenant=tenant, priority=3, **TENANTS)
     too_much: tuple[dict[str, Any], ...] = (
-        {"requests_per_minute": 101}, {"tokens_per_minute": 5001}, {"budget_nano": 10**12 + 1},
-        {"priority": 2}, {"weight": 1},
-    )  # fmt: skip
+        {"requests_per_minute": 101},
+        {"tokens_per_minute": 5001},
+        {"budget_nano": 10**12 + 1},
+        {"priority": 2},
+        {"weight": 1},
+    )
     for wrong in too_much:
         with pytest.raises(InvalidInputError, match="the tenant's") as refused:
             key_limits_set(api_key=key, **wrong)
@@ -83,10 +95,16 @@ def test_a_keys_limits_lie_within_its_tenants(tenant: Tenant, key: ApiKey) -> No
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"requests_per_minute": -1}, {"tokens_per_minute": 10**16}, {"budget_period": "year"},
-        {"priority": 10}, {"weight": 0}, {"weight": 101}, {"budget_alert_percent": 0}, {"colour": 1},
+        {"requests_per_minute": -1},
+        {"tokens_per_minute": 10**16},
+        {"budget_period": "year"},
+        {"priority": 10},
+        {"weight": 0},
+        {"weight": 101},
+        {"budget_alert_percent": 0},
+        {"colour": 1},
     ],
-)  # fmt: skip
+)
 def test_values_have_bounds(tenant: Tenant, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         tenant_limits_set(tenant=tenant, **wrong)

@@ -100,5 +100,7 @@ def test_a_role_changes_by_rest_and_by_the_page(tenant: Tenant) -> None:
     assert len(client.get("/api/v1/members").json()["results"]) == 1
     told = AuditRecord.objects.filter(action__startswith="member.").order_by("number")
     assert [(record.action, record.actor_name) for record in told] == [
-        ("member.set_role", owner.email), ("member.set_role", owner.email), ("member.remove", owner.email)
-    ]  # fmt: skip
+        ("member.set_role", owner.email),
+        ("member.set_role", owner.email),
+        ("member.remove", owner.email),
+    ]

@@ -11,18 +11,29 @@ from gateway.api.responses import ResponsesDialect
 from gateway.errors import UpstreamBroken, UpstreamFailed
 
 USAGE = {
-    "prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14,
+    "prompt_tokens": 11,
+    "completion_tokens": 3,
+    "total_tokens": 14,
     "prompt_tokens_details": {"cached_tokens": 5},
-}  # fmt: skip
+}
 COUNTED = {
-    "input_tokens": 11, "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
-    "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 14,
-}  # fmt: skip
+    "input_tokens": 11,
+    "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
+    "output_tokens": 3,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 14,
+}
 TEXT = [
-    "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
-    "response.output_text.delta", "response.output_text.delta", "response.output_text.done",
-    "response.content_part.done", "response.output_item.done",
-]  # fmt: skip
+    "response.created",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+]
 
 
 def form() -> ResponsesDialect:
@@ -94,15 +105,30 @@ def test_a_text_and_parallel_calls() -> None:
     delta, done = "response.function_call_arguments.delta", "response.function_call_arguments.done"
     added, ended = "response.output_item.added", "response.output_item.done"
     assert [event["type"] for event in events[5:]] == [
-        "response.output_text.done", "response.content_part.done", ended,
-        added, delta, delta, done, ended, added, delta, delta, done, ended, "response.completed",
-    ]  # fmt: skip
+        "response.output_text.done",
+        "response.content_part.done",
+        ended,
+        added,
+        delta,
+        delta,
+        done,
+        ended,
+        added,
+        delta,
+        delta,
+        done,
+        ended,
+        "response.completed",
+    ]
     assert [event["output_index"] for event in events[2:-1]] == [0] * 6 + [1] * 5 + [2] * 5
     text, now, zone = events[-1]["response"]["output"]
     assert text["content"][0]["text"] == "Let me see."
     assert (now["type"], now["call_id"], now["name"], now["arguments"]) == (
-        "function_call", "c0", "now", '{"utc":true}',
-    )  # fmt: skip
+        "function_call",
+        "c0",
+        "now",
+        '{"utc":true}',
+    )
     assert (zone["call_id"], zone["arguments"], zone["status"]) == ("c1", "{}", "completed")
     assert now["id"] != zone["id"]
 
@@ -142,8 +168,10 @@ def test_a_stream_that_breaks_ends_with_a_failed_response() -> None:
     assert failed["response"]["output"][0]["content"][0]["text"] == "a"
     events = read(form().failure(UpstreamBroken("it broke")))
     assert [event["type"] for event in events] == [
-        "response.created", "response.in_progress", "response.failed"
-    ]  # fmt: skip
+        "response.created",
+        "response.in_progress",
+        "response.failed",
+    ]
     with pytest.raises(ValueError, match="no JSON object"):
         form().events(b"data: [1]\n\n")
 
@@ -151,14 +179,16 @@ def test_a_stream_that_breaks_ends_with_a_failed_response() -> None:
 @pytest.mark.parametrize(
     "spoilt",
     [
-        {"choices": 5}, {"choices": [5]}, {"choices": [{"delta": 5}]},
+        {"choices": 5},
+        {"choices": [5]},
+        {"choices": [{"delta": 5}]},
         {"choices": [{"delta": {"content": 5}}]},
         {"choices": [{"delta": {"content": "b"}, "logprobs": {"content": 5}}]},
         # Back to a call that has ended: its first piece alone had a name.
         {"choices": [{"delta": {"tool_calls": [call(0, "{}")]}}]},
     ],
     ids=lambda spoilt: orjson.dumps(spoilt).decode()[-40:],
-)  # fmt: skip
+)
 def test_what_no_chat_says_ends_the_stream_and_loses_no_event(spoilt: dict[str, Any]) -> None:
     stream = form()
     with pytest.raises(ValueError, match="no chunk of a chat"):
@@ -172,11 +202,16 @@ def test_what_no_chat_says_ends_the_stream_and_loses_no_event(spoilt: dict[str, 
 @pytest.mark.parametrize(
     "choices",
     [
-        5, [], [5], [{}], [{"message": 5}], [{"message": {"tool_calls": [{"id": "c0"}]}}],
+        5,
+        [],
+        [5],
+        [{}],
+        [{"message": 5}],
+        [{"message": {"tool_calls": [{"id": "c0"}]}}],
         [{"message": {"content": "x"}, "logprobs": 5}],
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_whole_answer_that_is_no_chats_is_the_backends_failure(choices: Any) -> None:
     with pytest.raises(UpstreamFailed, match="not a chat completion"):
         form().whole(orjson.dumps({"choices": choices}))
@@ -221,9 +256,10 @@ def test_a_whole_answers_logprobs_are_those_of_its_text() -> None:
 
 def test_a_whole_answer() -> None:
     message = {
-        "role": "assistant", "content": "Hello",
+        "role": "assistant",
+        "content": "Hello",
         "tool_calls": [{"id": "c0", "type": "function", "function": {"name": "now", "arguments": "{}"}}],
-    }  # fmt: skip
+    }
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": USAGE}
     response = orjson.loads(form().whole(orjson.dumps(body)))
     assert (response["object"], response["status"], response["usage"]) == ("response", "completed", COUNTED)

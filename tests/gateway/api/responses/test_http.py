@@ -62,9 +62,14 @@ def test_cached_tokens_are_told_apart(gateway: GatewayProcess) -> None:
 def test_a_client_that_stores_nothing_sends_its_answer_back(gateway: GatewayProcess) -> None:
     """Agents on top of the openai client do so: items of the answer are part of the next input."""
     settings: dict[str, Any] = {
-        "model": "bot", "store": False, "include": ["reasoning.encrypted_content"], "truncation": "auto",
-        "reasoning": {"summary": "auto"}, "text": {"verbosity": "low"}, "max_tool_calls": 4,
-    }  # fmt: skip
+        "model": "bot",
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "truncation": "auto",
+        "reasoning": {"summary": "auto"},
+        "text": {"verbosity": "low"},
+        "max_tool_calls": 4,
+    }
     with client(gateway) as api:
         first = api.responses.create(input=plan(), **settings)
         reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}

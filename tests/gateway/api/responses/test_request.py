@@ -32,34 +32,65 @@ def test_a_plain_request() -> None:
 
 def test_parameters_in_the_words_of_a_chat() -> None:
     asked = chat(
-        instructions="Be brief.", max_output_tokens=9, temperature=0.5, top_p=0.9, top_logprobs=2,
-        include=[LOGPROBS], parallel_tool_calls=False, store=True, metadata={"a": "b"}, truncation="disabled",
-        service_tier="auto", prompt_cache_key="k", previous_response_id=None, background=False,
-        reasoning={"effort": None}, tools=[{"type": "function", **FUNCTION}],
-        tool_choice={"type": "function", "name": "now"}, text={"format": {"type": "json_schema", **SCHEMA}},
-    )  # fmt: skip
+        instructions="Be brief.",
+        max_output_tokens=9,
+        temperature=0.5,
+        top_p=0.9,
+        top_logprobs=2,
+        include=[LOGPROBS],
+        parallel_tool_calls=False,
+        store=True,
+        metadata={"a": "b"},
+        truncation="disabled",
+        service_tier="auto",
+        prompt_cache_key="k",
+        previous_response_id=None,
+        background=False,
+        reasoning={"effort": None},
+        tools=[{"type": "function", **FUNCTION}],
+        tool_choice={"type": "function", "name": "now"},
+        text={"format": {"type": "json_schema", **SCHEMA}},
+    )
     assert asked == {
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
-        "max_completion_tokens": 9, "temperature": 0.5, "top_p": 0.9, "logprobs": True, "top_logprobs": 2,
-        "parallel_tool_calls": False, "tools": [{"type": "function", "function": FUNCTION}],
+        "max_completion_tokens": 9,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "parallel_tool_calls": False,
+        "tools": [{"type": "function", "function": FUNCTION}],
         "tool_choice": {"type": "function", "function": {"name": "now"}},
         "response_format": {"type": "json_schema", "json_schema": SCHEMA},
-    }  # fmt: skip
+    }
 
 
 def test_a_conversation_with_calls() -> None:
     items = [
-        {"role": "developer",
-         "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+        {
+            "role": "developer",
+            "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}],
+        },
         {"type": "message", "role": "user", "content": "time?"},
-        {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
-         "content": [{"type": "output_text", "text": "Let me see.", "annotations": [], "logprobs": []}]},
-        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "now", "arguments": "{}",
-         "status": "completed"},
+        {
+            "type": "message",
+            "role": "assistant",
+            "id": "msg_1",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "Let me see.", "annotations": [], "logprobs": []}],
+        },
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c1",
+            "name": "now",
+            "arguments": "{}",
+            "status": "completed",
+        },
         {"type": "function_call", "call_id": "c2", "name": "zone", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "12:00"},
         {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "UTC"}]},
-    ]  # fmt: skip
+    ]
     calls = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
         for id, name in (("c1", "now"), ("c2", "zone"))
@@ -78,9 +109,13 @@ def test_what_clients_that_store_nothing_send() -> None:
     plain = chat(input=[USER])
     assert plain == chat(
         input=[{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, USER],
-        include=["reasoning.encrypted_content"], truncation="auto", store=False, max_tool_calls=3,
-        reasoning={"summary": "auto", "effort": None}, text={"verbosity": "low"},
-    )  # fmt: skip
+        include=["reasoning.encrypted_content"],
+        truncation="auto",
+        store=False,
+        max_tool_calls=3,
+        reasoning={"summary": "auto", "effort": None},
+        text={"verbosity": "low"},
+    )
     both = ["reasoning.encrypted_content", LOGPROBS]
     assert chat(input=[USER], include=both) == {**plain, "logprobs": True, "top_logprobs": 0}
     echo = parse(orjson.dumps({"model": "m", "input": "hi", "max_tool_calls": 3, "truncation": "auto"})).echo
@@ -91,15 +126,40 @@ def test_items_of_earlier_answers_come_back_whole() -> None:
     items = [
         USER,
         {"type": "message", "role": "assistant", "id": "msg_0", "status": "incomplete", "content": []},
-        {"type": "message", "role": "assistant", "id": "m", "status": "completed", "phase": "final_answer",
-         "content": [{"type": "refusal", "refusal": "No."}, {"type": "output_text", "text": "But",
-                     "parsed": None, "annotations": [{}], "logprobs": []}]},
-        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": '{"a',
-         "async": None, "status": "incomplete", "parsed_arguments": {}, "namespace": "n"},
-        {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "no", "status": "completed",
-         "created_by": "me", "name": "f", "caller": {"type": "direct"}},
+        {
+            "type": "message",
+            "role": "assistant",
+            "id": "m",
+            "status": "completed",
+            "phase": "final_answer",
+            "content": [
+                {"type": "refusal", "refusal": "No."},
+                {"type": "output_text", "text": "But", "parsed": None, "annotations": [{}], "logprobs": []},
+            ],
+        },
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c",
+            "name": "f",
+            "arguments": '{"a',
+            "async": None,
+            "status": "incomplete",
+            "parsed_arguments": {},
+            "namespace": "n",
+        },
+        {
+            "type": "function_call_output",
+            "id": "fco_1",
+            "call_id": "c",
+            "output": "no",
+            "status": "completed",
+            "created_by": "me",
+            "name": "f",
+            "caller": {"type": "direct"},
+        },
         {"type": "function_call", "call_id": "d", "name": "g", "arguments": None},
-    ]  # fmt: skip
+    ]
     _, empty, said, told, last = chat(input=items)["messages"]
     assert (empty["content"], said["content"]) == ("", "No.But")
     assert [call["function"] for call in said["tool_calls"]] == [{"name": "f", "arguments": '{"a'}]
@@ -116,22 +176,33 @@ def test_a_tool_is_repeated_with_what_was_in_force() -> None:
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"conversation": "c"}, "conversation"),
-        ({"background": True}, "background"), ({"truncation": "some"}, "truncation"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"conversation": "c"}, "conversation"),
+        ({"background": True}, "background"),
+        ({"truncation": "some"}, "truncation"),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"include": ["file_search_call.results"]}, "include"),
-        ({"max_output_tokens": 0}, "max_output_tokens"), ({"temperature": 3}, "temperature"),
-        ({"metadata": {"a": 1}}, "metadata"), ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
-        ({"stream_options": {"include_obfuscation": False}}, "stream_options"), ({"text": "x"}, "text"),
-        ({"text": ""}, "text"), ({"text": []}, "text"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"temperature": 3}, "temperature"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
+        ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        ({"text": "x"}, "text"),
+        ({"text": ""}, "text"),
+        ({"text": []}, "text"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),
-        ({"text": {"verbosity": "loud"}}, "text.verbosity"), ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity"),
+        ({"max_tool_calls": 0}, "max_tool_calls"),
         ({"reasoning": {"summary": "long"}}, "reasoning"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"tools": {"a": 1}}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": {"a": 1}}, "tools"),
         ({"tools": [{"type": "function", "name": "f", "defer_loading": True}]}, "tools[0].defer_loading"),
-        ({"tool_choice": "some"}, "tool_choice"), ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
-        ({"input": []}, "input"), ({"input": 5}, "input"), ({"input": None}, "input"),
+        ({"tool_choice": "some"}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"input": []}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": None}, "input"),
         ({"input": [1]}, "input[0]"),
         ({"input": [USER, {"role": "tool", "content": "x"}]}, "input[1].role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
@@ -143,7 +214,7 @@ def test_a_tool_is_repeated_with_what_was_in_force() -> None:
         ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
         ({"input": [USER] * 4097}, "input"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_served_is_refused_by_name(change: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
         chat(**change)

@@ -39,9 +39,11 @@ class _Role(BaseHTTPRequestHandler):
         assert self.may_answer.wait(60)
         expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
         body = {
-            "AccessKeyId": f"ASIA{self.asked}", "SecretAccessKey": "s", "Token": f"token-{self.asked}",
+            "AccessKeyId": f"ASIA{self.asked}",
+            "SecretAccessKey": "s",
+            "Token": f"token-{self.asked}",
             "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }  # fmt: skip
+        }
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())

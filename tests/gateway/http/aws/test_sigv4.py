@@ -27,10 +27,15 @@ QUERIES = st.lists(st.tuples(TEXT, TEXT), max_size=6).map(
 )
 HOSTS = st.sampled_from(
     [
-        "https://runtime.sagemaker.eu-central-1.amazonaws.com", "http://127.0.0.1:8123", "http://h:80",
-        "https://h:443", "https://h:80", "http://[::1]:99", "https://Runtime.SageMaker.Example",
+        "https://runtime.sagemaker.eu-central-1.amazonaws.com",
+        "http://127.0.0.1:8123",
+        "http://h:80",
+        "https://h:443",
+        "https://h:80",
+        "http://[::1]:99",
+        "https://Runtime.SageMaker.Example",
     ]
-)  # fmt: skip
+)
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,20}", fullmatch=True).filter(
     lambda name: (
         name.lower() not in ("date", "host", "authorization") and not name.lower().startswith("x-amz-")
@@ -68,9 +73,16 @@ def botocore_credentials(credentials: Credentials) -> TheirCredentials:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(["POST", "GET", "put"]), HOSTS, PATHS, QUERIES, HEADERS, st.binary(max_size=300), KEYS,
-    REGIONS, NOWS,
-)  # fmt: skip
+    st.sampled_from(["POST", "GET", "put"]),
+    HOSTS,
+    PATHS,
+    QUERIES,
+    HEADERS,
+    st.binary(max_size=300),
+    KEYS,
+    REGIONS,
+    NOWS,
+)
 @example("POST", "http://h", "", "", {}, b"", Credentials("A", "s"), "us-east-1", 0)
 @example(
     "POST",

@@ -32,8 +32,9 @@ def test_chunks_in_pieces_of_any_size(size: int) -> None:
     data = CHUNKED + b"GET /"
     body = ChunkedBody()
     assert take(body, [data[at : at + size] for at in range(0, len(data), size)]) == (
-        b"hello, world...!", b"GET /",
-    )  # fmt: skip
+        b"hello, world...!",
+        b"GET /",
+    )
     assert body.done
 
 
@@ -57,16 +58,31 @@ def test_chunks_that_are_not_whole_are_waited_for(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"5\r\nhelloX\r\n", b"5\r\nhell\r\n0\r\n\r\n", b"\r\n", b"x\r\n", b"-1\r\n", b"+1\r\n", b"0x1\r\n",
+        b"5\r\nhelloX\r\n",
+        b"5\r\nhell\r\n0\r\n\r\n",
+        b"\r\n",
+        b"x\r\n",
+        b"-1\r\n",
+        b"+1\r\n",
+        b"0x1\r\n",
         b" 1\r\n",
-        b"1_0\r\n", b"1 ;a\r\n", b"1\n;\r\n", b"1,\r\n", b"1;\0\r\n",
-        b"1" * 16 + b"\r\n", b"1;" + b"a" * 5000,
+        b"1_0\r\n",
+        b"1 ;a\r\n",
+        b"1\n;\r\n",
+        b"1,\r\n",
+        b"1;\0\r\n",
+        b"1" * 16 + b"\r\n",
+        b"1;" + b"a" * 5000,
         b"1" * 5000,
-        b"".join(b"1;" + b"a" * 4000 + b"\r\nx\r\n" for _ in range(5)), b"1\r\nx\r\n" * 20_000,
-        b"0\r\n x: y\r\n\r\n", b"0\r\nx\r\n\r\n", b"0\r\nx: y\n\r\n", b"0\r\nx: \0\r\n\r\n",
+        b"".join(b"1;" + b"a" * 4000 + b"\r\nx\r\n" for _ in range(5)),
+        b"1\r\nx\r\n" * 20_000,
+        b"0\r\n x: y\r\n\r\n",
+        b"0\r\nx\r\n\r\n",
+        b"0\r\nx: y\n\r\n",
+        b"0\r\nx: \0\r\n\r\n",
         b"0\r\n" + b"x: y\r\n" * 20_000,
     ],
-)  # fmt: skip
+)
 def test_malformed_chunks(data: bytes) -> None:
     for pieces in ([data], [data[at : at + 3] for at in range(0, len(data), 3)]):
         body = ChunkedBody()

@@ -59,8 +59,11 @@ def test_a_slow_answer_keeps_its_place() -> None:
     async def test() -> None:
         async with serving(slow_first) as served:
             assert [body[:7] for body in bodies(await served.exchange(POSTS))] == [
-                b"POST /1", b"POST /2", b"POST /3", b"GET /la",
-            ]  # fmt: skip
+                b"POST /1",
+                b"POST /2",
+                b"POST /3",
+                b"GET /la",
+            ]
 
     run(test())
 

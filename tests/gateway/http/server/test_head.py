@@ -23,8 +23,11 @@ def test_what_a_client_sends() -> None:
     assert head.raw_path == b"/v1/mod%C3%A9ls/a%20b"
     assert (head.http_version, head.length, head.keep_alive, head.expects_continue) == ("1.1", 12, True, True)
     assert head.headers[2:] == [
-        (b"x-two", b"a b"), (b"x-empty", b""), (b"expect", b"100-Continue"), (b"x-two", b"c"),
-    ]  # fmt: skip
+        (b"x-two", b"a b"),
+        (b"x-empty", b""),
+        (b"expect", b"100-Continue"),
+        (b"x-two", b"c"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +47,8 @@ def test_whether_the_connection_goes_on(start: bytes, headers: bytes, keeps: boo
 
 @pytest.mark.parametrize(
     ("target", "path"),
-    [
-        (b"http://x/a?b", "/a"), (b"HTTPS://x:1", "/"),
-        (b"http://x?b", "/"), (b"/", "/"), (b"//x/a", "//x/a"),
-    ],
-)  # fmt: skip
+    [(b"http://x/a?b", "/a"), (b"HTTPS://x:1", "/"), (b"http://x?b", "/"), (b"/", "/"), (b"//x/a", "//x/a")],
+)
 def test_a_target_as_proxies_send_it(target: bytes, path: str) -> None:
     assert parse(b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n").path == path
     assert parse(b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n").path == "*"
@@ -106,12 +106,32 @@ def test_headers_have_a_largest_number() -> None:
 
 
 PIECES = [
-    b"content-length: 5\r\n", b"Content-Length:5\r\n", b"transfer-encoding: chunked\r\n", b"\r\n", b"\n",
-    b"\r", b" ", b"\t", b":", b"\0", b"\x0b", b"\xff", b",",
-    b"5", b"+", b"chunked", b"identity", b"host: x\r\n",
-    b"x: y\r\n", b"X-A:b\r\n", b" folded\r\n", b"HTTP/1.1", b"HTTP/1.0", b"connection: close\r\n",
+    b"content-length: 5\r\n",
+    b"Content-Length:5\r\n",
+    b"transfer-encoding: chunked\r\n",
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b":",
+    b"\0",
+    b"\x0b",
+    b"\xff",
+    b",",
+    b"5",
+    b"+",
+    b"chunked",
+    b"identity",
+    b"host: x\r\n",
+    b"x: y\r\n",
+    b"X-A:b\r\n",
+    b" folded\r\n",
+    b"HTTP/1.1",
+    b"HTTP/1.0",
+    b"connection: close\r\n",
     b"expect: 100-continue\r\n",
-]  # fmt: skip
+]
 
 
 def mutated(rng: random.Random) -> bytes:
