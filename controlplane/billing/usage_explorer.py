@@ -15,14 +15,8 @@ from django.db.models import Q
 
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
-from controlplane.billing.usage_report import (
-    MOST_ROWS,
-    UsageReport,
-    UsageRow,
-    report_check,
-    too_long,
-    usage_report,
-)
+from controlplane.billing.usage_groups import MOST_ROWS, too_many_rows
+from controlplane.billing.usage_report import UsageReport, UsageRow, report_check, usage_report
 from controlplane.errors import InvalidInputError
 from controlplane.metering.requests import adapter_is
 from controlplane.metering.selectors import amount_by, rollup_list
@@ -179,7 +173,7 @@ def _largest(tenant: Tenant, question: Question, only: Q, prices: PriceList) -> 
         column, measure = _COLUMNS.get(question.group, question.group), _AMOUNTS[question.measure]
         rows = amount_by(sums, by=column, amount=measure, most=MOST_ROWS + 1)
         if len(rows) > MOST_ROWS:
-            raise too_long((question.group,))
+            raise too_many_rows((question.group,))
         for value, amount in rows:
             amounts[adapter_name(value) if question.group == "adapter" else value] += amount
     return nsmallest(TOP, amounts, key=lambda name: (-amounts[name], name)), len(amounts)

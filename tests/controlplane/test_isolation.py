@@ -20,7 +20,7 @@ from controlplane.platform.http.permissions import Nobody
 from controlplane.platform.row_security.grants import web_role_grant
 from controlplane.tenants.permissions import Staff, TenantPermission, UsageReporter
 from controlplane.tenants.roles import GRANTS, Permission, Role
-from tests.controlplane.adapter_pages import ADAPTER_PAGES
+from tests.controlplane.adapter_routes import ADAPTER_PAGES, ADAPTER_ROUTES
 from tests.controlplane.billing.stated import BILLING_PAGES, BILLING_ROUTES
 from tests.controlplane.deployment_routes import DEPLOYMENT_ROUTES, FLEET_ROUTES
 from tests.controlplane.open_pages import ANYONE, ONESELF
@@ -38,29 +38,7 @@ ROLE = f"graftwork_isolation_{os.getpid()}"
 # with this. A new route fails the first test until it stands here; what its path names, in `world.values`.
 ROUTES: dict[str, dict[str, str]] = {
     "me": {"get": "tenant.read"},
-    "adapters": {"get": "adapters.read", "post": "adapters.write"},
-    "adapter": {"get": "adapters.read", "patch": "adapters.write", "delete": "adapters.write"},
-    "adapter-restore": {"post": "adapters.write"},
-    "adapter-purge": {"post": "adapters.write"},
-    "adapter-pin": {"put": "adapters.write"},
-    "adapter-rollback": {"post": "adapters.write"},
-    "adapter-fallback": {"put": "adapters.write"},
-    "versions": {"get": "adapters.read", "post": "adapters.write"},
-    "version": {"get": "adapters.read", "patch": "adapters.write", "delete": "adapters.write"},
-    "version-restore": {"post": "adapters.write"},
-    "aliases": {"get": "adapters.read"},
-    "alias": {"get": "adapters.read", "put": "adapters.write", "delete": "adapters.write"},
-    "alias-fallback": {"put": "adapters.write"},
-    "alias-history": {"get": "adapters.read"},
-    "alias-rollback": {"post": "adapters.write"},
-    "rollouts": {"get": "adapters.read", "post": "adapters.write"},
-    "rollout": {"get": "adapters.read"},
-    "rollout-pause": {"post": "adapters.write"},
-    "rollout-resume": {"post": "adapters.write"},
-    "rollout-abort": {"post": "adapters.write"},
-    "rollout-promote": {"post": "adapters.write"},
-    "adapter-checks": {"post": "adapters.write"},
-    "adapter-quota": {"get": "adapters.read"},
+    **ADAPTER_ROUTES,
     "keys": {"get": "keys.read", "post": "keys.write"},
     "key": {"get": "keys.read", "patch": "keys.write", "delete": "keys.write"},
     "key-rotate": {"post": "keys.write"},

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-import http.server
 import io
 import json
-import threading
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -20,7 +16,7 @@ from django.test import Client
 
 from controlplane.billing import items
 from controlplane.billing.currency import minor_text, whole_minor
-from controlplane.billing.documents.pdfs import html, pdf, pdf_render
+from controlplane.billing.documents.pdfs import html, pdf_render
 from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize, invoices_draft_due
 from controlplane.billing.ledger.credits import credit_grant, credits_expire, entry_reverse, payment_record
@@ -330,37 +326,6 @@ def test_the_pdf_is_made_by_the_task_and_kept(priced: Tenant) -> None:
     document = file_of(invoice, "pdf")
     assert document.startswith(b"%PDF-")
     assert len(document) == InvoicePdf.objects.get().size
-
-
-class _Heard(http.server.BaseHTTPRequestHandler):
-    asked: list[str] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        self.send_error(404)
-
-
-@pytest.fixture
-def listener() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Heard)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_the_renderer_asks_for_nothing(listener: str, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.txt"
-    secret.write_text("x")
-    made = pdf(
-        f'<link rel="stylesheet" href="{listener}/a.css"><img src="{listener}/b.png">'
-        f'<img src="{secret.as_uri()}">'
-        f"<style>@import url({listener}/c.css); p {{ background: url({listener}/d.png) }}</style><p>text</p>"
-    )
-    assert made.startswith(b"%PDF-")
-    assert _Heard.asked == []
 
 
 def test_webhooks_are_told_once(priced: Tenant) -> None:

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.billing import usage_report as reporting
+from controlplane.billing import usage_groups
 from controlplane.billing.models import PriceBook
 from controlplane.billing.price_list import PriceList, call_unit
 from controlplane.billing.quantities import adapter_name, call_items
@@ -157,9 +157,9 @@ def test_a_report_of_too_many_rows_is_refused_and_says_what_to_ask_for(
     whole = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
     assert len(whole.rows) == 3
     for bound in ("MOST_ROWS", "_MOST_READ"):
-        monkeypatch.setattr(reporting, bound, 3)
+        monkeypatch.setattr(usage_groups, bound, 3)
         assert usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter")) == whole
-        monkeypatch.setattr(reporting, bound, 2)
+        monkeypatch.setattr(usage_groups, bound, 2)
         with pytest.raises(InvalidInputError, match="fewer days at once, or for fewer of day, adapter"):
             usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
         one = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("key",))

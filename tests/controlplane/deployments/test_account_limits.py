@@ -12,15 +12,9 @@ from controlplane.deployments.provisioners.base import ThrottledError
 from controlplane.deployments.provisioners.sagemaker.pace import Pace
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_remove
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import Register, drive, removed, serving, unregister
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    placed,
-    resources,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, placed  # noqa: F401
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand
 
 pytestmark = pytest.mark.django_db

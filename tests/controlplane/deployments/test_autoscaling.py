@@ -18,16 +18,9 @@ from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_remove, scaling_clear, scaling_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
-from tests.controlplane.deployments.test_sagemaker import (
-    NOTHING,
-    credentials,
-    deploy,
-    gateway_of,
-    pause,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, gateway_of, pause, stand
 from tests.sagemaker_local.stand import Stand
 
 __all__ = ("credentials", "stand")

@@ -20,16 +20,9 @@ from controlplane.deployments.models import Deployment
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_remove
 from tests.conftest import ROOT
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import Register, drive, removed
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    placed,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, placed, stand  # noqa: F401
 from tests.sagemaker_local.stand import KEY, REGION, Stand
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]

@@ -11,8 +11,9 @@ from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.services import deployment_remove, deployment_update
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
-from tests.controlplane.deployments.test_sagemaker import NOTHING, credentials, deploy, pause, resources
+from tests.controlplane.deployments.test_sagemaker import credentials, pause
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand
 
 __all__ = ("credentials",)

@@ -6,15 +6,9 @@ import pytest
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.services import deployment_remove
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand  # noqa: F401
 from tests.sagemaker_local.stand import Stand
 
 pytestmark = pytest.mark.django_db

@@ -19,15 +19,9 @@ from controlplane.deployments.provisioners.sagemaker.resources import ObservedRe
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_remove
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import Register, drive, removed
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand  # noqa: F401
 from tests.sagemaker_local.stand import ROLE, Stand
 
 pytestmark = [pytest.mark.django_db, pytest.mark.costly("deploys at the local SageMaker")]

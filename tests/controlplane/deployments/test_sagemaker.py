@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,19 +16,14 @@ from controlplane.adapters.aliases import alias_move
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
+from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement
 from controlplane.deployments.reconciler import deployment_reconcile
-from controlplane.deployments.services import (
-    deployment_create,
-    deployment_remove,
-    deployment_retry,
-    deployment_update,
-)
-from controlplane.deployments.targets.services import target_create
+from controlplane.deployments.services import deployment_remove, deployment_retry, deployment_update
 from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.conftest import ROOT
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import (
     Register,
     StatusRecorder,
@@ -41,11 +35,10 @@ from tests.controlplane.deployments.conftest import (
 )
 from tests.controlplane.deployments.dying import killed_at_each_call
 from tests.gateway.conftest import GatewayProcess
-from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, SMALL, Stand, run_stand
+from tests.sagemaker_local.stand import BUCKET, KEY, REGION, Stand, run_stand
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
-INSTANCE = "ml.g5.12xlarge"
 
 
 @pytest.fixture(scope="module")
@@ -66,46 +59,6 @@ def credentials(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         # Delete the resources that a failed test left. Adapters' names are the longer ones and go first.
         with contextlib.suppress(AssertionError, ClientError):
             stand.delete_component(name)
-
-
-def deploy(
-    stand: Stand, base: BaseModel, name: str = "tiny", *, into: str = "local-sm", **values: Any
-) -> Deployment:
-    target = Target.objects.filter(name=into).first() or target_create(
-        name=into,
-        kind="sagemaker",
-        region=REGION,
-        endpoint_url=stand.url,
-        role_arn=ROLE,
-        store=f"s3://{BUCKET}/graft",
-    )
-    wanted: dict[str, Any] = {
-        "instance_type": INSTANCE,
-        "environment": SMALL,
-        "options": {"max_rolling_batch_size": 4},
-    } | values
-    return deployment_create(name=name, target=target, base_model=base, **wanted)
-
-
-def resources(stand: Stand) -> dict[str, list[str]]:
-    """All that is in the account."""
-    client = stand.client("sagemaker")
-    listed = stand.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", ())
-    components = client.get_paginator("list_inference_components").paginate()
-    return {
-        "models": sorted(item["ModelName"] for item in client.list_models()["Models"]),
-        "configs": sorted(
-            item["EndpointConfigName"] for item in client.list_endpoint_configs()["EndpointConfigs"]
-        ),
-        "endpoints": sorted(item["EndpointName"] for item in client.list_endpoints()["Endpoints"]),
-        "components": sorted(
-            item["InferenceComponentName"] for page in components for item in page["InferenceComponents"]
-        ),
-        "files": sorted(item["Key"] for item in listed),
-    }
-
-
-NOTHING: dict[str, list[str]] = {"models": [], "configs": [], "endpoints": [], "components": [], "files": []}
 
 
 def pause() -> None:

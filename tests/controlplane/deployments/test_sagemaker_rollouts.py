@@ -18,16 +18,10 @@ from controlplane.deployments.rollouts.services import (
 )
 from controlplane.deployments.services import deployment_remove
 from controlplane.errors import ConflictError, InvalidInputError
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.test_rollouts import ended, rollout_steps
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand  # noqa: F401
 from tests.sagemaker_local.stand import Stand
 
 pytestmark = pytest.mark.django_db

@@ -19,18 +19,10 @@ from controlplane.deployments.services import deployment_remove
 from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import Register, drive, removed, unregister
 from tests.controlplane.deployments.test_rollouts import ended
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    gateway_of,
-    pause,
-    placed,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, gateway_of, pause, placed, stand  # noqa: F401
 from tests.sagemaker_local.stand import BUCKET, Stand
 from tests.waiting import eventually
 

@@ -16,15 +16,9 @@ from controlplane.deployments.provisioners.sagemaker.services import ServicesAcc
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_remove, deployment_retry, deployment_update
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand  # noqa: F401
 from tests.sagemaker_local.stand import Stand
 
 pytestmark = pytest.mark.django_db

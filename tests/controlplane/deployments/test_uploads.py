@@ -21,15 +21,9 @@ from controlplane.deployments.provisioners.sagemaker.resources import ObservedRe
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.services import deployment_remove
 from controlplane.deployments.targets.services import target_create
+from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import Register, drive, removed, serving
-from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
-    NOTHING,
-    credentials,
-    deploy,
-    pause,
-    resources,
-    stand,
-)
+from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand  # noqa: F401
 from tests.sagemaker_local.stand import BUCKET, REGION, ROLE, Stand
 
 pytestmark = pytest.mark.django_db

@@ -1,7 +1,32 @@
-"""Pages of adapters, and the permission that each needs; `test_isolation` walks them."""
+"""Routes and pages of adapters, and the permission that each needs; `test_isolation` walks them."""
 
 from __future__ import annotations
 
+ADAPTER_ROUTES: dict[str, dict[str, str]] = {
+    "adapters": {"get": "adapters.read", "post": "adapters.write"},
+    "adapter": {"get": "adapters.read", "patch": "adapters.write", "delete": "adapters.write"},
+    "adapter-restore": {"post": "adapters.write"},
+    "adapter-purge": {"post": "adapters.write"},
+    "adapter-pin": {"put": "adapters.write"},
+    "adapter-rollback": {"post": "adapters.write"},
+    "adapter-fallback": {"put": "adapters.write"},
+    "versions": {"get": "adapters.read", "post": "adapters.write"},
+    "version": {"get": "adapters.read", "patch": "adapters.write", "delete": "adapters.write"},
+    "version-restore": {"post": "adapters.write"},
+    "aliases": {"get": "adapters.read"},
+    "alias": {"get": "adapters.read", "put": "adapters.write", "delete": "adapters.write"},
+    "alias-fallback": {"put": "adapters.write"},
+    "alias-history": {"get": "adapters.read"},
+    "alias-rollback": {"post": "adapters.write"},
+    "rollouts": {"get": "adapters.read", "post": "adapters.write"},
+    "rollout": {"get": "adapters.read"},
+    "rollout-pause": {"post": "adapters.write"},
+    "rollout-resume": {"post": "adapters.write"},
+    "rollout-abort": {"post": "adapters.write"},
+    "rollout-promote": {"post": "adapters.write"},
+    "adapter-checks": {"post": "adapters.write"},
+    "adapter-quota": {"get": "adapters.read"},
+}
 ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapters": {"get": "adapters.read"},
     "adapter-register": {"get": "adapters.write", "post": "adapters.write"},
