@@ -165,12 +165,12 @@ class LoraConfig:
 
     def rank_of(self, module: str) -> int:
         """Return the rank of the module at this full path."""
-        return int(self.ranks.of(module, self.rank))
+        return int(self.ranks.get(module, self.rank))
 
     def scaling_of(self, module: str) -> float:
         """Return alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
-        return self.alphas.of(module, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
+        return self.alphas.get(module, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,8 @@ class Numbers:
         except PatternError as error:
             raise AdapterConfigError(f"adapter_config.json: {field} key {error}") from error
 
-    def of(self, module: str, default: float) -> float:
+    def get(self, module: str, default: float) -> float:
+        """Return the value for a module; `default` if no pattern matches."""
         index = self.table.find(module)
         return default if index is None else self.numbers[index]
 

@@ -20,10 +20,10 @@ from controlplane.tenants.roles import Permission
 class UsageRowSerializer(serializers.Serializer[UsageRow]):
     group = serializers.DictField(child=serializers.CharField(), help_text="Value of each `group_by` name.")
     requests = serializers.IntegerField()
-    prompt_tokens = serializers.IntegerField(help_text="With the cached ones.")
+    prompt_tokens = serializers.IntegerField(help_text="Includes cached tokens.")
     cached_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
-    price = serializers.CharField(allow_null=True, help_text="Decimal; null when some token has no price.")
+    price = serializers.CharField(allow_null=True, help_text="Decimal; null if some tokens have no price.")
     unpriced = serializers.BooleanField()
 
 

@@ -76,7 +76,7 @@ def _notify(
     )
     if not made:
         return False
-    logger.warning("budget of %s: %d percent is spent in %s", limits.scope, percent, period)
+    logger.warning("budget of %s: %d percent spent in %s", limits.scope, percent, period)
     data = {
         "scope": limits.scope,
         "period": period,
@@ -115,7 +115,7 @@ def budget_notice_send(*, notice_id: int, server: MailServer) -> bool:
         notified.append(user_id)
         row.update(notified=notified)
     if remaining:
-        logger.warning("%d people are left to write to about %s", remaining, notice)
+        logger.warning("%d recipients still await the notice about %s", remaining, notice)
         return False
     row.update(notify_at=None)
     return True

@@ -84,7 +84,7 @@ def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: s
             except redis.RedisError:
                 raise
             except Exception:
-                logger.exception("%s: its baseline is not written; the next round tries again", scope)
+                logger.exception("%s: baseline not written; the next round retries", scope)
         return written
 
 

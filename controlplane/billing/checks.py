@@ -18,7 +18,7 @@ def billing_triggers_stand(*, databases: Sequence[str] | None = None, **kwargs: 
     for alias in databases or ():
         connection = connections[alias]
         if TABLES[0] in connection.introspection.table_names() and not installed(connection):
-            hint = "run manage.py billing_protect, and find out who removed them"
-            text = f"the books of database {alias!r} are not append-only: triggers are missing"
+            hint = "Run manage.py billing_protect, and find out who removed them."
+            text = f"the ledger of database {alias!r} are not append-only: triggers are missing"
             found.append(Error(text, hint=hint, id="billing.E001"))
     return found

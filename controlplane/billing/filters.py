@@ -12,7 +12,7 @@ class PriceBookFilter(filters.FilterSet):  # type: ignore[misc]
 
 class EntryFilter(filters.FilterSet):  # type: ignore[misc]
     kind = filters.CharFilter("kind")
-    day = filters.DateFilter("day", help_text="UTC day that the entry is about.")
+    day = filters.DateFilter("day", help_text="UTC day that the entry applies to.")
 
 
 class InvoiceFilter(filters.FilterSet):  # type: ignore[misc]

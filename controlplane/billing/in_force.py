@@ -69,7 +69,7 @@ def read_day(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        raise InvalidInputError("give day as YYYY-MM-DD", field="day") from None
+        raise InvalidInputError("day must be a date such as 2026-11-01", field="day") from None
 
 
 def _when(term: PriceBookTerm, day: dt.date) -> When:

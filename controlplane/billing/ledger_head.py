@@ -14,6 +14,6 @@ def head_lock(*, tenant: str) -> LedgerHead:
         RuntimeError: there is no transaction.
     """
     if not connection.in_atomic_block:
-        raise RuntimeError("write to the books within a transaction: transaction.atomic")
+        raise RuntimeError("ledger writes need a transaction: use transaction.atomic")
     LedgerHead.objects.get_or_create(tenant=tenant)
     return LedgerHead.objects.select_for_update().get(tenant=tenant)

@@ -109,7 +109,7 @@ def _notify(mark: PrepaidMark, left_nano: int, percent: int) -> int:
     )
     if not made:
         return 0
-    logger.warning("%s has used %d percent of what is prepaid and of its credits", mark.tenant, percent)
+    logger.warning("%s has used %d percent of its prepaid balance and credits", mark.tenant, percent)
     data = {"percent": percent, "left_nano": left_nano, "of_nano": mark.peak_nano}
     event_emit(tenant=mark.tenant, type="prepaid.threshold", data=data)
     enqueue(NOTIFY_TASK, notice_id=notice.pk)

@@ -63,8 +63,8 @@ class PricesInForceApi(APIView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("day", dt.date, description="A UTC day; today."),
-            OpenApiParameter("tenant", str, description="Whose prices; left out, everyone's."),
+            OpenApiParameter("day", dt.date, description="UTC day. Defaults to today."),
+            OpenApiParameter("tenant", str, description="Tenant id. Defaults to the prices for all tenants."),
         ],
         responses=InForceSerializer,
     )

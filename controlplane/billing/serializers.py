@@ -56,10 +56,15 @@ class TermSerializer(StrictSerializer, serializers.ModelSerializer[PriceBookTerm
 
 class TermInput(StrictSerializer):
     tenant = serializers.CharField(
-        max_length=63, required=False, allow_blank=True, help_text="Left out or '': everyone's."
+        max_length=63,
+        required=False,
+        allow_blank=True,
+        help_text="Tenant id. Omit it, or '', for all tenants.",
     )
     starts = serializers.DateField(help_text="First UTC day.")
-    ends = serializers.DateField(required=False, allow_null=True, help_text="Last one; null for no end.")
+    ends = serializers.DateField(
+        required=False, allow_null=True, help_text="Last UTC day, included; null for no end."
+    )
 
 
 class TermChange(StrictSerializer):
@@ -80,18 +85,21 @@ class PriceBookSerializer(StrictSerializer, serializers.ModelSerializer[PriceBoo
 class PriceBookInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     currency = serializers.CharField(max_length=3, default="USD")
-    is_default = serializers.BooleanField(default=False, help_text="Everyone's from today (UTC) on.")
+    is_default = serializers.BooleanField(default=False, help_text="Applies to all tenants from today (UTC).")
     starts = serializers.DateField(
-        required=False, allow_null=True, help_text="First UTC day on which it holds; null: no day yet."
+        required=False, allow_null=True, help_text="First UTC day in force; null if not in force yet."
     )
     tenant = serializers.CharField(
-        max_length=63, required=False, allow_blank=True, help_text="With starts: whose own it is; '' for all."
+        max_length=63,
+        required=False,
+        allow_blank=True,
+        help_text="With starts: the tenant; '' for all tenants.",
     )
 
 
 class HoldingSerializer(serializers.Serializer[Holding]):
     book = serializers.CharField(source="term.book.name")
-    tenant = serializers.CharField(source="term.tenant", allow_blank=True, help_text="'' for everyone.")
+    tenant = serializers.CharField(source="term.tenant", allow_blank=True, help_text="'' for all tenants.")
     starts = serializers.DateField(source="term.starts")
     ends = serializers.DateField(source="term.ends", allow_null=True)
     when = serializers.ChoiceField(choices=[when.value for when in When])
@@ -102,7 +110,7 @@ class MeterPriceSerializer(serializers.Serializer[MeterPrice]):
     base_model = serializers.CharField(allow_blank=True, help_text="'' for all.")
     adapter = serializers.CharField(allow_blank=True, help_text="`<tenant>/<adapter>`; '' for all.")
     backend = serializers.CharField(allow_blank=True, help_text="'' for all.")
-    nano = serializers.IntegerField(help_text="Nano-units a token, request or hour.")
+    nano = serializers.IntegerField(help_text="Nano-units per token, request or hour.")
     book = serializers.CharField()
     since = serializers.DateField()
 
@@ -117,16 +125,18 @@ class InForceSerializer(serializers.Serializer[Any]):
 class BalanceSerializer(serializers.Serializer[Balance]):
     tenant = serializers.CharField()
     currency = serializers.CharField()
-    unbilled = serializers.IntegerField(help_text="Used, and on no finalized invoice yet.")
-    receivable = serializers.IntegerField(help_text="Invoiced and not paid.")
+    unbilled = serializers.IntegerField(help_text="Usage that is not on a finalized invoice yet.")
+    receivable = serializers.IntegerField(help_text="Invoiced and unpaid.")
     prepaid = serializers.IntegerField(
-        help_text="Paid in advance and not drawn yet; below 0 where the bank took back what was used,"
-        " until the next invoice asks for it."
+        help_text="Prepaid and unused. Negative if a payment was reversed after it was used, until the "
+        "next invoice charges it."
     )
-    credit = serializers.IntegerField(help_text="Granted, usable today and not drawn yet.")
-    available = serializers.IntegerField(help_text="Usage that prepaid, less its tax, and credit still pay.")
+    credit = serializers.IntegerField(help_text="Granted credits that are valid today and unused.")
+    available = serializers.IntegerField(
+        help_text="Usage that the prepaid balance, less tax, and credits still cover."
+    )
     unpriced = serializers.SerializerMethodField(
-        help_text="Some usage that is on no finalized invoice has no price: it is in no amount here."
+        help_text="True if usage that is not invoiced yet has no price; the amounts exclude it."
     )
 
     def get_unpriced(self, found: Balance) -> bool:
@@ -169,9 +179,11 @@ class CreditSerializer(serializers.ModelSerializer[CreditGrant]):
 
 class CreditInput(StrictSerializer):
     amount_nano = serializers.IntegerField(**_NANO)
-    starts = serializers.DateField(required=False, allow_null=True, help_text="First UTC day; today.")
+    starts = serializers.DateField(
+        required=False, allow_null=True, help_text="First UTC day. Defaults to today."
+    )
     expires_on = serializers.DateField(
-        required=False, allow_null=True, help_text="Last one; null for no end."
+        required=False, allow_null=True, help_text="Last UTC day, included; null for no end."
     )
     note = serializers.CharField(max_length=200, required=False, allow_blank=True)
 
@@ -183,7 +195,7 @@ class PaymentInput(StrictSerializer):
         allow_null=True,
         min_value=1,
         max_value=(1 << 62),
-        help_text="Its id; null: in advance.",
+        help_text="Invoice id. Null records a prepayment.",
     )
     memo = serializers.CharField(max_length=200, required=False, allow_blank=True)
 
@@ -195,8 +207,10 @@ class ReversalInput(StrictSerializer):
 class InvoiceSerializer(PartiesSerializer, serializers.ModelSerializer[Invoice]):
     title = serializers.CharField(read_only=True)
     status = serializers.CharField()
-    net_nano = serializers.IntegerField(help_text="What it asks for of usage, without tax.")
-    tax_kind = serializers.CharField(help_text="taxed, reverse_charge, exempt; empty: no tax treatment.")
+    net_nano = serializers.IntegerField(help_text="Amount due for usage, without tax.")
+    tax_kind = serializers.CharField(
+        help_text="taxed, reverse_charge or exempt; empty without a tax treatment."
+    )
 
     class Meta:
         model = Invoice
@@ -231,7 +245,7 @@ class InvoiceSerializer(PartiesSerializer, serializers.ModelSerializer[Invoice])
 
 
 class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
-    adjusts = serializers.BooleanField(help_text="Of a month that was closed before.")
+    adjusts = serializers.BooleanField(help_text="True for usage of a month that was already closed.")
 
     class Meta:
         model = InvoiceLine
@@ -254,14 +268,16 @@ class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
 
 
 class InvoiceInput(StrictSerializer):
-    month = serializers.DateField(help_text="First day of the UTC month, as 2026-11-01.")
+    month = serializers.DateField(help_text="First day of the UTC month, such as 2026-11-01.")
 
 
 class FinalizeInput(StrictSerializer):
-    allow_unpriced = serializers.BooleanField(default=False, help_text="Though some usage has no price.")
+    allow_unpriced = serializers.BooleanField(
+        default=False, help_text="Finalize although some usage has no price."
+    )
     due_nano = serializers.IntegerField(
         required=False,
         min_value=0,
         max_value=2**63 - 1,
-        help_text="The amount due that you confirm: 409 if the invoice asks for another one by now.",
+        help_text="Amount due that you confirm. Returns 409 if the invoice's amount has changed.",
     )

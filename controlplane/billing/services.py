@@ -41,17 +41,19 @@ def price_book_create(
             planned as everyone's, or is in force on some of these days.
     """
     if tenant is not None and starts is None:
-        raise InvalidInputError("say from which day on it is the tenant's own", field="starts")
+        raise InvalidInputError("starts is required with tenant", field="starts")
     if is_default and starts is not None:
-        raise InvalidInputError("is_default is from today on: leave it out, or starts", field="starts")
+        raise InvalidInputError(
+            "is_default applies from today: omit either is_default or starts", field="starts"
+        )
     if not name.strip():
-        raise InvalidInputError("a price book needs a name", field="name")
+        raise InvalidInputError("name is required", field="name")
     if re.fullmatch(r"[A-Z]{3}", currency) is None:
-        raise InvalidInputError("currency is an ISO 4217 code such as USD", field="currency")
+        raise InvalidInputError("currency must be an ISO 4217 code such as USD", field="currency")
     # Serialize concurrent calls, so that the second one sees the first one's rows.
     route_lock()
     if PriceBook.objects.filter(name=name.strip()).exists():
-        raise ConflictError(f"there is a price book {name.strip()!r} already")
+        raise ConflictError(f"price book {name.strip()!r} already exists")
     if starts is None:
         is_default = is_default or not PriceBookTerm.objects.filter(tenant="").exists()
     book = PriceBook(name=name.strip(), currency=currency)
@@ -99,7 +101,7 @@ def price_set(
     }
     _check_amounts(amounts)
     if not base_model:
-        raise InvalidInputError("say which base_model the price is for", field="base_model")
+        raise InvalidInputError("base_model is required", field="base_model")
     _check_subject(base_model, adapter)
     key = {
         "book": book,
@@ -112,7 +114,7 @@ def price_set(
     route_lock()
     if Price.objects.filter(**key).exists():
         raise ConflictError(
-            f"{adapter or base_model} has a price from {effective_from} on already: set one from another day"
+            f"{adapter or base_model} already has a price from {effective_from}: choose another day"
         )
     price = Price.objects.create(**key, **amounts)
     rates_publish()
@@ -156,7 +158,7 @@ def hosting_price_set(
     }
     route_lock()
     if HostingPrice.objects.filter(**key).exists():
-        raise ConflictError(f"{kind} has a price from {effective_from} on already: set one from another day")
+        raise ConflictError(f"{kind} already has a price from {effective_from}: choose another day")
     price = HostingPrice.objects.create(**key, nano=nano)
     audit_record(tenant="", action="hosting_price.set", target=price, after=snapshot(price))
     return price
@@ -165,12 +167,12 @@ def hosting_price_set(
 def _check_amounts(amounts: dict[str, int]) -> None:
     for field, amount in amounts.items():
         if not 0 <= amount < 1 << 62:
-            raise InvalidInputError(f"{field} must be a whole number of nano-units, 0 or more", field=field)
+            raise InvalidInputError(f"{field} must be an integer of nano-units, 0 or more", field=field)
 
 
 def _check_subject(base_model: str, adapter: str) -> None:
     # Rates are published under paths of these names.
     if "/" in base_model:
-        raise InvalidInputError("base_model must have no slash: it is a name", field="base_model")
+        raise InvalidInputError("base_model must be a name without a slash", field="base_model")
     if adapter and not all((*adapter.split("/", 1), adapter.count("/") == 1)):
-        raise InvalidInputError("adapter must read <tenant>/<adapter>", field="adapter")
+        raise InvalidInputError("adapter must have the form <tenant>/<adapter>", field="adapter")

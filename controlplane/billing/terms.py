@@ -33,7 +33,7 @@ def term_create(
         ConflictError: another book is in force on some of these days, or the currencies differ.
     """
     if ends is not None and ends < starts:
-        raise InvalidInputError("ends must be starts or a later day, or null for no end", field="ends")
+        raise InvalidInputError("ends cannot be before starts; null means no end", field="ends")
     _lock()
     currency_check(book=book)
     whose = tenant.pk if tenant else EVERYONE
@@ -41,7 +41,7 @@ def term_create(
         until = f"from {starts} to {ends}" if ends else f"from {starts} on"
         raise ConflictError(
             f"price book {book.name!r} for {whose or 'everyone'} {until} would overlap price book"
-            f" {other.book.name!r}, which holds {_days(other)}: end that one, or choose other days"
+            f" {other.book.name!r}, in force {_days(other)}: end that one, or choose other days"
         )
     term = PriceBookTerm.objects.create(book=book, tenant=whose, starts=starts, ends=ends)
     if not whose:
@@ -60,13 +60,13 @@ def term_end(*, term: PriceBookTerm, ends: dt.date | None) -> PriceBookTerm:
         ConflictError: another book is in force on some of the added days.
     """
     if ends is not None and ends < term.starts:
-        raise InvalidInputError(f"ends must be {term.starts}, where it starts, or later", field="ends")
+        raise InvalidInputError(f"ends cannot be before starts ({term.starts})", field="ends")
     _lock()
     before = locked_snapshot(term)
     if other := _overlapping(term.tenant, term.starts, ends).exclude(pk=term.pk).first():
         raise ConflictError(
-            f"price book {term.book.name!r} would overlap price book {other.book.name!r}, which holds"
-            f" {_days(other)}: end it before that"
+            f"price book {term.book.name!r} would overlap price book {other.book.name!r}, in force"
+            f" {_days(other)}: choose an earlier end"
         )
     term.ends = ends
     term.save(update_fields=["ends"])
@@ -86,7 +86,8 @@ def term_remove(*, term: PriceBookTerm) -> None:
     _lock()
     if term.starts <= dt.datetime.now(dt.UTC).date():
         raise ConflictError(
-            f"price book {term.book.name!r} holds {_days(term)}: what has begun is ended, not removed"
+            f"price book {term.book.name!r} has been in force {_days(term)}: end the term instead of "
+            "removing it"
         )
     audit_record(
         tenant=term.tenant, action="price_book.term", target=term, before=locked_snapshot(term), after=None
@@ -106,13 +107,14 @@ def currency_check(*, book: PriceBook) -> None:
     booked = JournalEntry.objects.order_by("-pk").first()
     if booked is not None and booked.currency != book.currency:
         raise ConflictError(
-            f"price book {book.name!r} is in {book.currency}, and the journal is kept in {booked.currency}"
+            f"price book {book.name!r} is in {book.currency}, but the journal is in {booked.currency}"
         )
     other = PriceBookTerm.objects.exclude(book__currency=book.currency).select_related("book").first()
     if other is not None:
         raise ConflictError(
-            f"price book {book.name!r} is in {book.currency}, and {other.book.name!r}, which holds, in"
-            f" {other.book.currency}: books that hold have one currency"
+            f"price book {book.name!r} is in {book.currency}, but {other.book.name!r}, which is in force, "
+            "is in"
+            f" {other.book.currency}: price books in force must share one currency"
         )
 
 
@@ -129,7 +131,7 @@ def everyone_switch(*, book: PriceBook) -> PriceBookTerm:
     today = dt.datetime.now(dt.UTC).date()
     if planned := terms.filter(starts__gt=today).order_by("starts").first():
         raise ConflictError(
-            f"price book {planned.book.name!r} is planned for everyone {_days(planned)}: make"
+            f"price book {planned.book.name!r} is planned for all tenants {_days(planned)}: make"
             f" {book.name!r} without is_default, and give it a term that ends before"
         )
     starts = today if terms.exists() else dt.date.min

@@ -59,8 +59,7 @@ class Question:
         # Ordinals: a date before the year 1 or after 9999 cannot even be computed.
         if self.start.toordinal() <= (days := (self.end - self.start).days + 1):
             raise InvalidInputError(
-                f"the {days} days before {self.start} would begin before the year 1: ask for later or fewer"
-                " days",
+                f"the {days} days before {self.start} are out of range: choose later or fewer days",
                 field="start",
             )
 
@@ -186,7 +185,7 @@ def _only(tenant: str, only: Mapping[str, str]) -> Q:
     condition = Q()
     for name, value in only.items():
         if name not in EXPLORED:
-            raise InvalidInputError(f"usage is narrowed by {', '.join(EXPLORED)}", field=name)
+            raise InvalidInputError(f"usage can be filtered by {', '.join(EXPLORED)}", field=name)
         condition &= _is(tenant, name, value)
     return condition
 

@@ -216,7 +216,7 @@ def _priced_by(prices: PriceList) -> tuple[str, ...]:
 
 def too_many_rows(names: tuple[str, ...]) -> InvalidInputError:
     return InvalidInputError(
-        f"a report has {MOST_ROWS} rows at most, of {_MOST_READ} sums: ask for fewer days at once"
-        + (f", or for fewer of {', '.join(names)}" if names else ""),
+        f"a report has at most {MOST_ROWS} rows, from {_MOST_READ} sums: choose fewer days"
+        + (f", or fewer of {', '.join(names)}" if names else ""),
         field="group_by",
     )

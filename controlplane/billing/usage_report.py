@@ -189,7 +189,7 @@ def report_check(*, start: dt.date, end: dt.date, group_by: Sequence[str]) -> No
     most = _MAX_DAYS_BY_HOUR if "hour" in group_by else _MAX_DAYS
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
         raise InvalidInputError(
-            f"end must be 0 to {most - 1} days after start: ask for a longer time in parts", field="end"
+            f"end must be 0 to {most - 1} days after start: split longer periods", field="end"
         )
     if unknown := [name for name in group_by if name not in GROUPS]:
         raise InvalidInputError(

@@ -155,7 +155,7 @@ def scaling_set(*, deployment: Deployment, **values: Any) -> Scaling:
     min_before = row.min_copies
     if own:
         row = deployment_update(deployment=row, **own)
-    policy = ScalingPolicy.of(values, min_copies=row.min_copies, max_copies=row.max_copies)
+    policy = ScalingPolicy.from_json(values, min_copies=row.min_copies, max_copies=row.max_copies)
     policy_check(row, policy)
     scaling = Scaling.objects.select_for_update().filter(deployment=row).first()
     before = None if scaling is None else scaling.policy

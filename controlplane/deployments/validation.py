@@ -71,7 +71,7 @@ def deployment_check(deployment: Deployment) -> None:
     for field in ("endpoint", "instance_type", "image", "image_family", "compute"):
         if getattr(deployment, field):
             raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
-    LmiOptions.of(deployment.options, Image("worker", Family.WORKER, lora=True))
+    LmiOptions.from_values(deployment.options, Image("worker", Family.WORKER, lora=True))
     if kind == Target.Kind.LOCAL and deployment.min_copies > 16:
         raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
 
@@ -87,13 +87,13 @@ def _check_variant(deployment: Deployment) -> None:
 
 
 def _check_sagemaker(deployment: Deployment) -> None:
-    image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
+    image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     deployment.image, deployment.image_family = image.name, image.family.value
     if (region := deployment.target.region) in image.absent:
         others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
-    options = LmiOptions.of(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
+    options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER:
         worker_options_check(options, checkpoint=deployment.base_model.source)
     if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):

@@ -71,7 +71,7 @@ def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, l
     copies = list(
         Copy.objects.filter(deployment=deployment).order_by("created_at").values_list("pk", flat=True)
     )
-    options = LmiOptions.of(deployment.options, Image("worker", Family.WORKER, lora=True))
+    options = LmiOptions.from_values(deployment.options, Image("worker", Family.WORKER, lora=True))
     traffic = traffic_of(
         copies=copies, base_model=deployment.base_model.name, minutes=minutes, now=timezone.now()
     )

@@ -38,11 +38,11 @@ from controlplane.tenants.roles import Permission
 
 
 class OutcomeSerializer(serializers.Serializer[Outcome]):
-    id = serializers.CharField(allow_blank=True, help_text="As it was sent; '' where the event has none.")
+    id = serializers.CharField(allow_blank=True, help_text="Event id as sent; '' if the event has none.")
     source = serializers.CharField(allow_blank=True)  # type: ignore[assignment]  # a field, not where from
     status = serializers.ChoiceField(
         choices=[status.value for status in Status],
-        help_text="`dead_letter`: kept, and counted once what it names is known; `refused`: not kept.",
+        help_text="`dead_letter`: stored, and counted once the names in it exist; `refused`: not stored.",
     )
     reason = serializers.CharField(allow_blank=True)
 
@@ -52,7 +52,7 @@ class OutcomesSerializer(serializers.Serializer[Any]):
     duplicate = serializers.IntegerField()
     dead_letter = serializers.IntegerField()
     refused = serializers.IntegerField()
-    events = OutcomeSerializer(many=True, help_text="In the order in which they were sent.")
+    events = OutcomeSerializer(many=True, help_text="In the order of the request.")
 
 
 _EVENT: Final[dict[str, Any]] = {
@@ -74,15 +74,13 @@ _BODIES: Final = {
     BINARY: data_schema(),
 }
 _HEADERS: Final = [
-    OpenApiParameter(
-        f"ce-{name}", str, OpenApiParameter.HEADER, description=f"Of a body that is `data`: {text}"
-    )
+    OpenApiParameter(f"ce-{name}", str, OpenApiParameter.HEADER, description=f"If the body is `data`: {text}")
     for name, text in (
         ("specversion", f"`{SPEC_VERSION}`."),
-        ("id", "with `ce-source` the event's identity."),
+        ("id", "together with `ce-source`, the event's identity."),
         ("source", "what reports."),
         ("type", f"`{USAGE_TYPE}`."),
-        ("time", "when it happened, RFC 3339."),
+        ("time", "time of the event, RFC 3339."),
     )
 ]
 
@@ -111,12 +109,14 @@ class UsageEventsApi(generics.GenericAPIView[Any]):
 
 
 class UsageSourceSerializer(StrictSerializer, serializers.ModelSerializer[UsageSource]):
-    tenant = serializers.CharField(source="service_account.tenant_id", help_text="Of the service account.")
+    tenant = serializers.CharField(
+        source="service_account.tenant_id", help_text="Name of the service account."
+    )
     service_account = serializers.CharField(source="service_account.name", max_length=63)
     tenants = serializers.ListField(
         child=serializers.CharField(max_length=63),
         allow_null=True,
-        help_text="For which its keys report, with all their projects; null for every one.",
+        help_text="Tenants that its keys may report for, with all their projects. Null for all tenants.",
     )
 
     class Meta:
@@ -167,9 +167,9 @@ class UsageSourceApi(ObjectApi[UsageSource]):
 class HostingRowSerializer(serializers.Serializer[HostingRow]):
     kind = serializers.ChoiceField(choices=[(kind.value, kind.value) for kind in HostingKind])
     group = serializers.DictField(child=serializers.CharField(), help_text="Value of each `group_by` name.")
-    quantity_seconds = serializers.IntegerField(help_text="Pieces, or bytes, times seconds.")
+    quantity_seconds = serializers.IntegerField(help_text="Count or bytes, multiplied by seconds.")
     amount = serializers.CharField(help_text="Decimal, in `unit`.")
-    unit = serializers.CharField(help_text="Hours of pieces, or GB-hours (10^9 bytes).")
+    unit = serializers.CharField(help_text="Hours, or GB-hours (10^9 bytes).")
 
 
 class HostingReportSerializer(serializers.Serializer[Any]):
@@ -188,7 +188,7 @@ _HOSTING_SCHEMA: Final = extend_schema(
     parameters=[
         OpenApiParameter("start", OpenApiTypes.DATE, required=True, description="First UTC day."),
         OpenApiParameter("end", OpenApiTypes.DATE, required=True, description="Last UTC day, included."),
-        OpenApiParameter("group_by", description=f"Comma list of {', '.join(GROUPS)}."),
+        OpenApiParameter("group_by", description=f"Comma-separated; any of {', '.join(GROUPS)}."),
     ],
     responses={200: HostingReportSerializer},
 )

@@ -36,7 +36,7 @@ class DeadLettersApi(generics.ListAPIView[DeadUsageEvent]):
 
 
 class ReplaySerializer(serializers.Serializer[Any]):
-    asked = serializers.IntegerField(help_text="Letters there are; a task takes them in once more.")
+    asked = serializers.IntegerField(help_text="Number of dead letters; a task ingests them again.")
 
 
 class DeadLetterReplayApi(generics.GenericAPIView[DeadUsageEvent]):

@@ -150,7 +150,7 @@ def _day_and_hour(event_id: str, arrived: float) -> tuple[str, int]:
     """
     seconds = _milliseconds(event_id) / 1000
     if seconds > arrived + _FUTURE_S:
-        logger.warning("usage event %s lies in the future: check the gateway's clock", event_id)
+        logger.warning("usage event %s is in the future: check the gateway's clock", event_id)
         seconds = arrived
     days, rest = divmod(int(seconds), 86_400)
     return _iso(days), rest // 3600

@@ -38,7 +38,7 @@ def _unknown_tenants(named: set[str]) -> set[str]:
 
 def _reason(row: EventRow, tenants: set[str], bases: set[str]) -> str:
     if row.tenant in tenants:
-        return f"there is no tenant {row.tenant[:64]!r}: replay it when there is"
+        return f"there is no tenant {row.tenant[:64]!r}: replay it after creating it"
     if row.base_model in bases:
-        return f"there is no base model {row.base_model[:64]!r}: replay it when there is"
+        return f"there is no base model {row.base_model[:64]!r}: replay it after creating it"
     return ""

@@ -32,14 +32,14 @@ class UsageEventRow(models.Model):
     requested_model = models.CharField(max_length=NAME)
     alias = models.CharField(max_length=NAME)
     arm = models.CharField(max_length=NAME)
-    adapter = models.CharField(max_length=NAME, help_text="Engine name; '' for the base alone.")
+    adapter = models.CharField(max_length=NAME, help_text="Engine name; '' for the base model.")
     base_model = models.CharField(max_length=NAME)
     backend = models.CharField(max_length=NAME)
     endpoint = models.CharField(max_length=NAME)
     status = models.CharField(max_length=20)
     error_code = models.CharField(max_length=NAME)
     prompt_tokens = models.BigIntegerField()
-    cached_tokens = models.BigIntegerField(help_text="Of the prompt tokens.")
+    cached_tokens = models.BigIntegerField(help_text="Part of the prompt tokens.")
     completion_tokens = models.BigIntegerField()
     estimated = models.BooleanField()
     ttft_ms = models.FloatField(null=True)
@@ -75,7 +75,7 @@ class _Sums(models.Model):
     tenant = models.CharField(max_length=NAME)
     project = models.CharField(max_length=NAME)
     key_id = models.CharField(max_length=NAME)
-    adapter = models.CharField(max_length=NAME, help_text="Engine name; '' for the base alone.")
+    adapter = models.CharField(max_length=NAME, help_text="Engine name; '' for the base model.")
     alias = models.CharField(max_length=NAME)
     arm = models.CharField(max_length=NAME, default="", db_default="")
     base_model = models.CharField(max_length=NAME)
@@ -86,7 +86,7 @@ class _Sums(models.Model):
     cached_tokens = models.BigIntegerField()
     completion_tokens = models.BigIntegerField()
     estimated_requests = models.BigIntegerField(
-        default=0, db_default=0, help_text="Of the requests, those whose backend reported no usage."
+        default=0, db_default=0, help_text="Requests whose backend reported no usage."
     )
 
     DIMENSIONS: ClassVar[tuple[str, ...]] = (
@@ -178,7 +178,11 @@ class DeadUsageEvent(models.Model):
 
     stream_id = models.CharField(max_length=50, unique=True)
     tenant = models.CharField(
-        max_length=NAME, blank=True, default="", db_default="", help_text="That it names; '' if unreadable."
+        max_length=NAME,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Tenant named in the event; '' if unreadable.",
     )
     payload = models.TextField()
     reason = models.TextField()
@@ -193,7 +197,7 @@ class UsageSource(models.Model):
 
     service_account = models.OneToOneField(ServiceAccount, models.CASCADE, related_name="usage_source")
     tenants = models.JSONField(
-        null=True, blank=True, help_text="List of tenants, with all their projects; null for every tenant."
+        null=True, blank=True, help_text="List of tenants, with all their projects; null for all tenants."
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -219,11 +223,11 @@ class _Hosted(models.Model):
     """Columns that hosting time is summed by. Names, not keys: they outlive their objects."""
 
     kind = models.CharField(max_length=12, choices=HostingKind.choices)
-    tenant = models.CharField(max_length=NAME, blank=True, help_text="'' for the operator's own.")
+    tenant = models.CharField(max_length=NAME, blank=True, help_text="Tenant id; '' for the operator.")
     base_model = models.CharField(max_length=NAME, blank=True)
     adapter = models.CharField(max_length=NAME, blank=True, help_text="Engine name.")
     deployment = models.CharField(max_length=NAME, blank=True)
-    tier = models.CharField(max_length=10, blank=True, help_text="Of an adapter: `placed` or `stored`.")
+    tier = models.CharField(max_length=10, blank=True, help_text="For an adapter: `placed` or `stored`.")
     instance_type = models.CharField(max_length=40, blank=True)
 
     DIMENSIONS: ClassVar[tuple[str, ...]] = (
@@ -244,11 +248,11 @@ class HostingSpan(_Hosted):
     """Time in which a resource was hosted. Its seconds up to `counted_to` are in the hourly sums."""
 
     subject = models.CharField(
-        max_length=NAME, help_text="What of its kind it is; two are never open at once."
+        max_length=NAME, help_text="Id within its kind; at most one is open at a time."
     )
     quantity = models.BigIntegerField()
     started_at = models.BigIntegerField(help_text="Unix seconds.")
-    ended_at = models.BigIntegerField(null=True, blank=True, help_text="Null while it is there.")
+    ended_at = models.BigIntegerField(null=True, blank=True, help_text="Null while it exists.")
     counted_to = models.BigIntegerField(help_text="Unix seconds.")
 
     class Meta:

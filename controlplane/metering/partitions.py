@@ -63,7 +63,7 @@ def _drop(day: dt.date) -> bool:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             cursor.execute(f"DROP TABLE IF EXISTS {_name(day)}")
     except OperationalError as error:
-        logger.warning("usage events of %s stay until the next night: %s", day, error)
+        logger.warning("dropping usage events of %s failed; it will be retried tomorrow: %s", day, error)
         return False
     return True
 

@@ -53,7 +53,7 @@ def sums_drift(*, day: dt.date) -> list[Drift]:
     found = [drift for sums in (UsageRollup, UsageHour) for drift in _drift(sums, day)]
     for drift in found:
         logger.error(
-            "sums of usage differ from its events: %s %s holds %s, events say %s",
+            "usage totals differ from events: %s %s has %s, events give %s",
             drift.table,
             drift.dimensions,
             drift.held,

@@ -83,7 +83,7 @@ def _replayed(letters: Iterable[DeadUsageEvent]) -> int:
             failed[f"{type(error).__name__}: {error}"[:200]] += 1
     # Log one line per reason: there may be thousands of letters.
     for reason, count in failed.most_common(_MOST_REASONS):
-        logger.error("%d dead letters stay, which cannot be read: %s", count, reason)
+        logger.error("%d dead letters cannot be read and are kept: %s", count, reason)
     return counted
 
 
@@ -105,7 +105,7 @@ def _replay_external(dead: DeadUsageEvent) -> bool:
     keys = ApiKey.objects.select_related("project", "service_account")
     api_key = keys.filter(pk=replay_key(dead)).first()
     if api_key is None:
-        dead.reason = "the key that it came by is gone"
+        dead.reason = "the key it was sent with was deleted"
         dead.save(force_insert=True)
         return False
     return event_replay(dead=dead, reporter=Reporter.of_key(api_key)) is Status.ACCEPTED

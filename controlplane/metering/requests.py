@@ -110,7 +110,7 @@ def request_attempts(*, tenant: str, request_id: str, project: str | None = None
         if found := list(rows.order_by("attempt", "event_id")[:_MOST_ATTEMPTS]):
             return found
     raise NotFoundError(
-        f"there is no request {request_id[:64]!r}: it never was, or is older than what is kept"
+        f"there is no request {request_id[:64]!r}: it does not exist, or its retention has ended"
     )
 
 
@@ -159,7 +159,7 @@ def _first_id(at: dt.datetime) -> uuid.UUID:
 def _in_days(tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:
     if not dt.timedelta(0) <= wanted.end - wanted.start < dt.timedelta(days=MOST_DAYS):
         raise InvalidInputError(
-            f"end must be 0 to {MOST_DAYS - 1} days after start: ask for a longer time in parts", field="end"
+            f"end must be 0 to {MOST_DAYS - 1} days after start: split longer periods", field="end"
         )
     if wanted.status and wanted.status not in STATUSES:
         raise InvalidInputError(f"status must be one of {', '.join(STATUSES)}", field="status")
@@ -191,7 +191,7 @@ def _event_id(text: str) -> uuid.UUID:
         return uuid.UUID(text)
     except ValueError as error:
         raise InvalidInputError(
-            "this cursor is none that a list gave: begin without one", field="cursor"
+            "invalid cursor: omit it to start from the first page", field="cursor"
         ) from error
 
 

@@ -45,7 +45,7 @@ def source_create(*, tenant: str, service_account: str, tenants: Sequence[str] |
         raise InvalidInputError(f"tenants must be 1 to {MOST_TENANTS}, or null for all", field="tenants")
     for name in tenants or ():
         if SLUG_PATTERN.fullmatch(name) is None:
-            raise InvalidInputError(f"{name[:64]!r} is no tenant's id", field="tenants")
+            raise InvalidInputError(f"{name[:64]!r} is not the id of a tenant", field="tenants")
     account = ServiceAccount.objects.filter(tenant_id=tenant, name=service_account).first()
     if account is None:
         raise NotFoundError(f"tenant {tenant} has no service account {service_account!r}")
@@ -54,7 +54,7 @@ def source_create(*, tenant: str, service_account: str, tenants: Sequence[str] |
         with transaction.atomic():
             source = UsageSource.objects.create(service_account=account, tenants=allowed)
     except IntegrityError:
-        raise ConflictError(f"{account} is a usage source already: delete that one first") from None
+        raise ConflictError(f"{account} is already a usage source: delete that one first") from None
     audit_record(tenant="", action="usage_source.create", target=source, after=snapshot(source))
     return source
 

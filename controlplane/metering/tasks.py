@@ -19,7 +19,7 @@ from controlplane.platform.queue import enqueue
 def nightly() -> int:
     """Creates the coming days' partitions, drops old events and checks the last days' sums.
 
-    Returns how many sums differ from their events.
+    Returns how many totals differ from their events.
     """
     usage_partitions_prepare()
     usage_drop_old()

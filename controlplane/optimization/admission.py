@@ -56,7 +56,7 @@ class Needs:
     capability: int = 0
 
     @classmethod
-    def of(cls, machine: str, weights: int, *, devices: int = 1, capability: int = 0) -> Needs:
+    def for_machine(cls, machine: str, weights: int, *, devices: int = 1, capability: int = 0) -> Needs:
         """Estimate the needs from `weights`, the bytes of all checkpoints that the work loads."""
         return cls(
             machine,

@@ -67,7 +67,7 @@ class JobOrder:
     @property
     def needs(self) -> Needs:
         recipe = self._recipe
-        return Needs.of(
+        return Needs.for_machine(
             self._job.machine,
             weights_bytes(self._job.base_model),
             devices=recipe.tensor_parallel.degree,
@@ -115,7 +115,7 @@ class ComparisonOrder:
         """All arms together, which are loaded at once; an arm of unknown size counts as the base."""
         own = weights_bytes(self._comparison.base_model)
         sizes = [self._size(arm["variant"], own) for arm in self._comparison.arms]
-        return Needs.of(self._comparison.machine, sum(sizes))
+        return Needs.for_machine(self._comparison.machine, sum(sizes))
 
     def prepare(self, folder: Path, heartbeat: Heartbeat) -> None:
         comparison = self._comparison

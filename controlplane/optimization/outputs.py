@@ -56,7 +56,7 @@ def output_read(account: Account, uri: str, *, heartbeat: Heartbeat) -> Output:
 
 def output_remove(target: Target, uri: str) -> None:
     """Remove the files under `uri`, which must be in the target's own folder. Raises ProvisioningError."""
-    with closing(Account.of(target)) as account:
+    with closing(Account.from_target(target)) as account:
         folder_remove(Store(account, target, heartbeat=lambda: None), uri)
 
 

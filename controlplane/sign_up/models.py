@@ -10,10 +10,10 @@ class SignUp(models.Model):
     """A sign-up of an e-mail address. Its link is signed over `nonce`; using it removes the row."""
 
     email = models.EmailField(unique=True)
-    nonce = models.CharField(max_length=32, help_text="Asked for again, the link before is void.")
+    nonce = models.CharField(max_length=32, help_text="Requesting a new link invalidates the previous one.")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
-    attempted_at = models.DateTimeField(null=True, blank=True, help_text="Last try to send it.")
+    attempted_at = models.DateTimeField(null=True, blank=True, help_text="Last attempt to send it.")
     sent_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

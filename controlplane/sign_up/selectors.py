@@ -13,8 +13,8 @@ from controlplane.platform.environment import SIGN_UP_OFF, SIGN_UP_OPEN
 from controlplane.sign_up.models import SignUp
 
 SALT: Final = "controlplane.sign_up"
-_VOID: Final = "this link is void: it was used or has expired. Sign up again"
-_NEWER: Final = "this link is void: a newer one was sent to the same address. Open that one"
+_VOID: Final = "this link is invalid: it was used or has expired. Sign up again"
+_NEWER: Final = "this link is invalid: a newer one was sent to the same address. Open that one"
 
 
 def sign_up_offered() -> bool:

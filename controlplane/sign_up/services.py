@@ -51,13 +51,15 @@ def sign_up_begin(*, email: str) -> SignUp:
     try:
         validate_email(email)
     except ValidationError as error:
-        raise InvalidInputError("enter an e-mail address, as name@example.com", field="email") from error
+        raise InvalidInputError("enter an e-mail address such as name@example.com", field="email") from error
     _check_domain(email)
     until = timezone.now() + LIFETIME
     if recent := SignUp.objects.filter(email=email, expires_at__gt=until - QUIET).first():
         return recent
     if take_daily(f"sign-up:mail:{email}", per_day=PER_EMAIL_DAILY):
-        raise ConflictError(f"{email} was sent {PER_EMAIL_DAILY} links today: use the last, or come tomorrow")
+        raise ConflictError(
+            f"{email} was sent {PER_EMAIL_DAILY} links today: use the latest one, or try again tomorrow"
+        )
     fresh = {"nonce": secrets.token_hex(16), "expires_at": until}
     sign_up, _ = SignUp.objects.update_or_create(
         email=email, defaults={**fresh, "attempted_at": None, "sent_at": None}
@@ -79,7 +81,7 @@ def sign_up_complete(*, sign_up: SignUp, slug: str, name: str, password: str) ->
     _check_domain(sign_up.email)
     # Deleting the row is the claim: the second of two concurrent clicks finds the link used.
     if not SignUp.objects.filter(pk=sign_up.pk, nonce=sign_up.nonce).delete()[0]:
-        raise NotFoundError("this link was used meanwhile: log in")
+        raise NotFoundError("this link was already used: log in")
     tenant = tenant_create(slug=slug.strip(), name=name)
     user = user_create(email=sign_up.email, password=password, tenant=tenant, role=Role.OWNER)
     _limit(tenant)
@@ -123,6 +125,8 @@ def sign_ups_forget() -> int:
 def _check_domain(email: str) -> None:
     domains = sign_up_domains()
     if not sign_up_offered():
-        raise ForbiddenError("nobody can sign up here: ask for an invitation")
+        raise ForbiddenError("sign-up is disabled: ask for an invitation")
     if domains and email.rpartition("@")[2] not in domains:
-        raise ForbiddenError(f"sign up with an address of {', '.join(domains)}, or ask for an invitation")
+        raise ForbiddenError(
+            f"sign up with an e-mail address of {', '.join(domains)}, or ask for an invitation"
+        )

@@ -79,7 +79,7 @@ def check_key_grant(by: Access | None, api_key: ApiKey) -> None:
     """
     if by is not None and (missing := sorted(_key_permissions(api_key) - by.permissions)):
         raise ForbiddenError(
-            f"as {by.role} you cannot make or change this key: it grants {missing[0]}, which you lack"
+            f"your role {by.role} cannot create or change this key: it grants {missing[0]}, which you lack"
         )
 
 
@@ -93,7 +93,7 @@ def check_grant(by: Access | None, role: Role) -> None:
         ForbiddenError: the role has a permission that `by` lacks.
     """
     if by is not None and (missing := sorted(GRANTS[role] - by.permissions)):
-        raise ForbiddenError(f"as {by.role} you cannot deal with the role {role}: you lack {missing[0]}")
+        raise ForbiddenError(f"your role {by.role} cannot manage the role {role}: you lack {missing[0]}")
 
 
 def _managing_role(api_key: ApiKey) -> Role:

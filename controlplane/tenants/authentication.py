@@ -49,7 +49,9 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
             # Count only wrong keys, per address, so that others' guesses never block a valid key.
             if wait := take(f"guess:{request_client(request)}", per_minute=_GUESSES):
                 raise exceptions.Throttled(wait)
-            raise exceptions.AuthenticationFailed("this API key is unknown, revoked or expired: make another")
+            raise exceptions.AuthenticationFailed(
+                "this API key is unknown, revoked or expired: create a new one"
+            )
         if api_key.allowed_networks is not None:
             _check_address(request, Networks(api_key.allowed_networks))
         now = timezone.now()
@@ -64,4 +66,4 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
 def _check_address(request: Request, networks: Networks) -> None:
     address = request_address(request)
     if address not in networks:
-        raise exceptions.PermissionDenied(f"this API key may not be used from {address or 'this address'}")
+        raise exceptions.PermissionDenied(f"this API key cannot be used from {address or 'this address'}")

@@ -40,6 +40,6 @@ class TenantFilter(filters.FilterSet):  # type: ignore[misc]
 
 
 class UserFilter(filters.FilterSet):  # type: ignore[misc]
-    search = filters.CharFilter("email", "icontains", help_text="Part of the e-mail.")
+    search = filters.CharFilter("email", "icontains", help_text="Part of the e-mail address.")
     tenant = filters.CharFilter("memberships__tenant_id", help_text="Members of this tenant.")
     is_staff = filters.BooleanFilter("is_staff")

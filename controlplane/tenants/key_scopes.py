@@ -21,7 +21,7 @@ def check_models(values: Sequence[str] | None) -> list[str] | None:
     def check(value: str) -> str:
         if _MODEL.fullmatch(value) is None:
             raise ValueError(
-                f"{value[:64]!r} is no model's name, as base, adapter, adapter@alias or adapter@v1"
+                f"{value[:64]!r} is not a model name: use base, adapter, adapter@alias or adapter@v1"
             )
         return value
 
@@ -33,7 +33,7 @@ def check_endpoints(values: Sequence[str] | None) -> list[str] | None:
 
     def check(value: str) -> str:
         if value not in ENDPOINTS:
-            raise ValueError(f"{value[:64]!r} is none of {', '.join(ENDPOINTS)}")
+            raise ValueError(f"{value[:64]!r} must be one of {', '.join(ENDPOINTS)}")
         return value
 
     return _checked(values, check, field="allowed_endpoints")
@@ -49,7 +49,7 @@ def _checked(values: Sequence[str] | None, check: Callable[[str], str], *, field
         return None
     if not 0 < len(values) <= MOST:
         raise InvalidInputError(
-            f"{field} must be 1 to {MOST} values, or null for no restriction", field=field
+            f"{field} must have 1 to {MOST} values, or be null for no restriction", field=field
         )
     try:
         return list(dict.fromkeys(check(value.strip()) for value in values))

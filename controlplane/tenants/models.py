@@ -20,21 +20,25 @@ class Tenant(models.Model):
 
     id = models.SlugField(primary_key=True, max_length=63)
     name = models.CharField(max_length=200)
-    cache_salt = models.CharField(max_length=64, help_text="Hex; keeps prefix caches of tenants apart.")
+    cache_salt = models.CharField(
+        max_length=64, help_text="Hex salt that separates the prefix caches of tenants."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
-    disabled_at = models.DateTimeField(null=True, blank=True, help_text="To be deleted; nobody gets in.")
+    disabled_at = models.DateTimeField(
+        null=True, blank=True, help_text="Scheduled for deletion; access is blocked."
+    )
     suspended_at = models.DateTimeField(
-        null=True, blank=True, help_text="Gateways refuse its calls since then."
+        null=True, blank=True, help_text="Time since which gateways refuse its requests."
     )
     suspended_reason = models.CharField(
-        max_length=500, blank=True, default="", db_default="", help_text="Its members read it."
+        max_length=500, blank=True, default="", db_default="", help_text="Reason shown to its members."
     )
     prompt_key = models.CharField(
         max_length=44,
         blank=True,
         default="",
         db_default="",
-        help_text="X25519, base64: gateways seal its prompts for it while it keeps them.",
+        help_text="X25519 public key, base64. Gateways encrypt stored prompts with it.",
     )
 
     def __str__(self) -> str:
@@ -82,7 +86,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_active = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now)
     session_epoch = models.PositiveIntegerField(
-        default=0, editable=False, help_text="Counted up to end all of the user's sessions."
+        default=0, editable=False, help_text="Incremented to end all sessions of the user."
     )
     tenants = models.ManyToManyField(Tenant, through="Membership", related_name="users")
 
@@ -128,7 +132,7 @@ class ServiceAccount(models.Model):
     project = models.ForeignKey(Project, models.RESTRICT, related_name="service_accounts")
     name = models.CharField(max_length=63)
     role = models.CharField(
-        max_length=10, choices=Role.choices, help_text="What its keys with scope `manage` may do."
+        max_length=10, choices=Role.choices, help_text="Permissions of its keys with scope `manage`."
     )
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -171,10 +175,12 @@ class ApiKey(models.Model):
     scopes = models.JSONField(help_text="List of `inference`, `manage`, `usage`, `usage:write`.")
     allowed_models = models.JSONField(null=True, blank=True, help_text="List of names; null for all.")
     allowed_endpoints = models.JSONField(null=True, blank=True, help_text="Paths below /v1/; null for all.")
-    allowed_networks = models.JSONField(null=True, blank=True, help_text="CIDRs; null for everywhere.")
+    allowed_networks = models.JSONField(null=True, blank=True, help_text="CIDR blocks; null for any address.")
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
-    last_used_at = models.DateTimeField(null=True, blank=True, help_text="To the minute; null for never.")
+    last_used_at = models.DateTimeField(
+        null=True, blank=True, help_text="With minute precision; null if never."
+    )
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

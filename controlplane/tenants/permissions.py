@@ -38,15 +38,15 @@ class TenantPermission(BasePermission):
             return True
         access = request_access(request)
         if access is None:
-            self.message = "this needs an API key with scope manage, or a login of a tenant's member"
+            self.message = "this requires an API key with scope manage, or a logged-in member of a tenant"
             return False
         if access.only is not None and not access.may(needed):
-            self.message = f"this needs the permission {needed}: an API key with scope manage has it"
+            self.message = f"this requires the permission {needed}: use an API key with scope manage"
             return False
         if self.staff_writes and request.method not in _READS:
-            self.message = "tenants may read this; only staff, logged in, may change it"
+            self.message = "tenants can read this; only logged-in staff can change it"
             return False
-        self.message = f"this needs the permission {needed}, which the role {access.role} does not have"
+        self.message = f"this requires the permission {needed}, which the role {access.role} does not have"
         return access.may(needed)
 
 
@@ -67,7 +67,7 @@ def tenant_reads_staff_writes(read: Permission) -> type[TenantPermission]:
 class Staff(BasePermission):
     """Allows staff members with a session; no API key suffices."""
 
-    message = "only staff may do this, logged in, not by API key"
+    message = "only logged-in staff can do this, not API keys"
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not (isinstance(request.user, User) and request.user.is_staff):
@@ -79,7 +79,7 @@ class Staff(BasePermission):
 class UsageReporter(BasePermission):
     """Allows API keys with scope `usage:write`; no session suffices."""
 
-    message = "this needs an API key with scope usage:write, which a service account's key may have"
+    message = "this requires an API key with scope usage:write, which only keys of service accounts can have"
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return isinstance(request.auth, ApiKey) and ApiKey.Scope.USAGE_WRITE in request.auth.scopes

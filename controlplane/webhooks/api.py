@@ -57,7 +57,7 @@ class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
 
 
 class EndpointCreatedSerializer(EndpointSerializer):
-    secret = serializers.CharField(help_text="`whsec_...`: verifies signatures. Shown now and never again.")
+    secret = serializers.CharField(help_text="`whsec_...`; verifies signatures. It is shown only once.")
 
     class Meta:
         model = WebhookEndpoint
@@ -79,7 +79,7 @@ class EndpointChangesInput(StrictSerializer):
 
 class WebhookRotationInput(StrictSerializer):
     overlap_hours = serializers.IntegerField(
-        default=24, min_value=0, max_value=720, help_text="How long the old secret signs too."
+        default=24, min_value=0, max_value=720, help_text="How long the old secret keeps signing as well."
     )
 
 

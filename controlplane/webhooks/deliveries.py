@@ -115,7 +115,7 @@ def _disable_if_hopeless(endpoint_id: str, outcome: Outcome) -> None:
         return
     now = timezone.now()
     if outcome.status == _GONE:
-        reason = "it answered 410 Gone"
+        reason = "it returned 410 Gone"
     elif now - endpoint.failing_since >= DISABLE_AFTER:
         reason = f"nothing was delivered for {DISABLE_AFTER.days} days"
     else:
@@ -125,7 +125,7 @@ def _disable_if_hopeless(endpoint_id: str, outcome: Outcome) -> None:
     changed = ("disabled_at", "disabled_reason", "notify_at", "notify_attempts", "notified")
     endpoint.save(update_fields=changed)
     enqueue(NOTIFY_TASK, endpoint_id=endpoint.pk)
-    logger.warning("webhook endpoint %s of %s is disabled: %s", endpoint.pk, endpoint.tenant_id, reason)
+    logger.warning("webhook endpoint %s of %s was disabled: %s", endpoint.pk, endpoint.tenant_id, reason)
     data = {"endpoint": endpoint.pk, "url": endpoint.url, "reason": reason}
     event_emit(tenant=endpoint.tenant_id, type=DISABLED, data=data)
     audit_record(tenant=endpoint.tenant_id, action="webhook.disable", target=endpoint, after=data)

@@ -9,21 +9,22 @@ DISABLED: Final = "webhook.disabled"
 
 EVENTS: Final = {
     "adapter.version.ready": "A version passed validation and can be called.",
-    "adapter.version.refused": "A version failed validation; `reason` tells why.",
-    "adapter.alias.changed": "An alias was made, moved, split, rolled back or removed (`version` is null).",
+    "adapter.version.refused": "A version failed validation; see `reason`.",
+    "adapter.alias.changed": "An alias was created, moved, split, rolled back or deleted (`version` is "
+    "null).",
     "adapter.deleted": "An adapter was deleted with its versions and aliases.",
-    "adapter.restored": "A deleted adapter came back as it was.",
-    "deployment.copy.added": "A copy of a base model joined; `copies` is how many there are now.",
-    "deployment.copy.removed": "A copy of a base model left; `copies` is how many there are now.",
-    "budget.alert": "Spending reached the budget's alert level, once a period.",
-    "budget.threshold": "Spending reached 50, 80 or 100 `percent` of a budget, each once a period.",
-    "prepaid.threshold": "80 or 100 `percent` of what was there after a top-up are used, each once.",
-    "invoice.drafted": "A month's invoice was drafted; it follows late usage until it is finalized.",
-    "invoice.finalized": "An invoice was numbered and is never changed again.",
-    "credit_note.issued": "A credit note took back part of an invoice, or all of it; it never changes.",
-    "credit_note.voided": "A credit note was cancelled by another one, which this is; it never changes.",
-    DISABLED: "Another endpoint was disabled after failing for long.",
-    TEST: "Somebody asked for a test; sent to that endpoint alone, whatever it chose.",
+    "adapter.restored": "A deleted adapter was restored.",
+    "deployment.copy.added": "A copy of a base model was added; `copies` is the new number.",
+    "deployment.copy.removed": "A copy of a base model was removed; `copies` is the new number.",
+    "budget.alert": "Spending reached the budget's alert threshold; once per period.",
+    "budget.threshold": "Spending reached 50, 80 or 100 `percent` of a budget; each once per period.",
+    "prepaid.threshold": "80 or 100 `percent` of the balance after a top-up are used; each once.",
+    "invoice.drafted": "An invoice was drafted; late usage is added until it is finalized.",
+    "invoice.finalized": "An invoice was finalized; it does not change anymore.",
+    "credit_note.issued": "A credit note was issued for part of an invoice or all of it.",
+    "credit_note.voided": "A credit note was voided by this credit note.",
+    DISABLED: "Another endpoint was disabled after failing for days.",
+    TEST: "A test event; sent to one endpoint regardless of its event types.",
 }
 """Event type -> description."""
 

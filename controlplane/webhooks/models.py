@@ -17,17 +17,19 @@ class WebhookEndpoint(models.Model):
     description = models.CharField(max_length=200, blank=True)
     events = models.JSONField(help_text="List of event types.")
     secret = models.TextField(help_text="Sealed; signs.")
-    old_secret = models.TextField(blank=True, help_text="Sealed; signs too until `old_secret_until`.")
+    old_secret = models.TextField(blank=True, help_text="Encrypted; signs as well until `old_secret_until`.")
     old_secret_until = models.DateTimeField(null=True, blank=True)
-    failing_since = models.DateTimeField(null=True, blank=True, help_text="First failure since a success.")
+    failing_since = models.DateTimeField(
+        null=True, blank=True, help_text="First failure since the last success."
+    )
     disabled_at = models.DateTimeField(null=True, blank=True)
     disabled_reason = models.CharField(max_length=300, blank=True)
     notify_at = models.DateTimeField(
-        null=True, blank=True, help_text="When its tenant's admins are to be written to, that it is disabled."
+        null=True, blank=True, help_text="When the mail about its disabling is due."
     )
     notify_attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
     notified = models.JSONField(
-        null=True, blank=True, help_text="Ids of the users who need not be written to any more."
+        null=True, blank=True, help_text="Ids of users who have received the mail or no longer need it."
     )
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -53,7 +55,7 @@ class WebhookEvent(models.Model):
     """An event, written in the transaction of its change if an endpoint subscribes to it."""
 
     id = models.CharField(
-        primary_key=True, max_length=40, help_text="`webhook-id`, the same at each attempt."
+        primary_key=True, max_length=40, help_text="`webhook-id`, the same for all attempts."
     )
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="webhook_events")
     type = models.CharField(max_length=60)
@@ -78,12 +80,14 @@ class WebhookDelivery(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     attempts = models.PositiveIntegerField(default=0)
     next_at = models.DateTimeField(
-        default=timezone.now, help_text="Of pending ones the next attempt, of sending ones the lease's end."
+        default=timezone.now, help_text="Next attempt while pending; end of the lease while sending."
     )
     queued_at = models.DateTimeField(null=True, blank=True)
     last_at = models.DateTimeField(null=True, blank=True)
     last_status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="HTTP status.")
-    last_answer = models.CharField(max_length=500, blank=True, help_text="Its beginning, or the error.")
+    last_answer = models.CharField(
+        max_length=500, blank=True, help_text="First part of the response, or the error."
+    )
     last_ms = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:

@@ -59,7 +59,7 @@ def notice_send(*, endpoint_id: str, server: MailServer) -> bool:
         notified.append(user_id)
         given_up.update(notified=notified)
     if left:
-        logger.warning("%d people are left to write to about endpoint %s", left, endpoint_id)
+        logger.warning("%d recipients still await the notice about endpoint %s", left, endpoint_id)
         return False
     given_up.update(notify_at=None)
     return True

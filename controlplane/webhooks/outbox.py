@@ -26,9 +26,9 @@ def event_emit(*, tenant: str | None, type: str, data: Mapping[str, Any]) -> Non
         RuntimeError: there is no transaction, so the event could be saved without its change.
     """
     if type not in EVENTS:
-        raise KeyError(f"{type} is no event: add it to controlplane.webhooks.events")
+        raise KeyError(f"{type} is not an event type: add it to controlplane.webhooks.events")
     if not connection.in_atomic_block:
-        raise RuntimeError(f"emit {type} within the transaction of the change: transaction.atomic")
+        raise RuntimeError(f"emit {type} inside the transaction of the change: use transaction.atomic")
     endpoints = WebhookEndpoint.objects.filter(disabled_at=None)
     if tenant is not None:
         endpoints = endpoints.filter(tenant_id=tenant)

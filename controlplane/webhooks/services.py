@@ -49,7 +49,7 @@ def endpoint_create(
     # The lock makes concurrent creations count each other.
     Tenant.objects.select_for_update().get(pk=tenant.pk)
     if WebhookEndpoint.objects.filter(tenant=tenant).count() >= MOST_ENDPOINTS:
-        raise ConflictError(f"a tenant has at most {MOST_ENDPOINTS} webhook endpoints: delete one first")
+        raise ConflictError(f"a tenant can have at most {MOST_ENDPOINTS} webhook endpoints: delete one first")
     secret = new_secret()
     endpoint.secret = seal(secret, place=endpoint.sealing_place)
     endpoint.save(force_insert=True)
@@ -82,7 +82,7 @@ def endpoint_update(*, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndp
         endpoint.disabled_at, endpoint.disabled_reason, endpoint.failing_since = None, "", None
         endpoint.notify_at = None
     if changes.get("enabled") is False and endpoint.disabled_at is None:
-        endpoint.disabled_at, endpoint.disabled_reason = timezone.now(), "disabled by hand"
+        endpoint.disabled_at, endpoint.disabled_reason = timezone.now(), "disabled manually"
     endpoint.save()
     _record(endpoint, "webhook.update", before)
     return endpoint
@@ -146,7 +146,7 @@ def delivery_resend(*, delivery: WebhookDelivery) -> WebhookDelivery:
     """Send a delivery again at once, under the same `webhook-id` and with a full series of attempts.
 
     Raises:
-        ConflictError: its endpoint is disabled, or it is being sent at this moment.
+        ConflictError: its endpoint is disabled, or it is being sent right now.
     """
     endpoint = delivery.endpoint
     if endpoint.disabled_at is not None:
@@ -154,7 +154,7 @@ def delivery_resend(*, delivery: WebhookDelivery) -> WebhookDelivery:
     idle = WebhookDelivery.objects.filter(pk=delivery.pk).exclude(status=WebhookDelivery.Status.SENDING)
     values = {"status": WebhookDelivery.Status.PENDING, "attempts": 0, "queued_at": None}
     if not idle.update(next_at=timezone.now(), **values):
-        raise ConflictError("it is being sent at this moment")
+        raise ConflictError("it is being sent right now")
     enqueue(DELIVER_TASK, delivery_id=delivery.pk)
     told = {"delivery": delivery.pk, "event": delivery.event_id}
     audit_record(tenant=endpoint.tenant_id, action="webhook.resend", target=endpoint, after=told)
@@ -171,18 +171,18 @@ def _record(endpoint: WebhookEndpoint, action: str, before: dict[str, Any]) -> N
 
 def _check_url(url: str) -> str:
     if len(url) > 1000:
-        raise InvalidInputError("url has at most 1000 characters", field="url")
+        raise InvalidInputError("url must have at most 1000 characters", field="url")
     return check_outgoing_url(url.strip(), field="url")
 
 
 def _check_events(events: Sequence[str]) -> list[str]:
     wanted = sorted(set(events))
     if not wanted or set(wanted) - set(CHOOSABLE):
-        raise InvalidInputError(f"events must be some of {', '.join(CHOOSABLE)}", field="events")
+        raise InvalidInputError(f"events must be one or more of {', '.join(CHOOSABLE)}", field="events")
     return wanted
 
 
 def _check_description(text: str) -> str:
     if len(text) > 200:
-        raise InvalidInputError("description has at most 200 characters", field="description")
+        raise InvalidInputError("description must have at most 200 characters", field="description")
     return text.strip()

@@ -20,15 +20,15 @@ class CreditNoteSerializer(PartiesSerializer, serializers.ModelSerializer[Credit
     reason = serializers.CharField(help_text=", ".join(CreditNote.Reason.values))
     invoice = serializers.IntegerField(source="invoice_id", help_text="Its id.")
     invoice_title = serializers.CharField(source="invoice.title")
-    total_nano = serializers.IntegerField(help_text="Net and tax.")
+    total_nano = serializers.IntegerField(help_text="Net amount plus tax.")
     voids = serializers.IntegerField(
-        source="voids_id", allow_null=True, help_text="Id of the credit note that this one takes back, whole."
+        source="voids_id", allow_null=True, help_text="Id of the credit note that this one voids."
     )
     voided_by = serializers.IntegerField(
         source="voided_by.pk",
         allow_null=True,
         default=None,
-        help_text="Id of the one that took this one back.",
+        help_text="Id of the credit note that voids this one.",
     )
     post_payment_as = serializers.CharField(help_text=", ".join(CreditNote.PostPayment.values))
 
@@ -63,7 +63,7 @@ class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
         source="invoice_line.position",
         allow_null=True,
         default=None,
-        help_text="Null: the invoice as a whole.",
+        help_text="Null for the invoice as a whole.",
     )
     item = serializers.CharField(source="invoice_line.item", default="")
     adapter = serializers.CharField(source="invoice_line.adapter", default="")
@@ -87,19 +87,19 @@ class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
 
 class CreditedLineInput(StrictSerializer):
     position = serializers.IntegerField(
-        min_value=1, max_value=(1 << 31) - 1, help_text="Of the invoice's line."
+        min_value=1, max_value=(1 << 31) - 1, help_text="Position of the invoice line."
     )
     amount_nano = serializers.IntegerField(
         **_NANO,
         required=False,
         allow_null=True,
         default=None,
-        help_text="Without tax; null: all that is left.",
+        help_text="Without tax. Null credits all that remains.",
     )
 
 
 class VoidInput(StrictSerializer):
-    memo = serializers.CharField(max_length=500, help_text="Why: it stands on the document.")
+    memo = serializers.CharField(max_length=500, help_text="The reason; it is printed on the document.")
 
 
 class CreditNoteInput(StrictSerializer):
@@ -110,20 +110,21 @@ class CreditNoteInput(StrictSerializer):
         required=False,
         allow_null=True,
         default=None,
-        help_text="Of the invoice as a whole, without tax; null and no lines: all that is left.",
+        help_text="Amount on the invoice as a whole, without tax. Null without lines credits all that "
+        "remains.",
     )
     lines = CreditedLineInput(many=True, required=False, allow_empty=False)
     post_payment_as = serializers.ChoiceField(
         choices=CreditNote.PostPayment.values,
         default="balance",
-        help_text="Where goes what was paid already.",
+        help_text="Where the amount already paid goes.",
     )
 
     def validate_lines(self, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(lines) > MOST_LINES:
             raise serializers.ValidationError(
-                f"at most {MOST_LINES} lines: leave them out to take back the rest"
+                f"at most {MOST_LINES} lines: omit them to credit the remainder"
             )
         if len({line["position"] for line in lines}) < len(lines):
-            raise serializers.ValidationError("each position may be named once")
+            raise serializers.ValidationError("each position can appear only once")
         return lines

@@ -86,7 +86,7 @@ def credit_note_issue(
     head = head_lock(tenant=invoice.tenant)
     invoice = Invoice.objects.get(pk=invoice.pk)
     if not invoice.is_final:
-        raise ConflictError(f"{invoice} is a draft, which follows the books: finalize it first")
+        raise ConflictError(f"{invoice} is a draft, which follows the ledger: finalize it first")
     _check(reason, post_payment_as, amount_nano, lines)
     remaining = left_of(invoice=invoice)
     parts = _parts(invoice, remaining, amount_nano, lines)
@@ -116,13 +116,15 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
             gave is partly used, or no seller or buyer is stated.
     """
     if not memo.strip():
-        raise InvalidInputError("say why, as memo", field="memo")
+        raise InvalidInputError("memo is required: state the reason", field="memo")
     head = head_lock(tenant=credit_note.tenant)
     note = CreditNote.objects.select_related("invoice", "voids").get(pk=credit_note.pk)
     if note.voids is not None:
-        raise ConflictError(f"{note.title} voids {note.voids.title} itself: issue that one anew")
+        raise ConflictError(
+            f"{note.title} is itself the void of {note.voids.title}: issue a new credit note instead"
+        )
     if (other := note.voided_by) is not None:
-        raise ConflictError(f"{note.title} is voided already, by {other.title}")
+        raise ConflictError(f"{note.title} is already voided by {other.title}")
     entries = list(
         JournalEntry.objects.filter(invoice=note.invoice, credit_note=note).select_related("grant")
     )
@@ -193,8 +195,8 @@ def _check_unused(note: CreditNote, entries: list[JournalEntry]) -> None:
         left = sum(amount for grant, amount in grants_left(tenant=note.tenant) if grant.pk in grants)
     if left < note.post_payment_nano:
         raise ConflictError(
-            f"of {note.post_payment_nano} nano-units that {note.title} gave only {max(0, left)} are left:"
-            " what is used cannot be taken back"
+            f"of {note.post_payment_nano} nano-units that {note.title} granted, only {max(0, left)} are "
+            "unused: used amounts cannot be reversed"
         )
 
 
@@ -209,10 +211,12 @@ def _check(
             raise InvalidInputError(f"{field} must be one of {', '.join(known)}", field=field)
     if lines is not None and not lines:
         raise InvalidInputError(
-            "name a line at least, or leave lines out for the invoice as a whole", field="lines"
+            "give at least one line, or omit lines for the invoice as a whole", field="lines"
         )
     if lines and amount_nano is not None:
-        raise InvalidInputError("give lines, or an amount of the invoice as a whole", field="amount_nano")
+        raise InvalidInputError(
+            "give either lines or an amount for the invoice as a whole", field="amount_nano"
+        )
     if amount_nano is not None and amount_nano <= 0:
         raise InvalidInputError("amount_nano must be above 0", field="amount_nano")
     if any(amount is not None and amount <= 0 for amount in (lines or {}).values()):
@@ -231,8 +235,8 @@ def _parts(
     total = sum(amount for _, amount in found)
     if not 0 < total <= left.net:
         raise ConflictError(
-            f"{left.net} nano-units of {invoice}, without tax, are left to take back: what credits paid of it"
-            " and what was taken back before is not asked for"
+            f"{left.net} nano-units of {invoice}, without tax, can still be credited: amounts paid by "
+            "credits and earlier credit notes do not count"
         )
     return found
 
@@ -247,7 +251,7 @@ def _lines(invoice: Invoice, amounts: Mapping[int, int | None]) -> Iterator[tupl
         available = remaining[line.pk]
         if available <= 0 or (amount or 0) > available:
             raise ConflictError(
-                f"line {position} of {invoice} has {max(0, available)} nano-units left to take back"
+                f"line {position} of {invoice} has {max(0, available)} nano-units left to credit"
             )
         yield line, available if amount is None else amount
 
@@ -280,14 +284,14 @@ def _check_post_payment(note: CreditNote, invoice: Invoice) -> None:
     returned = note.post_payment_nano
     if note.post_payment_as == CreditNote.PostPayment.CREDIT and returned and invoice.tax_nano:
         raise ConflictError(
-            "a credit pays usage before tax, and gives back more than was paid: choose balance or refund"
+            "a credit pays usage before tax and would return more than was paid: choose balance or refund"
         )
     if note.post_payment_as == CreditNote.PostPayment.REFUND and returned != whole_minor(
         returned, note.currency
     ):
         raise ConflictError(
-            f"{returned} nano-units are no whole minor units, so nobody can pay them back: choose balance, or"
-            " another amount_nano"
+            f"{returned} nano-units are not a whole number of minor units and cannot be refunded: choose "
+            "balance or another amount_nano"
         )
 
 

@@ -53,10 +53,10 @@ def _pieces(document: AnyDocument, form: Format) -> Iterator[bytes]:
 
 def _stored_pdf(document: AnyDocument) -> Iterator[bytes]:
     if not document.is_final:
-        raise ConflictError("a draft has no PDF: finalize it, or take the CSV")
+        raise ConflictError("a draft has no PDF: finalize it, or download the CSV")
     row = pdf_ready(document)
     if row is None:
-        raise UnavailableError("the PDF is being made: ask again in a moment")
+        raise UnavailableError("the PDF is being rendered: try again in a moment")
     return pdf_pieces(row)
 
 

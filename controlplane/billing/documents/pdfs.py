@@ -56,7 +56,7 @@ def pdfs_render_due(kind: type[AnyDocument]) -> int:
             count += pdf_render(kind, pk)
         except Exception:
             named = kind.kind.replace("_", " ")
-            logger.exception("the PDF of %s %d is not made; it is tried again", named, pk)
+            logger.exception("rendering the PDF of %s %d failed; it will be retried", named, pk)
     return count
 
 
@@ -70,7 +70,7 @@ def pdf_ready(document: AnyDocument) -> StoredPdf | None:
         return row
     # Of concurrent readers, only one enqueues the task.
     if rows.filter(pk=pk, render_at=None, key=row.key).update(render_at=timezone.now()):
-        logger.error("the PDF of %s is lost from the artifact store: it is made anew", document.record)
+        logger.error("the PDF of %s is missing from the artifact store; rendering it again", document.record)
         enqueue(document.render_task, **{f"{document.kind}_id": pk})
     return None
 
@@ -139,7 +139,7 @@ def pdf(document: str) -> bytes:
         """Fetches nothing."""
 
         def fetch(self, url: str, headers: Any = None) -> URLFetcherResponse:
-            raise ValueError("an invoice is rendered from its own text alone")
+            raise ValueError("documents cannot load external resources")
 
     made: bytes = HTML(string=document, base_url=None, url_fetcher=Refusing()).write_pdf()
     return made

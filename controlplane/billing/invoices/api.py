@@ -36,7 +36,7 @@ from controlplane.tenants.selectors import tenant_get
 
 _MAY: Final = tenant_may(Permission.BILLING_READ)
 FILE: Final = extend_schema(
-    parameters=[OpenApiParameter("form", enum=list(CONTENT_TYPES), description="csv unless told.")],
+    parameters=[OpenApiParameter("form", enum=list(CONTENT_TYPES), description="Defaults to csv.")],
     responses={(200, kind.partition(";")[0]): OpenApiTypes.BINARY for kind in CONTENT_TYPES.values()},
 )
 

@@ -55,9 +55,13 @@ def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
         ConflictError: the month is closed: it was invoiced, or it was empty when a later month was invoiced.
     """
     if month.day != 1:
-        raise InvalidInputError("month is the first day of a UTC month, as 2026-11-01", field="month")
+        raise InvalidInputError(
+            "month must be the first day of a UTC month, such as 2026-11-01", field="month"
+        )
     if month > timezone.now().date():
-        raise InvalidInputError(f"{month:%Y-%m} is not there yet: draft it when it has begun", field="month")
+        raise InvalidInputError(
+            f"{month:%Y-%m} is in the future: draft it once the month has begun", field="month"
+        )
     _check_open(head := head_lock(tenant=tenant), month)
     prices = PriceList.load()
     usage_post_held(head=head, start=_late_from(month), end=month_end(month), prices=prices)
@@ -103,19 +107,19 @@ def invoice_finalize(
     # Re-read under the lock: finalizing a later month may have deleted this draft.
     found = Invoice.objects.select_for_update().filter(pk=invoice.pk).first()
     if found is None:
-        raise ConflictError(f"{invoice} had nothing on it, and went when a later month was closed")
+        raise ConflictError(f"{invoice} was empty and was deleted when a later month was closed")
     invoice = found
     if invoice.is_final:
         raise ConflictError(
-            f"{invoice} is finalized already: correct it by a credit note, or on the next one"
+            f"{invoice} is already finalized: correct it with a credit note or on the next invoice"
         )
     _check_open(head, invoice.month)
     if month_after(invoice.month) > (today or timezone.now().date()):
-        raise ConflictError(f"{invoice.month:%Y-%m} is not over: finalize it from its end (UTC) on")
+        raise ConflictError(f"{invoice.month:%Y-%m} has not ended: finalize it after its last day (UTC)")
     prices = PriceList.load()
     usage_post_held(head=head, start=_late_from(invoice.month), end=month_end(invoice.month), prices=prices)
     if earlier := months_open(tenant=invoice.tenant, before=invoice.month):
-        raise ConflictError(f"{earlier[0]:%Y-%m} comes before it: finalize that month's invoice first")
+        raise ConflictError(f"{earlier[0]:%Y-%m} is still open: finalize that month's invoice first")
     before = snapshot(invoice)
     paid = _fill(invoice, prices)
     _check_complete(invoice, allow_unpriced=allow_unpriced, due_nano=due_nano)
@@ -155,7 +159,7 @@ def invoices_draft_due(*, today: dt.date | None = None) -> int:
         try:
             drafted += _draft_due(tenant, month_of(today or timezone.now().date()))
         except Exception:
-            logger.exception("invoices of tenant %s are not drafted; the next night tries again", tenant)
+            logger.exception("drafting invoices of tenant %s failed; it will be retried tomorrow", tenant)
     return drafted
 
 
@@ -182,22 +186,20 @@ def _shortfall_month(tenant: str, before: dt.date) -> dt.date | None:
 def _check_open(head: LedgerHead, month: dt.date) -> None:
     if head.closed_through is not None and month <= head.closed_through:
         raise ConflictError(
-            f"{head.tenant} is invoiced through {head.closed_through:%Y-%m}: late usage comes on the next"
-            " invoice"
+            f"{head.tenant} is invoiced through {head.closed_through:%Y-%m}: late usage appears on the next "
+            "invoice"
         )
 
 
 def _check_complete(invoice: Invoice, *, allow_unpriced: bool, due_nano: int | None) -> None:
     if invoice.unpriced and not allow_unpriced:
-        raise ConflictError(
-            f"some usage of {invoice} has no price: set one, or allow it to stay unpriced (allow_unpriced)"
-        )
+        raise ConflictError(f"some usage of {invoice} has no price: set one, or finalize with allow_unpriced")
     parties_check(invoice)
     if due_nano is not None and due_nano != invoice.due_nano:
         confirmed, due = (money(nano, invoice.currency) for nano in (due_nano, invoice.due_nano))
         raise ConflictError(
-            f"the amount due of {invoice} is {due} by now, not {confirmed}: draft the month again and confirm"
-            " the new amount"
+            f"the amount due of {invoice} is now {due}, not {confirmed}: draft the month again and confirm "
+            "the new amount"
         )
 
 

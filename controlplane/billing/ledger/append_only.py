@@ -27,10 +27,10 @@ _UNDOES: Final = f"""
     AND undone.debit = NEW.credit AND undone.credit = NEW.debit AND undone.amount_nano = NEW.amount_nano
     AND undone.reverses_id IS NULL
 """  # noqa: S608  # names of ours
-_WRONG_REVERSAL: Final = "a reversal has the amount of what it reverses, and its accounts the other way round"
-_FINAL: Final = "a finalized invoice is never changed: correct it by a credit note, or on the next one"
-_GAP: Final = "invoices are drafted first, and numbered without a gap"
-_BACK: Final = "the counters of the books, and the months that are closed, only grow"
+_WRONG_REVERSAL: Final = "a reversal must have the amount of the reversed entry and swap its accounts"
+_FINAL: Final = "a finalized invoice cannot be changed: correct it with a credit note or on the next invoice"
+_GAP: Final = "invoices are created as drafts and numbered without gaps"
+_BACK: Final = "ledger counters and the last closed month cannot decrease"
 _GOES_BACK: Final = """
     NEW.tenant <> OLD.tenant OR NEW.entries < OLD.entries OR NEW.invoices < OLD.invoices
     OR NEW.credit_notes < OLD.credit_notes OR NEW.closed_through < OLD.closed_through
@@ -42,7 +42,7 @@ _POSTGRESQL: Final = (
     """
     CREATE OR REPLACE FUNCTION billing_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        RAISE EXCEPTION 'the books are append-only: % is refused', TG_OP
+        RAISE EXCEPTION 'the ledger is append-only: % is refused', TG_OP
             USING ERRCODE = 'integrity_constraint_violation';
     END $$
     """,
@@ -144,11 +144,11 @@ def _sqlite() -> dict[str, str]:
     found = {}
     for table in BOOKS:
         for verb in ("UPDATE", "DELETE"):
-            text = refuse(f"the books are append-only: {verb} is refused")
+            text = refuse(f"the ledger is append-only: {verb} is refused")
             found[f"{table}_{verb.lower()}"] = f"BEFORE {verb} ON {table} {text}"
         # REPLACE deletes the conflicting row without firing a DELETE trigger.
         same = f"SELECT 1 FROM {table} WHERE {_UNIQUE[table]}"  # noqa: S608
-        text = refuse("the books are append-only: REPLACE is refused")
+        text = refuse("the ledger is append-only: REPLACE is refused")
         found[f"{table}_replace"] = f"BEFORE INSERT ON {table} WHEN EXISTS ({same}) {text}"
     found |= notes.sqlite()
     found["billing_reversal"] = (

@@ -48,14 +48,14 @@ _LINE_MORE: Final = f"""
 
 RULES: Final = {
     NOTE: (
-        ("of", _OF_NONE, "a credit note is of a finalized invoice of its tenant"),
-        ("number", _GAP, "credit notes are numbered without a gap"),
-        ("void", _VOID, "a credit note voids another one whole, which stands"),
-        ("bound", _MORE, "credit notes take back no more than the invoice asked for"),
+        ("of", _OF_NONE, "a credit note needs a finalized invoice of the same tenant"),
+        ("number", _GAP, "credit notes are numbered without gaps"),
+        ("void", _VOID, "a credit note can only void a whole credit note that is in force"),
+        ("bound", _MORE, "credit notes cannot exceed the amount of the invoice"),
     ),
     LINE: (
-        ("sum", _LINES_MORE, "the lines of a credit note are its net amount"),
-        ("bound", _LINE_MORE, "credit notes take back no more than the line of the invoice has"),
+        ("sum", _LINES_MORE, "the lines of a credit note must add up to its net amount"),
+        ("bound", _LINE_MORE, "credit notes cannot exceed the amount of the invoice line"),
     ),
 }
 """Table -> (name, condition under which an INSERT is refused, error message)."""

@@ -51,11 +51,11 @@ def credit_grant(
     _check(amount_nano)
     starts = starts or timezone.now().date()
     if expires_on is not None and expires_on < starts:
-        raise InvalidInputError("expires_on must be starts or a later day", field="expires_on")
+        raise InvalidInputError("expires_on cannot be before starts", field="expires_on")
     head = head_lock(tenant=tenant.pk)
     if expires_on and head.closed_through and expires_on < month_after(head.closed_through):
         raise ConflictError(
-            f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: let the credit end later"
+            f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: choose a later expires_on"
         )
     grant = CreditGrant.objects.create(
         tenant=tenant.pk, amount_nano=amount_nano, starts=starts, expires_on=expires_on, note=note
@@ -92,9 +92,9 @@ def payment_record(
     if invoice is not None:
         kind, account = EntryKind.PAYMENT, Account.RECEIVABLE
         if not invoice.is_final:
-            raise ConflictError(f"{invoice} is a draft: finalize it first, or book the money as prepaid")
+            raise ConflictError(f"{invoice} is a draft: finalize it first, or record the payment as prepaid")
         if amount_nano > (left := invoice_open_nano(invoice=invoice)):
-            raise ConflictError(f"only {left} nano-units of {invoice} are open: book the rest as prepaid")
+            raise ConflictError(f"only {left} nano-units of {invoice} are open: record the rest as prepaid")
     today = timezone.now().date()
     draft = Draft(today, kind, Account.CASH, account, amount_nano, invoice=invoice, memo=memo)
     (entry,) = entries_write(head=head, drafts=[draft])
@@ -117,19 +117,17 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
         ConflictError: the entry is of another kind, reversed already, or a credit that is partly used.
     """
     if not memo.strip():
-        raise InvalidInputError("say why, as memo", field="memo")
+        raise InvalidInputError("memo is required: state the reason", field="memo")
     head = head_lock(tenant=entry.tenant)
     if entry.kind not in _REVERSIBLE:
         raise ConflictError(
-            f"entry {entry.number} is of kind {entry.kind}: only a deposit, a payment or a grant is reversed"
-            " by hand"
+            f"entry {entry.number} is of kind {entry.kind}: only deposits, payments and grants can be "
+            "reversed by hand"
         )
     if JournalEntry.objects.filter(reverses=entry).exists():
-        raise ConflictError(f"entry {entry.number} is reversed already")
+        raise ConflictError(f"entry {entry.number} is already reversed")
     if entry.kind == EntryKind.GRANT and _grant_remaining(entry) < entry.amount_nano:
-        raise ConflictError(
-            f"part of the credit of entry {entry.number} is used by now: it cannot be taken back"
-        )
+        raise ConflictError(f"the credit of entry {entry.number} is partly used and cannot be reversed")
     draft = Draft(
         timezone.now().date(),
         EntryKind.REVERSAL,
@@ -160,9 +158,7 @@ def _grant_remaining(entry: JournalEntry) -> int:
 
 def _check(amount_nano: int) -> None:
     if not 0 < amount_nano < MAX_NANO:
-        raise InvalidInputError(
-            "amount_nano must be a whole number of nano-units above 0", field="amount_nano"
-        )
+        raise InvalidInputError("amount_nano must be a positive integer of nano-units", field="amount_nano")
 
 
 def credits_expire() -> int:
@@ -176,7 +172,7 @@ def credits_expire() -> int:
         try:
             expired += _expire(tenant)
         except Exception:
-            logger.exception("credits of tenant %s do not expire; the next night tries again", tenant)
+            logger.exception("expiring credits of tenant %s failed; it will be retried tomorrow", tenant)
     return expired
 
 

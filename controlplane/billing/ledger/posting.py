@@ -116,7 +116,7 @@ def usage_post_all(*, start: dt.date, end: dt.date) -> int:
         except SoftTimeLimitExceeded:
             raise
         except Exception:
-            logger.exception("the usage of tenant %s is not booked; the next round tries again", tenant)
+            logger.exception("posting usage of tenant %s failed; the next round retries", tenant)
     return written
 
 
@@ -133,15 +133,15 @@ def books_check(*, start: dt.date, end: dt.date) -> list[str]:
         except SoftTimeLimitExceeded:
             raise
         except Exception:
-            logger.exception("the books of tenant %s are not compared with its usage", tenant)
-            found.append(f"books of {tenant} could not be compared")
+            logger.exception("comparing the ledger of tenant %s with its usage failed", tenant)
+            found.append(f"ledger of {tenant} could not be compared with usage")
             continue
         found += [_drift_text(tenant, day, *amounts) for day, amounts in drift.items()]
     return found
 
 
 def _drift_text(tenant: str, day: dt.date, booked: int, expected: int) -> str:
-    return f"books of {tenant} on {day}: {booked} booked, {expected} expected"
+    return f"ledger of {tenant} on {day}: {booked} booked, {expected} expected"
 
 
 def books_drift(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, tuple[int, int]]:

@@ -167,7 +167,7 @@ def entry_get(*, tenant: str, number: int) -> JournalEntry:
         JournalEntry.objects.filter(tenant=tenant, number=number).select_related("grant", "invoice").first()
     )
     if entry is None:
-        raise NotFoundError(f"the books of {tenant} have no entry {number}")
+        raise NotFoundError(f"tenant {tenant} has no journal entry {number}")
     return entry
 
 
@@ -175,7 +175,7 @@ def entry_by_id(*, entry_id: int) -> JournalEntry:
     """Return an entry of any tenant. Raises NotFoundError."""
     entry = JournalEntry.objects.filter(pk=entry_id).select_related("grant", "invoice").first()
     if entry is None:
-        raise NotFoundError(f"no books have an entry of id {entry_id}")
+        raise NotFoundError(f"there is no journal entry with id {entry_id}")
     return entry
 
 

@@ -34,22 +34,19 @@ class Migration(migrations.Migration):
                 (
                     "seller",
                     models.JSONField(
-                        blank=True, help_text="Who sells, as it was then; null: nobody was stated.", null=True
+                        blank=True, help_text="Seller details at that time; null if none were set.", null=True
                     ),
                 ),
                 (
                     "buyer",
                     models.JSONField(
                         blank=True,
-                        help_text="Who is billed, as it was then; null: nothing was stated.",
+                        help_text="Billing details at that time; null if none were set.",
                         null=True,
                     ),
                 ),
                 ("tenant", models.CharField(max_length=63)),
-                (
-                    "number",
-                    models.BigIntegerField(help_text="Consecutive within a tenant's credit notes, from 1."),
-                ),
+                ("number", models.BigIntegerField(help_text="Consecutive per tenant, from 1.")),
                 (
                     "reason",
                     models.CharField(
@@ -66,13 +63,13 @@ class Migration(migrations.Migration):
                 ),
                 ("memo", models.CharField(blank=True, max_length=500)),
                 ("currency", models.CharField(max_length=3)),
-                ("net_nano", models.BigIntegerField(help_text="Without tax: the sum of its lines.")),
-                ("tax_nano", models.BigIntegerField(help_text="Whole minor units of the currency.")),
+                ("net_nano", models.BigIntegerField(help_text="Sum of the lines, without tax.")),
+                ("tax_nano", models.BigIntegerField(help_text="In whole minor units of the currency.")),
                 (
                     "pre_payment_nano",
-                    models.BigIntegerField(help_text="Taken off what was not paid of the invoice."),
+                    models.BigIntegerField(help_text="Deducted from the open amount of the invoice."),
                 ),
-                ("post_payment_nano", models.BigIntegerField(help_text="Of what was paid: given back.")),
+                ("post_payment_nano", models.BigIntegerField(help_text="Returned from the paid amount.")),
                 (
                     "post_payment_as",
                     models.CharField(
@@ -87,7 +84,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         blank=True,
                         db_index=False,
-                        help_text="The credit note that this one takes back, whole; null of most.",
+                        help_text="The credit note that this one voids, if any.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="voidings",
@@ -149,14 +146,14 @@ class Migration(migrations.Migration):
                 (
                     "seller",
                     models.JSONField(
-                        blank=True, help_text="Who sells, as it was then; null: nobody was stated.", null=True
+                        blank=True, help_text="Seller details at that time; null if none were set.", null=True
                     ),
                 ),
                 (
                     "buyer",
                     models.JSONField(
                         blank=True,
-                        help_text="Who is billed, as it was then; null: nothing was stated.",
+                        help_text="Billing details at that time; null if none were set.",
                         null=True,
                     ),
                 ),
@@ -165,7 +162,7 @@ class Migration(migrations.Migration):
                 (
                     "number",
                     models.BigIntegerField(
-                        blank=True, help_text="Consecutive within a tenant, from 1.", null=True
+                        blank=True, help_text="Consecutive per tenant, from 1.", null=True
                     ),
                 ),
                 (
@@ -183,30 +180,34 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "carried_in_nano",
-                    models.BigIntegerField(default=0, help_text="Left over by the invoice before."),
+                    models.BigIntegerField(default=0, help_text="Carried over from the previous invoice."),
                 ),
                 ("credits_nano", models.BigIntegerField(default=0, help_text="Paid by credits.")),
-                ("prepaid_nano", models.BigIntegerField(default=0, help_text="Paid in advance.")),
+                (
+                    "prepaid_nano",
+                    models.BigIntegerField(default=0, help_text="Paid from the prepaid balance."),
+                ),
                 (
                     "shortfall_nano",
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="What is prepaid was below 0 by, in whole minor units: asked for as well, without tax.",
+                        help_text="Deficit of the prepaid balance that this invoice also charges, in whole minor units, without tax.",
                     ),
                 ),
-                ("due_nano", models.BigIntegerField(default=0, help_text="To be paid: whole minor units.")),
+                (
+                    "due_nano",
+                    models.BigIntegerField(default=0, help_text="Amount to pay, in whole minor units."),
+                ),
                 (
                     "carried_out_nano",
-                    models.BigIntegerField(default=0, help_text="Less than a minor unit, or negative."),
+                    models.BigIntegerField(
+                        default=0, help_text="Carried to the next invoice: below one minor unit, or negative."
+                    ),
                 ),
                 (
                     "tax_nano",
-                    models.BigIntegerField(
-                        db_default=0,
-                        default=0,
-                        help_text="On what is asked for without it: whole minor units.",
-                    ),
+                    models.BigIntegerField(db_default=0, default=0, help_text="Tax, in whole minor units."),
                 ),
                 (
                     "tax_kind",
@@ -219,7 +220,7 @@ class Migration(migrations.Migration):
                         ],
                         db_default="",
                         default="",
-                        help_text="Empty: no tax treatment.",
+                        help_text="Empty without a tax treatment.",
                         max_length=15,
                     ),
                 ),
@@ -232,7 +233,7 @@ class Migration(migrations.Migration):
                 ),
                 ("tax_number", models.CharField(blank=True, db_default="", default="", max_length=40)),
                 ("tax_text", models.CharField(blank=True, db_default="", default="", max_length=300)),
-                ("unpriced", models.BooleanField(default=False, help_text="Some line has no price.")),
+                ("unpriced", models.BooleanField(default=False, help_text="True if a line has no price.")),
                 ("drafted_at", models.DateTimeField()),
                 ("finalized_at", models.DateTimeField(blank=True, null=True)),
             ],
@@ -251,7 +252,7 @@ class Migration(migrations.Migration):
                 (
                     "month",
                     models.DateField(
-                        help_text="Of the usage; before the invoice's month it is an adjustment."
+                        help_text="Month of the usage. A month before the invoice's is an adjustment."
                     ),
                 ),
                 ("project", models.CharField(blank=True, max_length=200)),
@@ -260,20 +261,25 @@ class Migration(migrations.Migration):
                     "key_name",
                     models.CharField(
                         blank=True,
-                        help_text="As it was when the invoice was finalized; null: finalized before names were kept.",
+                        help_text="Key name at finalization. Null if finalized before names were stored.",
                         max_length=100,
                         null=True,
                     ),
                 ),
                 (
                     "adapter",
-                    models.CharField(blank=True, help_text="Name; '' for the base alone.", max_length=200),
+                    models.CharField(
+                        blank=True, help_text="Adapter name; '' for the base model.", max_length=200
+                    ),
                 ),
                 ("base_model", models.CharField(blank=True, max_length=200)),
                 ("backend", models.CharField(blank=True, max_length=200)),
                 ("item", models.CharField(max_length=20)),
                 ("quantity", models.BigIntegerField()),
-                ("unit_nano", models.BigIntegerField(help_text="Price of `per`; null: unpriced.", null=True)),
+                (
+                    "unit_nano",
+                    models.BigIntegerField(help_text="Price per `per`; null if unpriced.", null=True),
+                ),
                 ("per", models.BigIntegerField()),
                 ("amount_nano", models.BigIntegerField(help_text="Null: unpriced.", null=True)),
             ],
@@ -289,9 +295,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("tenant", models.CharField(max_length=63)),
-                ("number", models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")),
+                ("number", models.BigIntegerField(help_text="Consecutive per tenant, from 1.")),
                 ("at", models.DateTimeField()),
-                ("day", models.DateField(help_text="UTC day that it is about.")),
+                ("day", models.DateField(help_text="UTC day that the entry applies to.")),
                 (
                     "kind",
                     models.CharField(
@@ -356,8 +362,8 @@ class Migration(migrations.Migration):
             name="LedgerCheckpoint",
             fields=[
                 ("tenant", models.CharField(max_length=63, primary_key=True, serialize=False)),
-                ("through", models.BigIntegerField(help_text="Number of the last entry that is in it.")),
-                ("sums", models.JSONField(help_text="Debits less credits in nano-units, by account.")),
+                ("through", models.BigIntegerField(help_text="Number of the last entry included.")),
+                ("sums", models.JSONField(help_text="Debits minus credits in nano-units, by account.")),
             ],
         ),
         migrations.CreateModel(
@@ -374,11 +380,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "closed_through",
-                    models.DateField(
-                        blank=True,
-                        help_text="First day of the last month that is invoiced and closed.",
-                        null=True,
-                    ),
+                    models.DateField(blank=True, help_text="First day of the last closed month.", null=True),
                 ),
             ],
         ),
@@ -393,11 +395,14 @@ class Migration(migrations.Migration):
                 ),
                 ("tenant", models.CharField(max_length=63)),
                 ("day", models.DateField()),
-                ("mark", models.CharField(help_text="Of the quantities, and of the prices.", max_length=200)),
+                (
+                    "mark",
+                    models.CharField(help_text="Fingerprint of the quantities and prices.", max_length=200),
+                ),
                 (
                     "unpriced",
                     models.BooleanField(
-                        help_text="Some of its usage has no price; null: booked by a release that did not say.",
+                        help_text="True if some usage has no price. Null for entries from releases that did not record it.",
                         null=True,
                     ),
                 ),
@@ -407,22 +412,19 @@ class Migration(migrations.Migration):
             name="PrepaidMark",
             fields=[
                 ("tenant", models.CharField(max_length=63, primary_key=True, serialize=False)),
-                (
-                    "peak_nano",
-                    models.BigIntegerField(help_text="The most that was left since the last top-up."),
-                ),
+                ("peak_nano", models.BigIntegerField(help_text="Highest balance since the last top-up.")),
                 (
                     "top_ups",
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Top-ups so far; 0: made by a release that did not count them.",
+                        help_text="Number of top-ups. 0 for rows from releases that did not count them.",
                     ),
                 ),
                 (
                     "told",
                     models.PositiveSmallIntegerField(
-                        default=0, help_text="Percent used that was told of; 0: nothing."
+                        default=0, help_text="Highest announced percentage used; 0 if none."
                     ),
                 ),
             ],
@@ -441,7 +443,7 @@ class Migration(migrations.Migration):
                     "adapter",
                     models.CharField(
                         blank=True,
-                        help_text="`<tenant>/<adapter>`; '' prices the base and all its adapters.",
+                        help_text="`<tenant>/<adapter>`; '' for the base model and all its adapters.",
                         max_length=130,
                     ),
                 ),
@@ -450,7 +452,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         db_default="",
-                        help_text="Kind of backend; '' prices all of them.",
+                        help_text="Kind of backend; '' for all backends.",
                         max_length=63,
                     ),
                 ),
@@ -475,7 +477,7 @@ class Migration(migrations.Migration):
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Per attempt that did not end in an error.",
+                        help_text="Per successful attempt.",
                         validators=[django.core.validators.MinValueValidator(0)],
                     ),
                 ),
@@ -497,7 +499,7 @@ class Migration(migrations.Migration):
                 (
                     "is_default",
                     models.BooleanField(
-                        default=False, help_text="Every tenant's, as of today or a later day."
+                        default=False, help_text="Applies to all tenants, from today or a later day."
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -515,9 +517,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "tenant",
-                    models.CharField(
-                        blank=True, help_text="Whose own book it is; '' for everyone's.", max_length=63
-                    ),
+                    models.CharField(blank=True, help_text="Tenant id; '' for all tenants.", max_length=63),
                 ),
                 ("starts", models.DateField(help_text="First UTC day.")),
                 (
@@ -554,25 +554,32 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "label",
-                    models.CharField(help_text="As documents call it: VAT, GST, Sales tax.", max_length=30),
+                    models.CharField(
+                        help_text="Name of the tax on documents, such as VAT, GST or Sales tax.",
+                        max_length=30,
+                    ),
                 ),
                 (
                     "rate_percent",
                     models.DecimalField(
                         decimal_places=4,
                         default=0,
-                        help_text="Exact decimal, as 8.875; 0 unless taxed.",
+                        help_text="Exact decimal such as 8.875; 0 unless kind is taxed.",
                         max_digits=7,
                     ),
                 ),
                 (
                     "tax_number",
-                    models.CharField(blank=True, help_text="The tenant's, as on documents.", max_length=40),
+                    models.CharField(
+                        blank=True,
+                        help_text="The tenant's tax number, as printed on documents.",
+                        max_length=40,
+                    ),
                 ),
                 (
                     "text",
                     models.CharField(
-                        blank=True, help_text="What must stand on the document.", max_length=300
+                        blank=True, help_text="Legal text to print on the document.", max_length=300
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -590,33 +597,44 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "tenant",
-                    models.CharField(blank=True, help_text="'' for the operator, who sells.", max_length=63),
+                    models.CharField(
+                        blank=True, help_text="Tenant id; '' for the seller (the operator).", max_length=63
+                    ),
                 ),
                 ("starts", models.DateField(help_text="First UTC day.")),
                 ("legal_name", models.CharField(max_length=200)),
-                ("address", models.CharField(help_text="As on letters, line by line.", max_length=500)),
+                (
+                    "address",
+                    models.CharField(
+                        help_text="Postal address, one line per line of the address.", max_length=500
+                    ),
+                ),
                 (
                     "contact",
                     models.CharField(
-                        blank=True, help_text="E-mail or telephone for questions.", max_length=200
+                        blank=True,
+                        help_text="E-mail address or phone number for billing questions.",
+                        max_length=200,
                     ),
                 ),
                 ("tax_number", models.CharField(blank=True, help_text="The seller's.", max_length=40)),
                 (
                     "registration",
                     models.CharField(
-                        blank=True, help_text="The seller's register and number.", max_length=200
+                        blank=True, help_text="Company register and number of the seller.", max_length=200
                     ),
                 ),
                 (
                     "payment_text",
-                    models.CharField(blank=True, help_text="How the seller is to be paid.", max_length=500),
+                    models.CharField(
+                        blank=True, help_text="Payment instructions of the seller.", max_length=500
+                    ),
                 ),
                 (
                     "reference",
                     models.CharField(
                         blank=True,
-                        help_text="What the tenant wants to read: its order number.",
+                        help_text="Purchase order number or another reference that the tenant wants on documents.",
                         max_length=100,
                     ),
                 ),
@@ -643,21 +661,25 @@ class Migration(migrations.Migration):
                 (
                     "period",
                     models.CharField(
-                        help_text="UTC: `2026-11` or `2026-11-21`; of what is prepaid the top-ups so far.",
+                        help_text="UTC: `2026-11` or `2026-11-21`; for a prepaid balance, the number of top-ups.",
                         max_length=10,
                     ),
                 ),
                 ("percent", models.PositiveSmallIntegerField()),
                 (
                     "budget_nano",
-                    models.BigIntegerField(help_text="The budget then: another one is told of anew."),
+                    models.BigIntegerField(
+                        help_text="The budget at that time; a changed budget is announced again."
+                    ),
                 ),
                 ("spent_nano", models.BigIntegerField()),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "notify_at",
                     models.DateTimeField(
-                        blank=True, help_text="When mail is due; null: never, or sent.", null=True
+                        blank=True,
+                        help_text="When the mail is due. Null if none is due or it was sent.",
+                        null=True,
                     ),
                 ),
                 ("notify_attempts", models.PositiveSmallIntegerField(default=0)),
@@ -665,7 +687,7 @@ class Migration(migrations.Migration):
                     "notified",
                     models.JSONField(
                         blank=True,
-                        help_text="Ids of the users who need not be written to any more.",
+                        help_text="Ids of users who have received the mail or no longer need it.",
                         null=True,
                     ),
                 ),
@@ -697,10 +719,12 @@ class Migration(migrations.Migration):
                 ),
                 ("tenant", models.CharField(max_length=63)),
                 ("amount_nano", models.BigIntegerField()),
-                ("starts", models.DateField(help_text="First UTC day whose usage it pays.")),
+                ("starts", models.DateField(help_text="First UTC day whose usage it pays for.")),
                 (
                     "expires_on",
-                    models.DateField(blank=True, help_text="Last such day; null for no end.", null=True),
+                    models.DateField(
+                        blank=True, help_text="Last UTC day, included; null for no end.", null=True
+                    ),
                 ),
                 ("note", models.CharField(blank=True, max_length=200)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -726,10 +750,15 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "render_at",
-                    models.DateTimeField(help_text="When it is due to be made; null: it is made.", null=True),
+                    models.DateTimeField(
+                        help_text="When rendering is due. Null once it is rendered.", null=True
+                    ),
                 ),
-                ("attempts", models.PositiveIntegerField(default=0, help_text="At making it.")),
-                ("key", models.CharField(blank=True, help_text="In the artifact store.", max_length=200)),
+                (
+                    "attempts",
+                    models.PositiveIntegerField(default=0, help_text="Failed attempts to render it."),
+                ),
+                ("key", models.CharField(blank=True, help_text="Key in the artifact store.", max_length=200)),
                 ("size", models.BigIntegerField(default=0)),
                 ("sha256", models.CharField(blank=True, max_length=64)),
                 ("rendered_at", models.DateTimeField(null=True)),
@@ -772,10 +801,15 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "render_at",
-                    models.DateTimeField(help_text="When it is due to be made; null: it is made.", null=True),
+                    models.DateTimeField(
+                        help_text="When rendering is due. Null once it is rendered.", null=True
+                    ),
                 ),
-                ("attempts", models.PositiveIntegerField(default=0, help_text="At making it.")),
-                ("key", models.CharField(blank=True, help_text="In the artifact store.", max_length=200)),
+                (
+                    "attempts",
+                    models.PositiveIntegerField(default=0, help_text="Failed attempts to render it."),
+                ),
+                ("key", models.CharField(blank=True, help_text="Key in the artifact store.", max_length=200)),
                 ("size", models.BigIntegerField(default=0)),
                 ("sha256", models.CharField(blank=True, max_length=64)),
                 ("rendered_at", models.DateTimeField(null=True)),
@@ -865,7 +899,7 @@ class Migration(migrations.Migration):
             model_name="creditnoteline",
             name="invoice_line",
             field=models.ForeignKey(
-                help_text="Null: of the invoice as a whole.",
+                help_text="Null for the invoice as a whole.",
                 null=True,
                 on_delete=django.db.models.deletion.DO_NOTHING,
                 related_name="credited",
@@ -887,20 +921,25 @@ class Migration(migrations.Migration):
                 ),
                 ("tenant", models.CharField(max_length=63)),
                 ("day", models.DateField()),
-                ("month", models.DateField(help_text="First day of the month whose invoice has it.")),
+                ("month", models.DateField(help_text="First day of the month of its invoice.")),
                 ("project", models.CharField(blank=True, max_length=200)),
                 ("key_id", models.CharField(blank=True, max_length=200)),
                 (
                     "adapter",
-                    models.CharField(blank=True, help_text="Name; '' for the base alone.", max_length=200),
+                    models.CharField(
+                        blank=True, help_text="Adapter name; '' for the base model.", max_length=200
+                    ),
                 ),
                 ("base_model", models.CharField(blank=True, max_length=200)),
                 ("backend", models.CharField(blank=True, max_length=200)),
-                ("item", models.CharField(help_text="What was used; see `billing.items`.", max_length=20)),
+                ("item", models.CharField(help_text="Billed item; see `billing.items`.", max_length=20)),
                 ("quantity", models.BigIntegerField(help_text="Negative in a reversal.")),
-                ("unit_nano", models.BigIntegerField(help_text="Price of `per` of the quantity.")),
+                ("unit_nano", models.BigIntegerField(help_text="Price per `per`.")),
                 ("per", models.BigIntegerField()),
-                ("amount_nano", models.BigIntegerField(help_text="The entry's, negative in a reversal.")),
+                (
+                    "amount_nano",
+                    models.BigIntegerField(help_text="Amount of the entry; negative in a reversal."),
+                ),
             ],
         ),
         migrations.AddField(

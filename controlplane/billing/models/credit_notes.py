@@ -35,15 +35,15 @@ class CreditNote(PartiesNamed):
         """Paid back as money."""
 
     tenant = models.CharField(max_length=63)
-    number = models.BigIntegerField(help_text="Consecutive within a tenant's credit notes, from 1.")
+    number = models.BigIntegerField(help_text="Consecutive per tenant, from 1.")
     invoice = models.ForeignKey(Invoice, models.PROTECT, related_name="credit_notes")
     reason = models.CharField(max_length=25, choices=Reason.choices)
     memo = models.CharField(max_length=500, blank=True)
     currency = models.CharField(max_length=3)
-    net_nano = models.BigIntegerField(help_text="Without tax: the sum of its lines.")
-    tax_nano = models.BigIntegerField(help_text="Whole minor units of the currency.")
-    pre_payment_nano = models.BigIntegerField(help_text="Taken off what was not paid of the invoice.")
-    post_payment_nano = models.BigIntegerField(help_text="Of what was paid: given back.")
+    net_nano = models.BigIntegerField(help_text="Sum of the lines, without tax.")
+    tax_nano = models.BigIntegerField(help_text="In whole minor units of the currency.")
+    pre_payment_nano = models.BigIntegerField(help_text="Deducted from the open amount of the invoice.")
+    post_payment_nano = models.BigIntegerField(help_text="Returned from the paid amount.")
     post_payment_as = models.CharField(
         max_length=10, choices=PostPayment.choices, default=PostPayment.BALANCE
     )
@@ -55,7 +55,7 @@ class CreditNote(PartiesNamed):
         blank=True,
         related_name="voidings",
         db_index=False,
-        help_text="The credit note that this one takes back, whole; null of most.",
+        help_text="The credit note that this one voids, if any.",
     )
     issued_at = models.DateTimeField()
 
@@ -117,7 +117,7 @@ class CreditNoteLine(models.Model):
         models.DO_NOTHING,
         null=True,
         related_name="credited",
-        help_text="Null: of the invoice as a whole.",
+        help_text="Null for the invoice as a whole.",
     )
     amount_nano = models.BigIntegerField(help_text="Without tax.")
 
@@ -145,4 +145,4 @@ class CreditNotePdf(StoredPdf):
         ]
 
     def __str__(self) -> str:
-        return self.key or f"of credit note {self.credit_note_id}, not made yet"
+        return self.key or f"of credit note {self.credit_note_id}, not rendered yet"

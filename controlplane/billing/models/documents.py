@@ -8,9 +8,9 @@ from django.db import models
 class StoredPdf(models.Model):
     """A document's PDF: where it is stored, or when it is due to be rendered."""
 
-    render_at = models.DateTimeField(null=True, help_text="When it is due to be made; null: it is made.")
-    attempts = models.PositiveIntegerField(default=0, help_text="At making it.")
-    key = models.CharField(max_length=200, blank=True, help_text="In the artifact store.")
+    render_at = models.DateTimeField(null=True, help_text="When rendering is due. Null once it is rendered.")
+    attempts = models.PositiveIntegerField(default=0, help_text="Failed attempts to render it.")
+    key = models.CharField(max_length=200, blank=True, help_text="Key in the artifact store.")
     size = models.BigIntegerField(default=0)
     sha256 = models.CharField(max_length=64, blank=True)
     rendered_at = models.DateTimeField(null=True)

@@ -23,30 +23,31 @@ class Invoice(PartiesNamed):
 
     tenant = models.CharField(max_length=63)
     month = models.DateField(help_text="First day of the UTC month.")
-    number = models.BigIntegerField(null=True, blank=True, help_text="Consecutive within a tenant, from 1.")
+    number = models.BigIntegerField(null=True, blank=True, help_text="Consecutive per tenant, from 1.")
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.DRAFT)
     currency = models.CharField(max_length=3)
     lines_nano = models.BigIntegerField(default=0, help_text="Sum of the lines that have a price.")
-    carried_in_nano = models.BigIntegerField(default=0, help_text="Left over by the invoice before.")
+    carried_in_nano = models.BigIntegerField(default=0, help_text="Carried over from the previous invoice.")
     credits_nano = models.BigIntegerField(default=0, help_text="Paid by credits.")
-    prepaid_nano = models.BigIntegerField(default=0, help_text="Paid in advance.")
+    prepaid_nano = models.BigIntegerField(default=0, help_text="Paid from the prepaid balance.")
     shortfall_nano = models.BigIntegerField(
         default=0,
         db_default=0,
-        help_text="What is prepaid was below 0 by, in whole minor units: asked for as well, without tax.",
+        help_text="Deficit of the prepaid balance that this invoice also charges, in whole minor units, "
+        "without tax.",
     )
-    due_nano = models.BigIntegerField(default=0, help_text="To be paid: whole minor units.")
-    carried_out_nano = models.BigIntegerField(default=0, help_text="Less than a minor unit, or negative.")
-    tax_nano = models.BigIntegerField(
-        default=0, db_default=0, help_text="On what is asked for without it: whole minor units."
+    due_nano = models.BigIntegerField(default=0, help_text="Amount to pay, in whole minor units.")
+    carried_out_nano = models.BigIntegerField(
+        default=0, help_text="Carried to the next invoice: below one minor unit, or negative."
     )
+    tax_nano = models.BigIntegerField(default=0, db_default=0, help_text="Tax, in whole minor units.")
     tax_kind = models.CharField(
         max_length=15,
         choices=TaxKind.choices,
         blank=True,
         default="",
         db_default="",
-        help_text="Empty: no tax treatment.",
+        help_text="Empty without a tax treatment.",
     )
     tax_label = models.CharField(max_length=30, blank=True, default="", db_default="")
     tax_rate_percent = models.DecimalField(
@@ -54,7 +55,7 @@ class Invoice(PartiesNamed):
     )
     tax_number = models.CharField(max_length=40, blank=True, default="", db_default="")
     tax_text = models.CharField(max_length=300, blank=True, default="", db_default="")
-    unpriced = models.BooleanField(default=False, help_text="Some line has no price.")
+    unpriced = models.BooleanField(default=False, help_text="True if a line has no price.")
     drafted_at = models.DateTimeField()
     finalized_at = models.DateTimeField(null=True, blank=True)
 
@@ -107,21 +108,21 @@ class InvoiceLine(models.Model):
 
     invoice = models.ForeignKey(Invoice, models.CASCADE, related_name="lines")
     position = models.IntegerField(help_text="From 1.")
-    month = models.DateField(help_text="Of the usage; before the invoice's month it is an adjustment.")
+    month = models.DateField(help_text="Month of the usage. A month before the invoice's is an adjustment.")
     project = models.CharField(max_length=200, blank=True)
     key_id = models.CharField(max_length=200, blank=True)
     key_name = models.CharField(
         max_length=100,
         null=True,
         blank=True,
-        help_text="As it was when the invoice was finalized; null: finalized before names were kept.",
+        help_text="Key name at finalization. Null if finalized before names were stored.",
     )
-    adapter = models.CharField(max_length=200, blank=True, help_text="Name; '' for the base alone.")
+    adapter = models.CharField(max_length=200, blank=True, help_text="Adapter name; '' for the base model.")
     base_model = models.CharField(max_length=200, blank=True)
     backend = models.CharField(max_length=200, blank=True)
     item = models.CharField(max_length=20)
     quantity = models.BigIntegerField()
-    unit_nano = models.BigIntegerField(null=True, help_text="Price of `per`; null: unpriced.")
+    unit_nano = models.BigIntegerField(null=True, help_text="Price per `per`; null if unpriced.")
     per = models.BigIntegerField()
     amount_nano = models.BigIntegerField(null=True, help_text="Null: unpriced.")
 
@@ -151,4 +152,4 @@ class InvoicePdf(StoredPdf):
         ]
 
     def __str__(self) -> str:
-        return self.key or f"of invoice {self.invoice_id}, not made yet"
+        return self.key or f"of invoice {self.invoice_id}, not rendered yet"

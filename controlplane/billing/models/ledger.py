@@ -65,9 +65,7 @@ class LedgerHead(models.Model):
     credit_notes = models.BigIntegerField(
         default=0, db_default=0, help_text="Number of the newest credit note."
     )
-    closed_through = models.DateField(
-        null=True, blank=True, help_text="First day of the last month that is invoiced and closed."
-    )
+    closed_through = models.DateField(null=True, blank=True, help_text="First day of the last closed month.")
 
     def __str__(self) -> str:
         return self.tenant
@@ -80,8 +78,8 @@ class LedgerCheckpoint(models.Model):
     """
 
     tenant = models.CharField(primary_key=True, max_length=63)
-    through = models.BigIntegerField(help_text="Number of the last entry that is in it.")
-    sums = models.JSONField(help_text="Debits less credits in nano-units, by account.")
+    through = models.BigIntegerField(help_text="Number of the last entry included.")
+    sums = models.JSONField(help_text="Debits minus credits in nano-units, by account.")
 
     def __str__(self) -> str:
         return f"{self.tenant} through {self.through}"
@@ -92,8 +90,8 @@ class CreditGrant(models.Model):
 
     tenant = models.CharField(max_length=63)
     amount_nano = models.BigIntegerField()
-    starts = models.DateField(help_text="First UTC day whose usage it pays.")
-    expires_on = models.DateField(null=True, blank=True, help_text="Last such day; null for no end.")
+    starts = models.DateField(help_text="First UTC day whose usage it pays for.")
+    expires_on = models.DateField(null=True, blank=True, help_text="Last UTC day, included; null for no end.")
     note = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -116,9 +114,9 @@ class JournalEntry(models.Model):
     """Moves `amount_nano` from account `credit` to account `debit`, in nano-units (1e-9) of `currency`."""
 
     tenant = models.CharField(max_length=63)
-    number = models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")
+    number = models.BigIntegerField(help_text="Consecutive per tenant, from 1.")
     at = models.DateTimeField()
-    day = models.DateField(help_text="UTC day that it is about.")
+    day = models.DateField(help_text="UTC day that the entry applies to.")
     kind = models.CharField(max_length=15, choices=EntryKind.choices)
     debit = models.CharField(max_length=12, choices=Account.choices)
     credit = models.CharField(max_length=12, choices=Account.choices)
@@ -163,17 +161,17 @@ class UsagePosting(models.Model):
     entry = models.OneToOneField(JournalEntry, models.PROTECT, primary_key=True, related_name="usage")
     tenant = models.CharField(max_length=63)
     day = models.DateField()
-    month = models.DateField(help_text="First day of the month whose invoice has it.")
+    month = models.DateField(help_text="First day of the month of its invoice.")
     project = models.CharField(max_length=200, blank=True)
     key_id = models.CharField(max_length=200, blank=True)
-    adapter = models.CharField(max_length=200, blank=True, help_text="Name; '' for the base alone.")
+    adapter = models.CharField(max_length=200, blank=True, help_text="Adapter name; '' for the base model.")
     base_model = models.CharField(max_length=200, blank=True)
     backend = models.CharField(max_length=200, blank=True)
-    item = models.CharField(max_length=20, help_text="What was used; see `billing.items`.")
+    item = models.CharField(max_length=20, help_text="Billed item; see `billing.items`.")
     quantity = models.BigIntegerField(help_text="Negative in a reversal.")
-    unit_nano = models.BigIntegerField(help_text="Price of `per` of the quantity.")
+    unit_nano = models.BigIntegerField(help_text="Price per `per`.")
     per = models.BigIntegerField()
-    amount_nano = models.BigIntegerField(help_text="The entry's, negative in a reversal.")
+    amount_nano = models.BigIntegerField(help_text="Amount of the entry; negative in a reversal.")
 
     KEY = ("project", "key_id", "adapter", "base_model", "backend", "item")
 
@@ -192,9 +190,10 @@ class PostedDay(models.Model):
 
     tenant = models.CharField(max_length=63)
     day = models.DateField()
-    mark = models.CharField(max_length=200, help_text="Of the quantities, and of the prices.")
+    mark = models.CharField(max_length=200, help_text="Fingerprint of the quantities and prices.")
     unpriced = models.BooleanField(
-        null=True, help_text="Some of its usage has no price; null: booked by a release that did not say."
+        null=True,
+        help_text="True if some usage has no price. Null for entries from releases that did not record it.",
     )
 
     class Meta:

@@ -11,7 +11,9 @@ class PriceBook(models.Model):
 
     name = models.CharField(max_length=63, unique=True)
     currency = models.CharField(max_length=3, default="USD")
-    is_default = models.BooleanField(default=False, help_text="Every tenant's, as of today or a later day.")
+    is_default = models.BooleanField(
+        default=False, help_text="Applies to all tenants, from today or a later day."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -34,7 +36,7 @@ class PriceBookTerm(models.Model):
     """
 
     book = models.ForeignKey(PriceBook, models.PROTECT, related_name="terms")
-    tenant = models.CharField(max_length=63, blank=True, help_text="Whose own book it is; '' for everyone's.")
+    tenant = models.CharField(max_length=63, blank=True, help_text="Tenant id; '' for all tenants.")
     starts = models.DateField(help_text="First UTC day.")
     ends = models.DateField(null=True, blank=True, help_text="Last UTC day, included; null for no end.")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -60,20 +62,19 @@ class Price(models.Model):
     book = models.ForeignKey(PriceBook, models.CASCADE, related_name="prices")
     base_model = models.CharField(max_length=63)
     adapter = models.CharField(
-        max_length=130, blank=True, help_text="`<tenant>/<adapter>`; '' prices the base and all its adapters."
+        max_length=130,
+        blank=True,
+        help_text="`<tenant>/<adapter>`; '' for the base model and all its adapters.",
     )
     backend = models.CharField(
-        max_length=63, blank=True, db_default="", help_text="Kind of backend; '' prices all of them."
+        max_length=63, blank=True, db_default="", help_text="Kind of backend; '' for all backends."
     )
     effective_from = models.DateField(help_text="UTC day.")
     input_nano = models.BigIntegerField(validators=[MinValueValidator(0)], help_text="Per prompt token.")
     cached_input_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     output_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     request_nano = models.BigIntegerField(
-        default=0,
-        db_default=0,
-        validators=[MinValueValidator(0)],
-        help_text="Per attempt that did not end in an error.",
+        default=0, db_default=0, validators=[MinValueValidator(0)], help_text="Per successful attempt."
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -22,12 +22,19 @@ class TaxTreatment(models.Model):
     tenant = models.CharField(max_length=63)
     starts = models.DateField(help_text="First UTC day.")
     kind = models.CharField(max_length=15, choices=TaxKind.choices)
-    label = models.CharField(max_length=30, help_text="As documents call it: VAT, GST, Sales tax.")
-    rate_percent = models.DecimalField(
-        max_digits=7, decimal_places=4, default=0, help_text="Exact decimal, as 8.875; 0 unless taxed."
+    label = models.CharField(
+        max_length=30, help_text="Name of the tax on documents, such as VAT, GST or Sales tax."
     )
-    tax_number = models.CharField(max_length=40, blank=True, help_text="The tenant's, as on documents.")
-    text = models.CharField(max_length=300, blank=True, help_text="What must stand on the document.")
+    rate_percent = models.DecimalField(
+        max_digits=7,
+        decimal_places=4,
+        default=0,
+        help_text="Exact decimal such as 8.875; 0 unless kind is taxed.",
+    )
+    tax_number = models.CharField(
+        max_length=40, blank=True, help_text="The tenant's tax number, as printed on documents."
+    )
+    text = models.CharField(max_length=300, blank=True, help_text="Legal text to print on the document.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

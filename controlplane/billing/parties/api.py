@@ -24,9 +24,11 @@ _MAY: Final = tenant_may(Permission.BILLING_READ, Permission.BILLING_WRITE)
 
 
 class _PartySerializer(StrictSerializer, serializers.ModelSerializer[BillingParty]):
-    starts = serializers.DateField(required=False, help_text="First UTC day; today unless told.")
+    starts = serializers.DateField(required=False, help_text="First UTC day. Defaults to today.")
     # An address keeps its line breaks, as on letters.
-    address = serializers.CharField(max_length=500, help_text="As on letters, line by line.")
+    address = serializers.CharField(
+        max_length=500, help_text="Postal address, one line per line of the address."
+    )
 
 
 class SellerSerializer(_PartySerializer):
@@ -47,7 +49,7 @@ class _PartiesApi(generics.ListAPIView[BillingParty]):
 
     def party_of(self, request: Request) -> str:
         """Return the tenant's id, or "" for the seller."""
-        raise NotImplementedError(f"{type(self).__name__} must say whose details it is about")
+        raise NotImplementedError(f"{type(self).__name__} must define whose details it returns")
 
     def get_queryset(self) -> QuerySet[BillingParty]:
         return party_list(tenant=self.party_of(self.request))

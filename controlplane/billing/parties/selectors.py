@@ -41,7 +41,7 @@ def party_get(*, tenant: str, party_id: int) -> BillingParty:
     """Return one set of details by id. Raises NotFoundError."""
     found = party_list(tenant=tenant).filter(pk=party_id).first()
     if found is None:
-        raise NotFoundError(f"there are no billing details {party_id} of {tenant or 'the seller'}")
+        raise NotFoundError(f"{tenant or 'the seller'} has no billing details {party_id}")
     return found
 
 
@@ -65,11 +65,11 @@ def parties_named(document: Invoice | CreditNote, *, day: dt.date) -> None:
 def parties_check(document: Invoice | CreditNote) -> None:
     """Raise ConflictError if a document that is about to become final names no seller or no buyer."""
     if document.seller is None:
-        raise ConflictError("no seller is stated: state who sells (page Seller, POST /seller) first")
+        raise ConflictError("no seller details are set: set them first (page Seller, POST /seller)")
     if document.buyer is None:
         raise ConflictError(
-            f"no billing details of {document.tenant} are stated: state them (the tenant's page,"
-            f" POST /tenants/{document.tenant}/billing-details) first"
+            f"{document.tenant} has no billing details: set them first (the tenant's page, POST "
+            f"/tenants/{document.tenant}/billing-details)"
         )
 
 

@@ -50,7 +50,8 @@ def party_remove(*, party: BillingParty, today: dt.date | None = None) -> None:
     """
     if party.starts <= (today or timezone.now().date()):
         raise ConflictError(
-            f"these details hold since {party.starts}: state others from today or a later day on"
+            f"these details have applied since {party.starts} and cannot be removed: add new ones from "
+            "today or later"
         )
     audit_record(tenant=party.tenant, action="billing_details.remove", target=party, before=snapshot(party))
     party.delete()
@@ -60,7 +61,7 @@ def _checked(tenant: str, values: Mapping[str, str]) -> dict[str, str]:
     known = fields_of(tenant)
     if unknown := sorted(set(values) - set(known)):
         raise InvalidInputError(
-            f"there is no {unknown[0][:64]!r} here: fields are {', '.join(known)}", field=unknown[0][:64]
+            f"unknown field {unknown[0][:64]!r}: fields are {', '.join(known)}", field=unknown[0][:64]
         )
     lengths = {field.name: field.max_length or 0 for field in BillingParty._meta.concrete_fields}
     checked = {
@@ -68,7 +69,7 @@ def _checked(tenant: str, values: Mapping[str, str]) -> dict[str, str]:
     }
     for name in ("legal_name", "address"):
         if not checked[name]:
-            raise InvalidInputError(f"documents need {name}: state it", field=name)
+            raise InvalidInputError(f"{name} is required on documents", field=name)
     return checked
 
 

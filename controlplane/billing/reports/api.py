@@ -57,7 +57,7 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
 class _Range(serializers.Serializer[Any]):
     start = serializers.DateField(help_text="First UTC day.")
     end = serializers.DateField(help_text="Last UTC day, included.")
-    region = serializers.CharField(max_length=30, default=REGION, help_text="Whose prices are taken.")
+    region = serializers.CharField(max_length=30, default=REGION, help_text="Day whose prices apply.")
 
 
 class AttributionQuery(_Range):
@@ -65,16 +65,18 @@ class AttributionQuery(_Range):
 
 
 class PartSerializer(serializers.Serializer[Any]):
-    tenant = serializers.CharField(allow_blank=True, help_text="'' for what no tenant has a claim to.")
+    tenant = serializers.CharField(
+        allow_blank=True, help_text="Tenant id; '' for the part that belongs to no tenant."
+    )
     amount = serializers.CharField(help_text="Decimal.")
 
 
 class AttributionSerializer(serializers.Serializer[Any]):
     by = serializers.CharField()
     currency = serializers.CharField()
-    total = serializers.CharField(help_text="The fleet's bill: the exact sum of the parts.")
+    total = serializers.CharField(help_text="Total cost of the fleet; equals the sum of the parts.")
     parts = PartSerializer(many=True)
-    unpriced = serializers.ListField(child=serializers.CharField(), help_text="Instance types left out.")
+    unpriced = serializers.ListField(child=serializers.CharField(), help_text="Excluded instance types.")
 
 
 class AttributionApi(generics.GenericAPIView[Any]):
@@ -102,8 +104,10 @@ class AttributionApi(generics.GenericAPIView[Any]):
 
 
 class SavingsQuery(_Range):
-    dedicated_type = serializers.CharField(max_length=40, help_text="What one adapter alone would run on.")
-    tier = serializers.ChoiceField(choices=TIERS, default=TIERS[0], help_text="Which adapters count.")
+    dedicated_type = serializers.CharField(
+        max_length=40, help_text="Instance type of a dedicated deployment."
+    )
+    tier = serializers.ChoiceField(choices=TIERS, default=TIERS[0], help_text="Adapters to include.")
 
 
 class EstimateQuery(serializers.Serializer[Any]):
@@ -112,7 +116,7 @@ class EstimateQuery(serializers.Serializer[Any]):
     shared_type = serializers.CharField(max_length=40)
     shared_instances = serializers.IntegerField(min_value=0, max_value=1_000_000, default=1)
     region = serializers.CharField(max_length=30, default=REGION)
-    day = serializers.DateField(required=False, help_text="Whose prices are taken; today unless told.")
+    day = serializers.DateField(required=False, help_text="Day whose prices apply. Defaults to today.")
 
 
 class SavingSerializer(serializers.Serializer[Any]):
@@ -122,10 +126,10 @@ class SavingSerializer(serializers.Serializer[Any]):
     shared = serializers.CharField()
     currency = serializers.CharField()
     percent = serializers.CharField(
-        allow_null=True, help_text="Saved; below 0 where sharing costs more; null where it cannot be said."
+        allow_null=True, help_text="Savings; negative if sharing costs more, null if unknown."
     )
-    dedicated_price = InstancePriceSerializer(help_text="With its day, region and source.")
-    unpriced = serializers.ListField(child=serializers.CharField(), help_text="Instance types left out.")
+    dedicated_price = InstancePriceSerializer(help_text="Price with its day, region and source.")
+    unpriced = serializers.ListField(child=serializers.CharField(), help_text="Excluded instance types.")
 
 
 class SavingsApi(generics.GenericAPIView[Any]):

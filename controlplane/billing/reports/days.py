@@ -21,5 +21,5 @@ def days_asked(values: Mapping[str, Any], *, default: int) -> tuple[dt.date, dt.
     try:
         return values.get("start") or end - dt.timedelta(days=default - 1), end
     except OverflowError:
-        text = f"the {default} days up to it lead out of the calendar: give start too, or a later end"
+        text = f"the {default} days before end are out of range: give start, or a later end"
         raise serializers.ValidationError({"end": [text]}) from None

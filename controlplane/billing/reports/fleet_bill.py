@@ -64,7 +64,7 @@ def fleet_bill(*, start: dt.date, end: dt.date, region: str) -> FleetBill:
         days[row["day"]] += price.cost_nano(int(row["seconds"]))
     if len(currencies) > 1:
         raise InvalidInputError(
-            f"the machines' prices are in {' and '.join(sorted(currencies))}: ask for days of one currency",
+            f"instance prices are in {' and '.join(sorted(currencies))}: choose days with a single currency",
             field="start",
         )
     return FleetBill(dict(days), next(iter(currencies), ""), tuple(sorted(unpriced)))
@@ -90,8 +90,8 @@ def fleet_attribution(*, start: dt.date, end: dt.date, region: str, by: str) -> 
     """
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
         raise InvalidInputError(
-            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts, and"
-            " add them up",
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: split longer periods and add up the "
+            "results",
             field="end",
         )
     if by not in BY:

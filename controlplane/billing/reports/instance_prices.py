@@ -45,15 +45,15 @@ def instance_price_set(
         ConflictError: there is a price from that day: prices are added, never changed.
     """
     if _TYPE.fullmatch(instance_type) is None:
-        raise InvalidInputError("instance_type must be as ml.g5.2xlarge", field="instance_type")
+        raise InvalidInputError("instance_type must look like ml.g5.2xlarge", field="instance_type")
     if _REGION.fullmatch(region) is None:
-        raise InvalidInputError("region must be as eu-central-1", field="region")
+        raise InvalidInputError("region must look like eu-central-1", field="region")
     if not 0 <= hour_nano < 1 << 62:
-        raise InvalidInputError("hour_nano must be nano-units, 0 or more", field="hour_nano")
+        raise InvalidInputError("hour_nano must be an integer of nano-units, 0 or more", field="hour_nano")
     if re.fullmatch(r"[A-Z]{3}", currency) is None:
-        raise InvalidInputError("currency is an ISO 4217 code such as USD", field="currency")
+        raise InvalidInputError("currency must be an ISO 4217 code such as USD", field="currency")
     if not source.strip():
-        raise InvalidInputError("say where the price stands", field="source")
+        raise InvalidInputError("source is required: name where the price is published", field="source")
     key = {"instance_type": instance_type, "region": region, "effective_from": effective_from}
     values = {
         "hour_nano": hour_nano,
@@ -64,7 +64,7 @@ def instance_price_set(
         with transaction.atomic():
             price = InstancePrice.objects.create(**key, **values)
     except IntegrityError:
-        there = f"{instance_type} in {region} has a price from {effective_from} on already"
+        there = f"{instance_type} in {region} already has a price from {effective_from}"
         raise ConflictError(there) from None
     audit_record(tenant="", action="instance_price.set", target=price, after=snapshot(price))
     return price

@@ -9,8 +9,8 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
 _SOURCE: Final = (
-    "Dollars an hour of SageMaker hosting as cited in AWS's articles of 2024 to 2026, which name no region:"
-    " taken as us-east-1. Add what you pay from the day on which you pay it."
+    "SageMaker hosting prices per hour in USD, as cited in AWS articles from 2024 to 2026 without a "
+    "region; treated as us-east-1. Add your own prices from the day they apply."
 )
 _FROM: Final = dt.date(2024, 12, 2)
 _HOUR_NANO: Final = {

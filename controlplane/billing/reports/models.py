@@ -18,8 +18,8 @@ class InstancePrice(models.Model):
     region = models.CharField(max_length=30)
     effective_from = models.DateField(help_text="UTC day.")
     currency = models.CharField(max_length=3, default="USD")
-    hour_nano = models.BigIntegerField(validators=[MinValueValidator(0)], help_text="Nano-units an hour.")
-    source = models.CharField(max_length=300, help_text="Where the price stands.")
+    hour_nano = models.BigIntegerField(validators=[MinValueValidator(0)], help_text="Nano-units per hour.")
+    source = models.CharField(max_length=300, help_text="Where the price is published.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -22,19 +22,21 @@ class _Grouped(serializers.Serializer[Any]):
 
     project_id = serializers.CharField(allow_null=True)
     api_key_id = serializers.CharField(allow_null=True, help_text="The key's public id.")
-    user_id = serializers.CharField(allow_null=True, help_text="Always null: usage is by key and project.")
+    user_id = serializers.CharField(
+        allow_null=True, help_text="Always null; usage is grouped by key and project."
+    )
 
 
 class CompletionsResultSerializer(_Grouped):
     object = serializers.CharField(help_text="`organization.usage.completions.result`.")
-    input_tokens = serializers.IntegerField(help_text="With the cached ones.")
+    input_tokens = serializers.IntegerField(help_text="Includes cached tokens.")
     input_cached_tokens = serializers.IntegerField()
     input_uncached_tokens = serializers.IntegerField()
     output_tokens = serializers.IntegerField()
     input_audio_tokens = serializers.IntegerField()
     output_audio_tokens = serializers.IntegerField()
-    num_model_requests = serializers.IntegerField(help_text="Attempts, failed ones too.")
-    model = serializers.CharField(allow_null=True, help_text="The adapter, else the base model.")
+    num_model_requests = serializers.IntegerField(help_text="Attempts, including failed ones.")
+    model = serializers.CharField(allow_null=True, help_text="Adapter, or the base model if none.")
     batch = serializers.BooleanField(allow_null=True)
     service_tier = serializers.CharField(allow_null=True)
 
@@ -46,7 +48,7 @@ class AmountSerializer(serializers.Serializer[Any]):
 
 class CostsResultSerializer(_Grouped):
     object = serializers.CharField(help_text="`organization.costs.result`.")
-    amount = AmountSerializer(allow_null=True, help_text="Null where some of it has no price.")
+    amount = AmountSerializer(allow_null=True, help_text="Null if some usage has no price.")
     line_item = serializers.CharField(allow_null=True, help_text="`<model>, <item>`.")
     quantity = serializers.FloatField(allow_null=True)
     quantity_unit = serializers.CharField(allow_null=True)
@@ -82,8 +84,8 @@ class CostsPageSerializer(_Page):
 
 
 _FILTER_TEXTS: Final = {
-    "line_items": "Of these alone, as `pirate, output tokens`. One a parameter, repeated for more, also as"
-    " `name[]`: there is a comma in each."
+    "line_items": "Only these line items, such as `pirate, output tokens`. Repeat the parameter (or "
+    "`name[]`) for several, since each contains a comma."
 }
 """Descriptions of filters that are no comma lists."""
 
@@ -93,18 +95,20 @@ def _parameters(kind: Kind) -> list[OpenApiParameter]:
         f"`{width}` (limit {usual}, at most {most})" for width, (usual, most) in kind.limits.items()
     )
     texts = OpenApiTypes.STR
-    listed = "Comma list, or repeated, also as `name[]`."
+    listed = "Comma-separated, or repeated, also as `name[]`."
     return [
-        OpenApiParameter("start_time", int, required=True, description="Unix seconds, in the first bucket."),
-        OpenApiParameter("end_time", int, description="Unix seconds, excluded; now unless told."),
+        OpenApiParameter(
+            "start_time", int, required=True, description="Unix seconds; start of the first bucket."
+        ),
+        OpenApiParameter("end_time", int, description="Unix seconds, excluded. Defaults to now."),
         OpenApiParameter("bucket_width", texts, description=f"{widths}. Buckets are of UTC."),
         OpenApiParameter("group_by", texts, description=f"Some of {', '.join(kind.groups)}. {listed}"),
         *(
-            OpenApiParameter(name, texts, description=_FILTER_TEXTS.get(name, f"Of these alone. {listed}"))
+            OpenApiParameter(name, texts, description=_FILTER_TEXTS.get(name, f"Only these. {listed}"))
             for name in kind.filters
         ),
-        OpenApiParameter("limit", int, description="Buckets a page."),
-        OpenApiParameter("page", texts, description="`next_page` of the page before."),
+        OpenApiParameter("limit", int, description="Buckets per page."),
+        OpenApiParameter("page", texts, description="`next_page` of the previous page."),
     ]
 
 

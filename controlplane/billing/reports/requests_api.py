@@ -32,14 +32,16 @@ _DEFAULT_DAYS: Final = 7
 
 class RequestsQuery(serializers.Serializer[Any]):
     start = serializers.DateField(
-        required=False, help_text=f"First UTC day; the last {_DEFAULT_DAYS} days unless told."
+        required=False, help_text=f"First UTC day; the last {_DEFAULT_DAYS} days by default."
     )
     end = serializers.DateField(
         required=False, help_text=f"Last UTC day, included; {MOST_DAYS} days at most."
     )
     project = serializers.CharField(required=False, max_length=200, help_text="Slug.")
     key = serializers.CharField(required=False, max_length=200, help_text="A key's public id.")
-    model = serializers.CharField(required=False, max_length=200, help_text="As the client wrote it.")
+    model = serializers.CharField(
+        required=False, max_length=200, help_text="Model name as requested by the client."
+    )
     adapter = serializers.CharField(
         required=False, max_length=200, help_text="An adapter's name, or `name@v2` for one version."
     )
@@ -47,34 +49,34 @@ class RequestsQuery(serializers.Serializer[Any]):
     status = serializers.ChoiceField(required=False, choices=STATUSES)
     error_code = serializers.CharField(required=False, max_length=200)
     cursor = serializers.CharField(
-        required=False, max_length=40, help_text="Where the page begins: take it from `next`."
+        required=False, max_length=40, help_text="Start of the page; take it from `next`."
     )
     page_size = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_PAGE, default=50)
 
 
 class AttemptSerializer(serializers.Serializer[Any]):
-    request_id = serializers.CharField(help_text="As the answer's `x-request-id`.")
-    attempt = serializers.IntegerField(help_text="From 0: a retry or a fallback is one more.")
+    request_id = serializers.CharField(help_text="Value of the response's `x-request-id` header.")
+    attempt = serializers.IntegerField(help_text="Starts at 0; each retry or fallback adds 1.")
     started_at = serializers.DateTimeField()
-    model = serializers.CharField(help_text="As the client wrote it.")
+    model = serializers.CharField(help_text="Model name as requested by the client.")
     alias = serializers.CharField(help_text="'' for none.")
     arm = serializers.CharField(help_text="Of a split alias.")
-    adapter = serializers.CharField(help_text="Name; '' for the base alone.")
+    adapter = serializers.CharField(help_text="Adapter name; '' for the base model.")
     version = serializers.CharField(help_text="Engine name.")
     base_model = serializers.CharField()
     backend = serializers.CharField()
     project = serializers.CharField()
     key_id = serializers.CharField()
-    key_name = serializers.CharField(allow_null=True, help_text="Null where the key is gone.")
+    key_name = serializers.CharField(allow_null=True, help_text="Null if the key was deleted.")
     status = serializers.ChoiceField(choices=STATUSES)
-    error_code = serializers.CharField(help_text="'' where it is no error.")
-    prompt_tokens = serializers.IntegerField(help_text="With the cached ones.")
+    error_code = serializers.CharField(help_text="Empty unless the request failed.")
+    prompt_tokens = serializers.IntegerField(help_text="Includes cached tokens.")
     cached_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
     estimated = serializers.BooleanField(help_text="The backend reported no usage.")
     ttft_ms = serializers.FloatField(allow_null=True)
     duration_ms = serializers.FloatField()
-    price = serializers.CharField(allow_null=True, help_text="Decimal; null when some token has no price.")
+    price = serializers.CharField(allow_null=True, help_text="Decimal; null if some tokens have no price.")
 
 
 _COPIED: Final = tuple(
@@ -87,14 +89,14 @@ _COPIED: Final = tuple(
 
 class RequestsSerializer(serializers.Serializer[Any]):
     next = serializers.CharField(allow_null=True)
-    kept_days = serializers.IntegerField(help_text="So many days of requests are kept.")
+    kept_days = serializers.IntegerField(help_text="Days that requests are kept.")
     currency = serializers.CharField()
     results = AttemptSerializer(many=True)
 
 
 class RequestSerializer(serializers.Serializer[Any]):
     request_id = serializers.CharField()
-    kept_until = serializers.DateField(help_text="UTC day after which it may be gone.")
+    kept_until = serializers.DateField(help_text="UTC day after which the request may be deleted.")
     currency = serializers.CharField()
     attempts = AttemptSerializer(many=True)
 

@@ -72,7 +72,7 @@ def saving_estimate(
     dedicated = price_on(prices, day, dedicated_type, region, field="dedicated_type")
     shared = price_on(prices, day, shared_type, region, field="shared_type")
     if dedicated.currency != shared.currency:
-        raise InvalidInputError("the two prices are of different currencies", field="shared_type")
+        raise InvalidInputError("the two prices have different currencies", field="shared_type")
     return Saving(
         adapters * HOUR,
         adapters * dedicated.hour_nano,
@@ -96,8 +96,8 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
     """
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
         raise InvalidInputError(
-            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts, and"
-            " add them up",
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: split longer periods and add up the "
+            "results",
             field="end",
         )
     if tier not in TIERS:
@@ -117,7 +117,7 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
         currencies.add(dedicated_price.currency)
         dedicated += dedicated_price.cost_nano(seconds)
     if len(currencies) > 1:
-        raise InvalidInputError("the prices are of different currencies", field="dedicated_type")
+        raise InvalidInputError("the prices have different currencies", field="dedicated_type")
     return Saving(sum(days.values()), dedicated, bill.total, price.currency, price, bill.unpriced)
 
 
@@ -134,7 +134,7 @@ def blended_by_throughput(
     if itl_p50_ms <= 0 or concurrency <= 0:
         raise InvalidInputError("itl_p50_ms and concurrency must be above 0", field="itl_p50_ms")
     if not 0 <= discount < 1:
-        raise InvalidInputError("discount must be from 0 to below 1", field="discount")
+        raise InvalidInputError("discount must be at least 0 and below 1", field="discount")
     throughput = Decimal(1000) / itl_p50_ms * concurrency
     an_hour = Decimal(hour_nano) / Decimal(10**9)
     return (1 - discount) * an_hour / (throughput * HOUR / 1_000_000) / 4, throughput

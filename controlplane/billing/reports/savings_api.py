@@ -25,16 +25,16 @@ TENANT_TIER = "stored"
 
 
 class TenantSavingQuery(serializers.Serializer[Any]):
-    start = serializers.DateField(required=False, help_text="First UTC day; the last 30 unless told.")
+    start = serializers.DateField(required=False, help_text="First UTC day; defaults to the last 30 days.")
     end = serializers.DateField(required=False, help_text="Last UTC day, included.")
-    region = serializers.CharField(max_length=30, default=REGION, help_text="Whose prices are taken.")
+    region = serializers.CharField(max_length=30, default=REGION, help_text="Day whose prices apply.")
     dedicated_type = serializers.CharField(
         max_length=40,
         required=False,
         default="",
-        help_text="What one adapter alone would run on; the cheapest with a price unless told.",
+        help_text="Instance type of a dedicated deployment. Defaults to the cheapest one with a price.",
     )
-    tier = serializers.ChoiceField(choices=TIERS, default=TENANT_TIER, help_text="Which adapters count.")
+    tier = serializers.ChoiceField(choices=TIERS, default=TENANT_TIER, help_text="Adapters to include.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         start, end = days_asked(attrs, default=DEFAULT_DAYS)
@@ -54,16 +54,18 @@ class TenantSavingSerializer(serializers.Serializer[Any]):
     end = serializers.DateField()
     adapter_hours = serializers.CharField()
     dedicated = serializers.CharField(help_text="Decimal, in `currency`.")
-    paid = serializers.CharField(help_text="Calls and hosting of these days, before credits and tax.")
+    paid = serializers.CharField(
+        help_text="Cost of requests and hosting on these days, before credits and tax."
+    )
     currency = serializers.CharField()
     percent = serializers.CharField(
-        allow_null=True, help_text="Saved; below 0 where sharing costs more; null where it cannot be said."
+        allow_null=True, help_text="Savings; negative if sharing costs more, null if unknown."
     )
     unpriced = serializers.BooleanField(
-        help_text="Some calls or hosting have no price: `paid` is more than is said."
+        help_text="True if some requests or hosting have no price, so that `paid` is too low."
     )
-    dedicated_price = InstancePriceSerializer(help_text="With its day, region and source.")
-    versions = VersionSavingSerializer(many=True, help_text="The 100 that were there longest.")
+    dedicated_price = InstancePriceSerializer(help_text="Price with its day, region and source.")
+    versions = VersionSavingSerializer(many=True, help_text="The 100 adapters with the most hours.")
 
 
 class TenantSavingsApi(generics.GenericAPIView[Any]):

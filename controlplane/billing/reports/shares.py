@@ -18,10 +18,10 @@ def divide(total: int, weights: Mapping[str, int]) -> dict[str, int]:
     Raises ValueError for a negative number, and for a total above 0 without weights.
     """
     if total < 0 or any(weight < 0 for weight in weights.values()):
-        raise ValueError("only numbers of 0 or more can be divided, by weights of 0 or more")
+        raise ValueError("amounts and weights must be 0 or more")
     if not weights:
         if total:
-            raise ValueError(f"{total} cannot be divided among nobody")
+            raise ValueError(f"cannot divide {total} without weights")
         return {}
     claims = weights if any(weights.values()) else dict.fromkeys(weights, 1)
     whole = sum(claims.values())

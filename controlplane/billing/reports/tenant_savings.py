@@ -95,7 +95,7 @@ def tenant_saving(
     """
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
         raise InvalidInputError(
-            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts", field="end"
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: split longer periods", field="end"
         )
     if tier not in TIERS:
         raise InvalidInputError(f"tier must be one of {', '.join(TIERS)}", field="tier")
@@ -111,7 +111,7 @@ def tenant_saving(
     }
     if {report.currency} != {price.currency, *(each.currency for each in prices_by_day.values())}:
         raise InvalidInputError(
-            f"{instance_type} is priced in another currency than {report.currency}, in which you are billed",
+            f"{instance_type} is priced in a currency other than {report.currency}, your billing currency",
             field="dedicated_type",
         )
     dedicated = sum(prices_by_day[day].cost_nano(seconds) for day, seconds in days.items())
@@ -130,7 +130,7 @@ def _cheapest(day: dt.date, region: str) -> str:
     found = machines_priced(day=day, region=region)
     if not found:
         raise InvalidInputError(
-            f"no machine has a price in {region[:30]!r} on {day}: your operator adds one",
+            f"no machine has a price in {region[:30]!r} on {day}: ask your operator to add one",
             field="dedicated_type",
         )
     return found[0].instance_type

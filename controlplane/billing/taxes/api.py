@@ -28,21 +28,21 @@ class TaxTreatmentSerializer(serializers.ModelSerializer[TaxTreatment]):
 
 
 class TaxTreatmentInput(StrictSerializer):
-    starts = serializers.DateField(help_text="First UTC day; in force until a later one.")
+    starts = serializers.DateField(help_text="First UTC day. In force until the next one starts.")
     kind = serializers.ChoiceField(choices=TaxKind.values)
     # The field's name is that of an attribute of the base class, which it overrides.
-    label = serializers.CharField(max_length=30, help_text="As documents call it: VAT.")  # type: ignore[assignment]
+    label = serializers.CharField(max_length=30, help_text="Name of the tax on documents, such as VAT.")  # type: ignore[assignment]
     rate_percent = serializers.DecimalField(
         max_digits=7,
         decimal_places=4,
         min_value=0,
         max_value=100,
         required=False,
-        help_text="As text: 8.875.",
+        help_text="Decimal as a string, such as 8.875.",
     )
     tax_number = serializers.CharField(max_length=40, required=False, allow_blank=True)
     text = serializers.CharField(
-        max_length=300, required=False, allow_blank=True, help_text="What must stand on documents."
+        max_length=300, required=False, allow_blank=True, help_text="Legal text to print on documents."
     )
 
 

@@ -51,12 +51,12 @@ def treatment_set(
     if _is_closed(head, starts):
         assert head.closed_through is not None
         raise ConflictError(
-            f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: let it start on"
-            f" {month_after(head.closed_through)} or later"
+            f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: choose a start of "
+            f"{month_after(head.closed_through)} or later"
         )
     if TaxTreatment.objects.filter(tenant=tenant.pk, starts=starts).exists():
         raise ConflictError(
-            f"{tenant.pk} has a tax treatment from {starts} on: remove that one first, or choose another day"
+            f"{tenant.pk} already has a tax treatment from {starts}: remove it first, or choose another day"
         )
     made = TaxTreatment.objects.create(tenant=tenant.pk, starts=starts, **values)
     enqueue(PUBLISH_BUDGETS, tenant=tenant.pk)
@@ -75,7 +75,7 @@ def treatment_remove(*, treatment: TaxTreatment) -> None:
     head = head_lock(tenant=treatment.tenant)
     treatment = treatment_get(treatment_id=treatment.pk, tenant=treatment.tenant)
     if _is_closed(head, treatment.starts):
-        raise ConflictError("finalized invoices were made by it: set another one from a later day on")
+        raise ConflictError("finalized invoices use it: add another tax treatment from a later day")
     audit_record(tenant=treatment.tenant, action="tax.remove", target=treatment, before=snapshot(treatment))
     treatment.delete()
     enqueue(PUBLISH_BUDGETS, tenant=treatment.tenant)
@@ -98,22 +98,22 @@ def _checked(
     if kind not in TaxKind.values:
         raise InvalidInputError(f"kind must be one of {', '.join(TaxKind.values)}", field="kind")
     if not label.strip():
-        raise InvalidInputError("label says what documents call the tax, as VAT", field="label")
-    if not rate_percent.is_finite() or not 0 <= rate_percent <= 100:
-        raise InvalidInputError("rate_percent is from 0 to 100", field="rate_percent")
-    if rate_percent != rate_percent.quantize(_DECIMALS):
-        raise InvalidInputError("rate_percent has at most four decimals", field="rate_percent")
-    if rate_percent and kind != TaxKind.TAXED:
         raise InvalidInputError(
-            f"nothing is added when it is {kind}: leave out rate_percent", field="rate_percent"
+            "label is required: the name of the tax on documents, such as VAT", field="label"
         )
+    if not rate_percent.is_finite() or not 0 <= rate_percent <= 100:
+        raise InvalidInputError("rate_percent must be from 0 to 100", field="rate_percent")
+    if rate_percent != rate_percent.quantize(_DECIMALS):
+        raise InvalidInputError("rate_percent must have at most four decimals", field="rate_percent")
+    if rate_percent and kind != TaxKind.TAXED:
+        raise InvalidInputError(f"{kind} adds no tax: omit rate_percent", field="rate_percent")
     if kind == TaxKind.REVERSE_CHARGE:
         if not tax_number.strip():
             raise InvalidInputError("reverse charge needs the customer's tax_number", field="tax_number")
         text = text.strip() or _REVERSE_CHARGE
     if kind == TaxKind.EXEMPT and not text.strip():
         raise InvalidInputError(
-            "text says by what rule it is exempt: it stands on the document", field="text"
+            "text is required: the legal basis of the exemption, printed on documents", field="text"
         )
     return {
         "kind": kind,

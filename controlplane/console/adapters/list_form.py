@@ -49,7 +49,7 @@ class AdapterListForm:
     sort: str
 
     @classmethod
-    def of(cls, request: HttpRequest) -> Self:
+    def from_request(cls, request: HttpRequest) -> Self:
         """Read a request's query; unknown values are ignored."""
         values = {
             name: request.GET.get(name, "").strip()[:_LONGEST] for name in ("status", "base", "label", "sort")

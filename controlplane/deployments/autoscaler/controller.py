@@ -80,7 +80,7 @@ def _scale(scaling_id: int, now: dt.datetime, until: dt.datetime) -> bool:
     loads = copies_load(urls, fleet_token=settings.GRAFTWORK.fleet_token)
     waiting = demand(settings.GRAFTWORK.redis_url, base_model=row.deployment.base_model.name)
     seen = reading(policy.metric, loads, waiting.held, asked=urls, window=window, at=now.timestamp())
-    before = ScaleState.of(row.state, copies=row.copies)
+    before = ScaleState.from_json(row.state, copies=row.copies)
     state, cause = decide(policy, before, seen, now)
     stored = state.to_json() | ({"window": window} if window else {})
     last_reading = {"load": seen.load, "held": seen.held, "whole": seen.whole}

@@ -62,7 +62,7 @@ class ScaleState:
     read_at: float | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], *, copies: int) -> Self:
+    def from_json(cls, values: Mapping[str, Any], *, copies: int) -> Self:
         """Restore a state from `to_json`; unknown fields are ignored."""
         known = {item.name for item in fields(cls)} - {"copies"}
         found = {name: value for name, value in values.items() if name in known}

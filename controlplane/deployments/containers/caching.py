@@ -67,7 +67,7 @@ def image_is_cached(name: str, *, family: str = "") -> bool:
     Raises:
         InvalidInputError: `name` is not an image.
     """
-    image = Image.of(name, family=family)
+    image = Image.from_name(name, family=family)
     return cached_family(image.uri("us-east-1")) is not None
 
 

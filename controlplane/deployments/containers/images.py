@@ -108,7 +108,7 @@ class Image:
         return f"{account}.dkr.ecr.{region}.{suffix}/{self.repository}:{self.tag}"
 
     @classmethod
-    def of(cls, name: str, *, family: str = "") -> Self:
+    def from_name(cls, name: str, *, family: str = "") -> Self:
         """Return an image of the table, or an image by its address, which requires `family`.
 
         Raises:

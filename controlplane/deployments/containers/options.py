@@ -60,7 +60,7 @@ class LmiOptions:
     speculation: str = "off"
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
+    def from_values(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
         """Return validated options for `image`.
 
         Args:

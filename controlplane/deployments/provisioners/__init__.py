@@ -21,12 +21,12 @@ def provisioner_of(target: Target, desired: Desired, *, heartbeat: Callable[[], 
         case Target.Kind.SAGEMAKER:
             from controlplane.deployments.provisioners.sagemaker import SageMakerProvisioner
 
-            return SageMakerProvisioner.of(target, desired, heartbeat=heartbeat)
+            return SageMakerProvisioner.from_target(target, desired, heartbeat=heartbeat)
         case Target.Kind.LOCAL:
             from controlplane.deployments.provisioners.local.provisioner import LocalProvisioner
 
-            return LocalProvisioner.of(target, desired, heartbeat=heartbeat)
+            return LocalProvisioner.from_target(target, desired, heartbeat=heartbeat)
         case Target.Kind.OPENAI_HTTP:
             from controlplane.deployments.provisioners.openai_http import OpenAIHttpProvisioner
 
-            return OpenAIHttpProvisioner.of(target, desired, heartbeat=heartbeat)
+            return OpenAIHttpProvisioner.from_target(target, desired, heartbeat=heartbeat)

@@ -87,7 +87,7 @@ class OpenAIHttpProvisioner:
         self._refused: dict[str, str] = {}
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
+    def from_target(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         routes = route_adapters_of(base_model=desired.base_model)
         routed = frozenset(ref.name for route in routes for ref in route.versions.values())
         key = settings.GRAFTWORK.openai_http_key

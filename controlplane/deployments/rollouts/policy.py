@@ -69,7 +69,7 @@ class RolloutPolicy:
     max_model_latency_ms: float | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], *, kind: str) -> Self:
+    def from_json(cls, values: Mapping[str, Any], *, kind: str) -> Self:
         """Return a validated policy.
 
         Raises:

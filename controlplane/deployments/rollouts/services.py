@@ -53,7 +53,7 @@ def deployment_rollout_start(
     if kind == Target.Kind.SAGEMAKER and strategy != Strategy.ROLLING:
         text = "SageMaker replaces copies itself: use strategy rolling"
         raise InvalidInputError(text, field="strategy")
-    checked = _with_shares(RolloutPolicy.of(policy or {}, kind=kind), strategy)
+    checked = _with_shares(RolloutPolicy.from_json(policy or {}, kind=kind), strategy)
     if (active := deployment_rollout_active(deployment=row)) is not None:
         raise ConflictError(f"{active} is {active.status}: wait until it ends, or abort it")
     if row.status not in _SERVES:

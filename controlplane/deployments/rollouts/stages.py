@@ -120,4 +120,4 @@ def copies_wanted(deployment: Deployment, desired: Desired) -> int:
 
 def policy_of(rollout: DeploymentRollout, kind: str) -> RolloutPolicy:
     """Return the rollout's policy with defaults filled in."""
-    return RolloutPolicy.of(rollout.policy, kind=kind)
+    return RolloutPolicy.from_json(rollout.policy, kind=kind)

@@ -91,7 +91,7 @@ class ScalingPolicy:
     release_cooldown_minutes: int = 10
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
+    def from_json(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
         """Return the policy from JSON `values`, within the deployment's bounds.
 
         Raises:
@@ -112,7 +112,7 @@ class ScalingPolicy:
         """Return the policy of a row, ignoring fields that a newer version has added."""
         known = {item.name for item in fields(cls)} - {"min_copies", "max_copies"}
         supported = {name: value for name, value in values.items() if name in known}
-        return cls.of(supported, min_copies=min_copies, max_copies=max_copies)
+        return cls.from_json(supported, min_copies=min_copies, max_copies=max_copies)
 
     def to_json(self) -> dict[str, Any]:
         """Return the values that `of` accepts."""

@@ -17,9 +17,9 @@ def requirements_of(deployment: Deployment) -> Requirements:
     Raises:
         InvalidInputError: the instance type is unknown, or a copy does not fit; the message says what would.
     """
-    image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
+    image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     fused = deployment.hosting == Deployment.Hosting.FUSED
-    options = LmiOptions.of(deployment.options, image, fused=fused)
+    options = LmiOptions.from_values(deployment.options, image, fused=fused)
     return requirements(_shape(deployment), deployment.instance_type, _load(deployment, options))
 
 
@@ -27,7 +27,7 @@ def _shape(deployment: Deployment) -> Shape:
     base = deployment.base_model
     weights = base.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
     try:
-        return Shape.of(
+        return Shape.from_modules(
             base.modules, dtype=base.dtype, max_model_len=base.max_model_len, file_bytes=weights or 0
         )
     except InvalidInputError as error:

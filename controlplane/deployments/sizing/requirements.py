@@ -53,7 +53,7 @@ class Shape:
     max_model_len: int
 
     @classmethod
-    def of(
+    def from_modules(
         cls, modules: Mapping[str, Sequence[int]], *, dtype: str, max_model_len: int, file_bytes: int = 0
     ) -> Shape:
         """Return the sizes of a checkpoint.

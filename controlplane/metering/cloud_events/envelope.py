@@ -49,7 +49,7 @@ class CloudEvent:
         attributes = {name: found for name, found in value.items() if found is not None}
         try:
             if "data_base64" in attributes:
-                raise EventRefusedError("data_base64 is not taken: send data as a JSON object")
+                raise EventRefusedError("data_base64 is not supported: send data as a JSON object")
             return cls._from(attributes, attributes.get("data"))
         except EventRefusedError as error:
             raise EventRefusedError(str(error), **named(attributes)) from None
@@ -80,7 +80,7 @@ class CloudEvent:
             raise EventRefusedError(f"type must be {USAGE_TYPE!r}, got {_quoted(texts['type'])}")
         content_type = attributes.get("datacontenttype", "application/json")
         if not isinstance(content_type, str) or content_type.partition(";")[0].strip() != "application/json":
-            raise EventRefusedError("datacontenttype must be application/json, or left out")
+            raise EventRefusedError("datacontenttype must be application/json or omitted")
         if not isinstance(data, Mapping):
             raise EventRefusedError("data must be a JSON object")
         return cls(**texts, time=_time(attributes), data=data)
@@ -108,9 +108,9 @@ def named(attributes: Mapping[str, Any]) -> dict[str, str]:
 def _text(attributes: Mapping[str, Any], name: str) -> str:
     value = attributes.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
-        raise EventRefusedError(f"{name} must be a text of 1 to {LONGEST} characters")
+        raise EventRefusedError(f"{name} must be a string of 1 to {LONGEST} characters")
     if _CONTROL.search(value):
-        raise EventRefusedError(f"{name} must have no spaces, no control characters and no lone surrogates")
+        raise EventRefusedError(f"{name} cannot contain spaces, control characters or lone surrogates")
     return value
 
 
@@ -122,13 +122,13 @@ def _time(attributes: Mapping[str, Any]) -> dt.datetime:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise EventRefusedError(
-            "time must be a timestamp with its time zone (RFC 3339), as 2026-11-01T12:30:00Z:"
-            " usage counts on the UTC day and hour in which it happened"
+            "time must be an RFC 3339 timestamp with a time zone, such as 2026-11-01T12:30:00Z: usage "
+            "counts on the UTC day and hour of the event"
         )
     try:
         return moment.astimezone(dt.UTC)
     except OverflowError:
-        raise EventRefusedError("time lies outside of the years 1 to 9999") from None
+        raise EventRefusedError("time must be within the years 1 to 9999") from None
 
 
 def _quoted(value: object) -> str:

@@ -39,7 +39,7 @@ MOST_DEAD: Final = 10_000
 """Most dead letters of one key, which must be fixed before more are stored."""
 _LOCK: Final = 7_301_119
 _LOCKS: Final = 64
-NO_PLACE: Final = "its day has no place in the database yet: it is taken in within a minute"
+NO_PLACE: Final = "the database has no partition for its day yet: it will be ingested within a minute"
 
 
 class Status(StrEnum):
@@ -131,7 +131,7 @@ class _Batch:
             self._found.append((event, error))
 
     def _row(self, event: CloudEvent) -> EventRow:
-        data = UsageData.of(event, now=self._now)
+        data = UsageData.from_event(event, now=self._now)
         tenant, project = self._names.owner(event, data)
         meant = self._names.meant(event, tenant, data.model)
         key_id = self._names.reporter.key_id
@@ -204,7 +204,7 @@ class _Batch:
             if letter.stream_id not in held and letter.stream_id not in kept:
                 if room <= 0:
                     outcome = outcomes[place]
-                    full = f"{outcome.reason}; this key has {MOST_DEAD} dead letters: mend those first"
+                    full = f"{outcome.reason}; this key has {MOST_DEAD} dead letters: fix those first"
                     outcomes[place] = Outcome(outcome.id, outcome.source, Status.REFUSED, full)
                     continue
                 room -= 1

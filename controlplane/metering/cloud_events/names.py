@@ -68,9 +68,9 @@ class Names:
         tenant, project = reporter.owner(data.tenant, data.project)
         known = {"id": event.id, "source": event.source}
         if reporter.tenants is not None and tenant not in reporter.tenants:
-            raise EventRefusedError(f"this key may not report for tenant {tenant!r}", **known)
+            raise EventRefusedError(f"this key cannot report for tenant {tenant!r}", **known)
         if reporter.only_project and project != reporter.project:
-            raise EventRefusedError(f"this key may report for project {reporter.project!r} alone", **known)
+            raise EventRefusedError(f"this key may report only for project {reporter.project!r}", **known)
         if tenant not in self._tenants:
             self._tenants[tenant] = Tenant.objects.filter(pk=tenant).exists()
         if not self._tenants[tenant]:
@@ -87,7 +87,7 @@ class Names:
         if (tenant, model) not in self._models:
             self._models[tenant, model] = _resolve(tenant, model)
         if (found := self._models[tenant, model]) is None:
-            reason = f"model {model!r} means nothing to tenant {tenant}"
+            reason = f"tenant {tenant} has no model {model!r}"
             raise EventDeadError(reason, id=event.id, source=event.source)
         return found
 

@@ -69,7 +69,7 @@ def request_events(request: Request) -> list[CloudEvent | EventRefusedError]:
         single = _media_type(request) == STRUCTURED
         return [_parsed(body) if single else _from_headers(request, body)]
     if not isinstance(body, list):
-        raise InvalidInputError(f"a batch ({BATCH}) is a JSON array of events")
+        raise InvalidInputError(f"a batch ({BATCH}) must be a JSON array of events")
     if len(body) > MOST_EVENTS:
         raise InvalidInputError(f"a batch holds at most {MOST_EVENTS} events, this one has {len(body)}")
     return [_parsed(value) for value in body]

@@ -54,7 +54,7 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duration_ms: _Ms = 0.0
 
     @classmethod
-    def of(cls, event: CloudEvent, *, now: dt.datetime) -> UsageData:
+    def from_event(cls, event: CloudEvent, *, now: dt.datetime) -> UsageData:
         """Parse and check an event's data.
 
         Raises EventRefusedError: a field is missing, unknown or impossible, or the time lies in the future.
@@ -65,12 +65,12 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise _refused(event, f"data: {error}") from None
         # `$` in a pattern also matches before a trailing newline.
         if any(isinstance(value, str) and "\n" in value for value in msgspec.structs.astuple(data)):
-            raise _refused(event, "data: no text may hold a line's end")
+            raise _refused(event, "data: strings cannot contain line breaks")
         if data.cached_tokens > data.prompt_tokens:
             raise _refused(event, "data: cached_tokens must not exceed prompt_tokens")
         if event.time > now + AHEAD:
             ahead = int((event.time - now).total_seconds())
-            raise _refused(event, f"time lies {ahead} s ahead: set the sender's clock")
+            raise _refused(event, f"time is {ahead} s in the future: check the sender's clock")
         return data
 
 
@@ -97,7 +97,7 @@ def usage_row(
     """
     milliseconds = int(event.time.timestamp() * 1000)
     if milliseconds < 0:
-        raise EventDeadError("its time lies before 1970", id=event.id, source=event.source)
+        raise EventDeadError("its time is before 1970", id=event.id, source=event.source)
     days, rest = divmod(milliseconds // 1000, 86_400)
     return EventRow(
         event_id=event_uuid(event, project, milliseconds),
@@ -146,4 +146,4 @@ def _refused(event: CloudEvent, reason: str) -> EventRefusedError:
 def data_schema() -> Mapping[str, Any]:
     """Return the JSON schema of `data`, as it is checked."""
     schema = msgspec.json.schema(UsageData)
-    return {**schema["$defs"]["UsageData"], "description": "What one attempt of one request used."}
+    return {**schema["$defs"]["UsageData"], "description": "Usage of one attempt of one request."}

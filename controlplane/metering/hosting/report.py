@@ -59,7 +59,7 @@ def hosting_report(
     most = _MOST_DAYS_BY_HOUR if "hour" in group_by else _MOST_DAYS
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
         raise InvalidInputError(
-            f"end must be 0 to {most - 1} days after start: ask for a longer time in parts, and add them up",
+            f"end must be 0 to {most - 1} days after start: split longer periods and add up the results",
             field="end",
         )
     if unknown := [name for name in group_by if name not in GROUPS]:

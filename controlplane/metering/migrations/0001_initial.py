@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="That it names; '' if unreadable.",
+                        help_text="Tenant named in the event; '' if unreadable.",
                         max_length=200,
                     ),
                 ),
@@ -72,7 +72,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "tenant",
-                    models.CharField(blank=True, help_text="'' for the operator's own.", max_length=200),
+                    models.CharField(blank=True, help_text="Tenant id; '' for the operator.", max_length=200),
                 ),
                 ("base_model", models.CharField(blank=True, max_length=200)),
                 ("adapter", models.CharField(blank=True, help_text="Engine name.", max_length=200)),
@@ -80,7 +80,7 @@ class Migration(migrations.Migration):
                 (
                     "tier",
                     models.CharField(
-                        blank=True, help_text="Of an adapter: `placed` or `stored`.", max_length=10
+                        blank=True, help_text="For an adapter: `placed` or `stored`.", max_length=10
                     ),
                 ),
                 ("instance_type", models.CharField(blank=True, max_length=40)),
@@ -132,7 +132,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "tenant",
-                    models.CharField(blank=True, help_text="'' for the operator's own.", max_length=200),
+                    models.CharField(blank=True, help_text="Tenant id; '' for the operator.", max_length=200),
                 ),
                 ("base_model", models.CharField(blank=True, max_length=200)),
                 ("adapter", models.CharField(blank=True, help_text="Engine name.", max_length=200)),
@@ -140,21 +140,21 @@ class Migration(migrations.Migration):
                 (
                     "tier",
                     models.CharField(
-                        blank=True, help_text="Of an adapter: `placed` or `stored`.", max_length=10
+                        blank=True, help_text="For an adapter: `placed` or `stored`.", max_length=10
                     ),
                 ),
                 ("instance_type", models.CharField(blank=True, max_length=40)),
                 (
                     "subject",
                     models.CharField(
-                        help_text="What of its kind it is; two are never open at once.", max_length=200
+                        help_text="Id within its kind; at most one is open at a time.", max_length=200
                     ),
                 ),
                 ("quantity", models.BigIntegerField()),
                 ("started_at", models.BigIntegerField(help_text="Unix seconds.")),
                 (
                     "ended_at",
-                    models.BigIntegerField(blank=True, help_text="Null while it is there.", null=True),
+                    models.BigIntegerField(blank=True, help_text="Null while it exists.", null=True),
                 ),
                 ("counted_to", models.BigIntegerField(help_text="Unix seconds.")),
             ],
@@ -203,7 +203,7 @@ class Migration(migrations.Migration):
                 ("arm", models.CharField(max_length=200)),
                 (
                     "adapter",
-                    models.CharField(help_text="Engine name; '' for the base alone.", max_length=200),
+                    models.CharField(help_text="Engine name; '' for the base model.", max_length=200),
                 ),
                 ("base_model", models.CharField(max_length=200)),
                 ("backend", models.CharField(max_length=200)),
@@ -211,7 +211,7 @@ class Migration(migrations.Migration):
                 ("status", models.CharField(max_length=20)),
                 ("error_code", models.CharField(max_length=200)),
                 ("prompt_tokens", models.BigIntegerField()),
-                ("cached_tokens", models.BigIntegerField(help_text="Of the prompt tokens.")),
+                ("cached_tokens", models.BigIntegerField(help_text="Part of the prompt tokens.")),
                 ("completion_tokens", models.BigIntegerField()),
                 ("estimated", models.BooleanField()),
                 ("ttft_ms", models.FloatField(null=True)),
@@ -250,7 +250,7 @@ class Migration(migrations.Migration):
                 ("key_id", models.CharField(max_length=200)),
                 (
                     "adapter",
-                    models.CharField(help_text="Engine name; '' for the base alone.", max_length=200),
+                    models.CharField(help_text="Engine name; '' for the base model.", max_length=200),
                 ),
                 ("alias", models.CharField(max_length=200)),
                 ("arm", models.CharField(db_default="", default="", max_length=200)),
@@ -264,9 +264,7 @@ class Migration(migrations.Migration):
                 (
                     "estimated_requests",
                     models.BigIntegerField(
-                        db_default=0,
-                        default=0,
-                        help_text="Of the requests, those whose backend reported no usage.",
+                        db_default=0, default=0, help_text="Requests whose backend reported no usage."
                     ),
                 ),
                 ("hour", models.SmallIntegerField(help_text="UTC hour of the day.")),
@@ -307,7 +305,7 @@ class Migration(migrations.Migration):
                 ("key_id", models.CharField(max_length=200)),
                 (
                     "adapter",
-                    models.CharField(help_text="Engine name; '' for the base alone.", max_length=200),
+                    models.CharField(help_text="Engine name; '' for the base model.", max_length=200),
                 ),
                 ("alias", models.CharField(max_length=200)),
                 ("arm", models.CharField(db_default="", default="", max_length=200)),
@@ -321,9 +319,7 @@ class Migration(migrations.Migration):
                 (
                     "estimated_requests",
                     models.BigIntegerField(
-                        db_default=0,
-                        default=0,
-                        help_text="Of the requests, those whose backend reported no usage.",
+                        db_default=0, default=0, help_text="Requests whose backend reported no usage."
                     ),
                 ),
             ],
@@ -360,7 +356,7 @@ class Migration(migrations.Migration):
                     "tenants",
                     models.JSONField(
                         blank=True,
-                        help_text="List of tenants, with all their projects; null for every tenant.",
+                        help_text="List of tenants, with all their projects; null for all tenants.",
                         null=True,
                     ),
                 ),

@@ -21,7 +21,7 @@ from controlplane.tenants.roles import Permission
 
 
 class PromptLogSerializer(StrictSerializer):
-    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, help_text="How long each is kept.")
+    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, help_text="Retention of each prompt.")
     begun_at = serializers.DateTimeField(read_only=True)
 
 
@@ -64,9 +64,9 @@ class KeptPromptSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     kept_until = serializers.DateTimeField()
     path = serializers.CharField(help_text="As /v1/chat/completions.")
-    request = serializers.CharField(help_text="The body as it was sent.")
-    answer = serializers.CharField(help_text="What the client was sent; of a stream its events.")
-    cut = serializers.BooleanField(help_text="One of them was longer than 256 KiB.")
+    request = serializers.CharField(help_text="Request body as sent.")
+    answer = serializers.CharField(help_text="Response as sent to the client; for a stream, its events.")
+    cut = serializers.BooleanField(help_text="True if request or response was longer than 256 KiB.")
 
 
 class KeptPromptApi(generics.GenericAPIView[Any]):

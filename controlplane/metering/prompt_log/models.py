@@ -17,7 +17,7 @@ class PromptLog(models.Model):
     """
 
     tenant = models.OneToOneField(Tenant, models.CASCADE, primary_key=True, related_name="prompt_log")
-    days = models.SmallIntegerField(help_text="How long a prompt is kept.")
+    days = models.SmallIntegerField(help_text="Retention of a prompt.")
     sealed_private_key = models.TextField(help_text="X25519: controlplane.platform.sealing.")
     begun_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     begun_at = models.DateTimeField(auto_now_add=True)

@@ -77,7 +77,7 @@ def opened(sealed: bytes, *, private_key: str, tenant: str, request_id: str) -> 
         content = json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))
         return Opened(content["path"], content["request"], content["answer"], content["cut"])
     except (InvalidTag, ValueError, KeyError, zlib.error) as error:
-        raise UnsealError(f"what was kept of request {request_id} cannot be opened") from error
+        raise UnsealError(f"the stored prompt of request {request_id} cannot be decrypted") from error
 
 
 def _prompt_messages(body: dict[str, Any]) -> Iterator[tuple[str, str]]:

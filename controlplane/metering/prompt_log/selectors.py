@@ -17,7 +17,9 @@ def prompt_log_of(*, tenant: Tenant) -> PromptLog | None:
 def prompt_log_get(*, tenant: Tenant) -> PromptLog:
     """Return the tenant's setting. Raises NotFoundError while it stores no prompts."""
     if (log := prompt_log_of(tenant=tenant)) is None:
-        raise NotFoundError(f"tenant {tenant.pk} keeps no prompts: an owner or admin may turn that on")
+        raise NotFoundError(
+            f"tenant {tenant.pk} does not store prompts: an owner or admin can enable the prompt log"
+        )
     return log
 
 
@@ -39,7 +41,7 @@ def kept_get(*, tenant: Tenant, request_id: str) -> KeptPrompt:
         else KeptPrompt.objects.filter(tenant=tenant, request_id=request_id).first()
     )
     if kept is None:
-        raise NotFoundError(f"no prompt is kept of request {request_id[:64]!r}")
+        raise NotFoundError(f"there is no stored prompt for request {request_id[:64]!r}")
     return kept
 
 

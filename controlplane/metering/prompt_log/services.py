@@ -39,7 +39,7 @@ def prompt_log_set(*, tenant: Tenant, days: int, begun_by: User | None = None) -
     Raises InvalidInputError: fewer than 1 or more than MOST_DAYS.
     """
     if not 1 <= days <= MOST_DAYS:
-        raise InvalidInputError(f"prompts are kept for 1 to {MOST_DAYS} days", field="days")
+        raise InvalidInputError(f"retention must be 1 to {MOST_DAYS} days", field="days")
     # Locking the tenant's row serializes this with other calls and with opting out.
     row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     log = PromptLog.objects.filter(tenant=row).first()

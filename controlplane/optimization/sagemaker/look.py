@@ -66,7 +66,7 @@ class Look(ABC, Generic[RowT]):
             self._end(Status.FAILED, "its target was removed", "sagemaker")
             return
         try:
-            account = Account.of(target)
+            account = Account.from_target(target)
         except ProvisioningError as error:
             self._refused(error)
             return

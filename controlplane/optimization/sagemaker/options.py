@@ -60,7 +60,7 @@ class RemoteOptions:
         if len(options.image) > _LONGEST_IMAGE:
             raise _wrong(f"image must have at most {_LONGEST_IMAGE} characters")
         if options.image and options.image not in IMAGES:
-            Image.of(options.image, family="lmi")
+            Image.from_name(options.image, family="lmi")
         for name, value in options.environment.items():
             if _VARIABLE.fullmatch(name) is None or len(value) > 256:
                 raise _wrong(
@@ -80,7 +80,7 @@ class RemoteOptions:
         """Return the image's URI; "" leaves the choice to SageMaker, as IMAGES has none for Neuron."""
         if self.image:
             family = "" if self.image in IMAGES else "lmi"
-            return Image.of(self.image, family=family).uri(region)
+            return Image.from_name(self.image, family=family).uri(region)
         return "" if recipe.target.hardware is Hardware.NEURON else IMAGES[DEFAULT_IMAGE].uri(region)
 
 

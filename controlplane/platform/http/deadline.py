@@ -26,7 +26,7 @@ class Deadline:
         self.until = self._start + min(head, total)
 
     @classmethod
-    def of(cls, request: httpx2.Request, *, head: float, total: float) -> Self:
+    def from_request(cls, request: httpx2.Request, *, head: float, total: float) -> Self:
         """Return the request's deadline, made at the first call; redirects share it by their extensions."""
         deadline: Self = request.extensions.setdefault(_KEY, cls(head=head, total=total))
         steps: dict[str, float | None] = request.extensions.get("timeout", {})

@@ -102,7 +102,7 @@ class _GuardedTransport(httpx2.HTTPTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_target(request.url)
-        deadline = Deadline.of(request, head=HEAD_S, total=self._total)
+        deadline = Deadline.from_request(request, head=HEAD_S, total=self._total)
         response = super().handle_request(request)
         if not response.has_redirect_location:
             deadline.has_head()

@@ -19,13 +19,15 @@ class Migration(migrations.Migration):
                 ("email", models.EmailField(max_length=254, unique=True)),
                 (
                     "nonce",
-                    models.CharField(help_text="Asked for again, the link before is void.", max_length=32),
+                    models.CharField(
+                        help_text="Requesting a new link invalidates the previous one.", max_length=32
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("expires_at", models.DateTimeField()),
                 (
                     "attempted_at",
-                    models.DateTimeField(blank=True, help_text="Last try to send it.", null=True),
+                    models.DateTimeField(blank=True, help_text="Last attempt to send it.", null=True),
                 ),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
             ],

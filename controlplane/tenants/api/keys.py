@@ -33,9 +33,11 @@ def _texts(help_text: str) -> serializers.ListField:
 class RestrictionsSerializer(StrictSerializer):
     """Restrictions of a key; null for none."""
 
-    allowed_models = _texts("`<base>`, `<adapter>` (with all its names) or `<adapter>@<alias>`.")
-    allowed_endpoints = _texts(f"Some of {', '.join(ENDPOINTS)}.")
-    allowed_networks = _texts("CIDRs or addresses, IPv4 and IPv6. They hold for this API too.")
+    allowed_models = _texts(
+        "`<base>`, `<adapter>` (with all its versions and aliases) or `<adapter>@<alias>`."
+    )
+    allowed_endpoints = _texts(f"Any of {', '.join(ENDPOINTS)}.")
+    allowed_networks = _texts("IPv4 or IPv6 addresses or CIDR blocks. They apply to this API too.")
 
 
 class ApiKeySerializer(RestrictionsSerializer, serializers.ModelSerializer[ApiKey]):
@@ -64,7 +66,7 @@ class ApiKeySerializer(RestrictionsSerializer, serializers.ModelSerializer[ApiKe
 
 
 class ApiKeyCreatedSerializer(ApiKeySerializer):
-    key = serializers.CharField(help_text="The key itself. Shown now and never again.")
+    key = serializers.CharField(help_text="The secret key. It is shown only once.")
 
     class Meta:
         model = ApiKey
@@ -78,10 +80,13 @@ class ApiKeyInput(RestrictionsSerializer):
     project = serializers.CharField(
         max_length=63,
         required=False,
-        help_text="Slug; the service account's, or else `default`, if left out.",
+        help_text="Project slug. Defaults to the service account's project, or `default`.",
     )
     service_account = serializers.CharField(
-        max_length=63, required=False, allow_null=True, help_text="Name of the account whose key it is."
+        max_length=63,
+        required=False,
+        allow_null=True,
+        help_text="Name of the service account that owns the key.",
     )
 
 
@@ -91,7 +96,7 @@ class ApiKeyChangesInput(RestrictionsSerializer):
 
 class RotationInput(StrictSerializer):
     old_secret_until = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="Until when the old secret is right too; null ends it now."
+        required=False, allow_null=True, help_text="When the old secret expires. Null expires it now."
     )
 
 

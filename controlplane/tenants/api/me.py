@@ -17,13 +17,13 @@ from controlplane.tenants.roles import Permission, Role
 
 
 class IdentitySerializer(serializers.Serializer[Any]):
-    tenant = serializers.CharField(help_text="Id of the tenant that the caller acts for.")
+    tenant = serializers.CharField(help_text="Id of the caller's tenant.")
     tenant_name = serializers.CharField()
     role = serializers.ChoiceField(choices=Role.choices)
     permissions = serializers.ListField(child=serializers.ChoiceField(choices=[*Permission]))
-    key = serializers.CharField(allow_null=True, help_text="Public id of the key; null for a person.")
-    email = serializers.CharField(allow_null=True, help_text="Of the person; null for a key.")
-    gateway_url = serializers.CharField(help_text="Where models are called; ends in /v1.")
+    key = serializers.CharField(allow_null=True, help_text="Public id of the API key; null for a user.")
+    email = serializers.CharField(allow_null=True, help_text="Role of the user; null for an API key.")
+    gateway_url = serializers.CharField(help_text="Base URL for inference; ends in /v1.")
 
 
 class MeApi(ObjectApi[Tenant]):

@@ -71,7 +71,7 @@ class SuspensionSerializer(serializers.ModelSerializer[Tenant]):
 
 class SuspensionInput(StrictSerializer):
     reason = serializers.CharField(
-        max_length=LONGEST_REASON, help_text="The tenant's members read it on each of their pages."
+        max_length=LONGEST_REASON, help_text="Shown to the tenant's members on every page."
     )
 
 

@@ -20,7 +20,12 @@ class ScopeLimits(models.Model):
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="limits")
     api_key = models.OneToOneField(
-        ApiKey, models.CASCADE, null=True, blank=True, related_name="limits", help_text="Null: the tenant's."
+        ApiKey,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="limits",
+        help_text="Null for the tenant's own limits.",
     )
     requests_per_minute = models.BigIntegerField(null=True, blank=True, validators=_BOUNDS)
     tokens_per_minute = models.BigIntegerField(null=True, blank=True, validators=_BOUNDS)
@@ -29,34 +34,35 @@ class ScopeLimits(models.Model):
         null=True,
         blank=True,
         validators=_BOUNDS,
-        help_text="Nano-units (1e-9) of the default price book's currency per period; calls stop there.",
+        help_text="Nano-units (1e-9) of the default price book's currency per period. Further requests are "
+        "refused.",
     )
     budget_period = models.CharField(max_length=5, choices=Period.choices, default=Period.MONTH)
     budget_alert_percent = models.PositiveSmallIntegerField(
         null=True,
         blank=True,
         validators=(MinValueValidator(1), MaxValueValidator(100)),
-        help_text="From this share of the budget on, answers carry a warning.",
+        help_text="Share of the budget from which responses carry a warning.",
     )
     budget_alerted = models.CharField(
-        max_length=10, blank=True, editable=False, help_text="Period (UTC) in which the alert last went off."
+        max_length=10, blank=True, editable=False, help_text="Period (UTC) of the last alert."
     )
     priority = models.PositiveSmallIntegerField(
         null=True,
         blank=True,
         validators=(MaxValueValidator(9),),
-        help_text="0 (first) to 9: who goes first where requests wait for a place.",
+        help_text="0 (highest) to 9. Order of requests that wait for capacity.",
     )
     weight = models.FloatField(
         null=True,
         blank=True,
         validators=(MinValueValidator(0.01), MaxValueValidator(100)),
-        help_text="Of a tenant: its share of a busy worker relative to other tenants'; 1 if left out.",
+        help_text="For a tenant: its share of a busy worker relative to other tenants. Defaults to 1.",
     )
     prepaid_stop = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Of a tenant: calls stop when what it paid in advance and its credits are used up.",
+        help_text="For a tenant: requests are refused once its prepaid balance and credits are used up.",
     )
     changed_at = models.DateTimeField(auto_now=True)
 

@@ -61,21 +61,21 @@ def key_limits_set(*, api_key: ApiKey, by: Access | None = None, **values: Any) 
     # The lock keeps the tenant's limits from changing after they are read here.
     route_lock()
     if not api_key.is_live:
-        raise InvalidInputError("the key is revoked or has expired: limit one that is in use")
+        raise InvalidInputError("the key is revoked or expired: choose an active key")
     tenant = tenant_limits_get(tenant=api_key.tenant)
     for name in ScopeLimits.AMOUNTS:
         most, value = getattr(tenant, name), values.get(name)
         if name == "budget_nano" and values.get("budget_period", "month") != tenant.budget_period:
             continue  # budgets of different periods are not comparable
         if most is not None and value is not None and value > most:
-            text = f"{name} must be at most the tenant's, which is {most}"
+            text = f"{name} cannot exceed the tenant's limit of {most}"
             raise OutOfRangeError(text, field=name, low=0, high=most)
     if (priority := values.get("priority")) is not None and priority < (tenant.priority or 0):
-        text = f"priority must be {tenant.priority} (the tenant's) or a later one"
+        text = f"priority must be {tenant.priority} (the tenant's) or a higher number"
         raise OutOfRangeError(text, field="priority", low=tenant.priority or 0, high=9)
     for name in ("weight", "prepaid_stop"):
         if values.get(name):
-            raise InvalidInputError(f"{name} is the tenant's: staff sets it there", field=name)
+            raise InvalidInputError(f"{name} can only be set on the tenant, by staff", field=name)
     return _set(key_limits_get(api_key=api_key), values)
 
 
@@ -104,7 +104,7 @@ def key_limits_unroute_dead() -> int:
 
 def _set(row: ScopeLimits, values: dict[str, Any]) -> ScopeLimits:
     if unknown := sorted(set(values) - set(ScopeLimits.FIELDS)):
-        raise InvalidInputError(f"limits have no {unknown[0]!r}", field=unknown[0])
+        raise InvalidInputError(f"unknown limit {unknown[0]!r}", field=unknown[0])
     for name, (low, high) in _BOUNDS.items():
         value = values.get(name)
         if value is not None and not low <= value <= high:

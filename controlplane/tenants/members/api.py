@@ -126,7 +126,7 @@ class InvitationApi(ObjectApi[Invitation]):
     @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, invitation_id: int) -> Response:
-        """Withdraws the invitation: its link is void at once."""
+        """Revokes the invitation; its link stops working immediately."""
         invitation_revoke(invitation=self.get_object(), by=request_access(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -138,7 +138,7 @@ class InvitationResendApi(generics.GenericAPIView[Invitation]):
     @idempotent()
     @extend_schema(request=None, responses={200: InvitationSerializer})
     def post(self, request: Request, invitation_id: int) -> Response:
-        """Sends a new link, good for seven days from now; the one before is void."""
+        """Sends a new link that is valid for seven days; the previous one stops working."""
         found = invitation_get(tenant=request_tenant(request), invitation_id=invitation_id)
         sent = invitation_resend(invitation=found, by=request_access(request))
         return Response(InvitationSerializer(sent).data)

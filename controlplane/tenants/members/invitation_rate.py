@@ -17,10 +17,10 @@ PER_EMAIL_DAILY: Final = 20
 
 def invitation_rate_check(*, tenant: Tenant, email: str) -> None:
     """Count a link that is about to be sent. Raises ConflictError if a limit is reached."""
-    to, wait = f"invitations:mail:{email}", "wait a minute, then send it again"
+    to, wait = f"invitations:mail:{email}", "try again in a minute"
     if take(f"invitations:tenant:{tenant.pk}", per_minute=PER_TENANT):
-        raise ConflictError(f"{PER_TENANT} invitations are sent a minute: {wait}")
+        raise ConflictError(f"{PER_TENANT} invitations can be sent per minute: {wait}")
     if take(to, per_minute=PER_EMAIL):
-        raise ConflictError(f"{email} is sent {PER_EMAIL} invitations a minute: {wait}")
+        raise ConflictError(f"{email} can be sent {PER_EMAIL} invitations per minute: {wait}")
     if take_daily(to, per_day=PER_EMAIL_DAILY):
-        raise ConflictError(f"{email} was sent {PER_EMAIL_DAILY} invitations today: send it tomorrow")
+        raise ConflictError(f"{email} was sent {PER_EMAIL_DAILY} invitations today: try again tomorrow")

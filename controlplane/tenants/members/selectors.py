@@ -12,7 +12,7 @@ from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Membership, Tenant
 
 SALT = "controlplane.tenants.members.invitation"
-_VOID = "this invitation is void: it was used, withdrawn, sent anew or has expired. Ask for another one"
+_VOID = "this invitation is invalid: it was used, revoked, resent or has expired. Ask for a new one"
 
 
 def member_list(*, tenant: Tenant) -> QuerySet[Membership]:

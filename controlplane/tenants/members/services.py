@@ -87,9 +87,9 @@ def invitation_create(
     try:
         validate_email(email)
     except ValidationError as error:
-        raise InvalidInputError("enter an e-mail address, as name@example.com", field="email") from error
+        raise InvalidInputError("enter an e-mail address such as name@example.com", field="email") from error
     if Membership.objects.filter(tenant=tenant, user__email=email).exists():
-        raise ConflictError(f"{email} is a member already")
+        raise ConflictError(f"{email} is already a member")
     now = timezone.now()
     Invitation.objects.filter(
         tenant=tenant, email=email, accepted_at=None, revoked_at=None, expires_at__lte=now
@@ -105,7 +105,7 @@ def invitation_create(
                 expires_at=now + LIFETIME,
             )
     except IntegrityError as error:
-        raise ConflictError(f"{email} is invited already: send that invitation again") from error
+        raise ConflictError(f"{email} is already invited: resend that invitation") from error
     invitation_rate_check(tenant=tenant, email=email)
     enqueue(SEND_INVITATION, invitation_id=invitation.pk)
     _record(tenant, "invitation.create", invitation, after={"email": email, "role": wanted})
@@ -125,7 +125,7 @@ def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> In
         nonce=secrets.token_hex(16), expires_at=timezone.now() + LIFETIME, attempted_at=None, sent_at=None
     )
     if not changed:
-        raise ConflictError("the invitation was accepted or withdrawn: make another")
+        raise ConflictError("the invitation was accepted or revoked: create a new one")
     invitation_rate_check(tenant=invitation.tenant, email=invitation.email)
     enqueue(SEND_INVITATION, invitation_id=invitation.pk)
     before = {"expires_at": invitation.expires_at}
@@ -146,7 +146,7 @@ def invitation_revoke(*, invitation: Invitation, by: Access | None = None) -> No
     check_grant(by, Role(invitation.role))
     open_ = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, revoked_at=None)
     if not open_.update(revoked_at=timezone.now()):
-        raise ConflictError("the invitation was accepted or withdrawn: look at the members")
+        raise ConflictError("the invitation was accepted or revoked: check the members")
     _record(invitation.tenant, "invitation.revoke", invitation, before={"email": invitation.email})
 
 
@@ -159,19 +159,19 @@ def invitation_accept(*, invitation: Invitation, user: User) -> Membership:
         NotFoundError: it was used, withdrawn, sent anew or has expired.
     """
     if user.email.lower() != invitation.email:
-        raise ConflictError(f"this invitation is for {invitation.email}: log in as them")
+        raise ConflictError(f"this invitation is for {invitation.email}: log in with that address")
     now = timezone.now()
     # The conditional UPDATE is the claim: the second of two concurrent clicks finds the link used.
     claimed = Invitation.objects.filter(
         pk=invitation.pk, nonce=invitation.nonce, accepted_at=None, revoked_at=None, expires_at__gt=now
     ).update(accepted_at=now)
     if not claimed:
-        raise NotFoundError("this invitation is void by now: ask for another one")
+        raise NotFoundError("this invitation is no longer valid: ask for a new one")
     member, is_new = Membership.objects.get_or_create(
         user=user, tenant=invitation.tenant, defaults={"role": invitation.role}
     )
     if not is_new:
-        raise ConflictError(f"{user.email} is a member already")
+        raise ConflictError(f"{user.email} is already a member")
     _record(
         invitation.tenant, "invitation.accept", invitation, after={"email": user.email, "role": member.role}
     )
@@ -216,4 +216,4 @@ def _locked_member(tenant: Tenant, user_id: int, by: Access | None) -> Membershi
 def _keep_an_owner(member: Membership) -> None:
     owners = Membership.objects.filter(tenant=member.tenant_id, role=Role.OWNER)
     if member.role == Role.OWNER and not owners.exclude(pk=member.pk).exists():
-        raise ConflictError("a tenant needs an owner: make somebody else one first")
+        raise ConflictError("a tenant needs an owner: make another member owner first")

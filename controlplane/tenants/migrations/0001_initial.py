@@ -34,17 +34,21 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=200)),
                 (
                     "cache_salt",
-                    models.CharField(help_text="Hex; keeps prefix caches of tenants apart.", max_length=64),
+                    models.CharField(
+                        help_text="Hex salt that separates the prefix caches of tenants.", max_length=64
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "disabled_at",
-                    models.DateTimeField(blank=True, help_text="To be deleted; nobody gets in.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="Scheduled for deletion; access is blocked.", null=True
+                    ),
                 ),
                 (
                     "suspended_at",
                     models.DateTimeField(
-                        blank=True, help_text="Gateways refuse its calls since then.", null=True
+                        blank=True, help_text="Time since which gateways refuse its requests.", null=True
                     ),
                 ),
                 (
@@ -53,7 +57,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Its members read it.",
+                        help_text="Reason shown to its members.",
                         max_length=500,
                     ),
                 ),
@@ -63,7 +67,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="X25519, base64: gateways seal its prompts for it while it keeps them.",
+                        help_text="X25519 public key, base64. Gateways encrypt stored prompts with it.",
                         max_length=44,
                     ),
                 ),
@@ -95,7 +99,7 @@ class Migration(migrations.Migration):
                 (
                     "session_epoch",
                     models.PositiveIntegerField(
-                        default=0, editable=False, help_text="Counted up to end all of the user's sessions."
+                        default=0, editable=False, help_text="Incremented to end all sessions of the user."
                     ),
                 ),
                 (
@@ -142,7 +146,7 @@ class Migration(migrations.Migration):
                             ("billing", "Billing"),
                             ("viewer", "Viewer"),
                         ],
-                        help_text="What its keys with scope `manage` may do.",
+                        help_text="Permissions of its keys with scope `manage`.",
                         max_length=10,
                     ),
                 ),
@@ -249,13 +253,15 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "allowed_networks",
-                    models.JSONField(blank=True, help_text="CIDRs; null for everywhere.", null=True),
+                    models.JSONField(blank=True, help_text="CIDR blocks; null for any address.", null=True),
                 ),
                 ("expires_at", models.DateTimeField(blank=True, null=True)),
                 ("revoked_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "last_used_at",
-                    models.DateTimeField(blank=True, help_text="To the minute; null for never.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="With minute precision; null if never.", null=True
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (

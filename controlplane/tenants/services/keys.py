@@ -55,10 +55,12 @@ def api_key_create(
         ForbiddenError: `by` lacks a permission of the key's.
     """
     if not name.strip():
-        raise InvalidInputError("a key needs a name that tells what uses it", field="name")
+        raise InvalidInputError("name is required: describe what uses the key", field="name")
     requested = sorted(set(scopes))
     if not requested or set(requested) - set(ApiKey.Scope.values):
-        raise InvalidInputError(f"scopes must be some of {', '.join(ApiKey.Scope.values)}", field="scopes")
+        raise InvalidInputError(
+            f"scopes must be one or more of {', '.join(ApiKey.Scope.values)}", field="scopes"
+        )
     secret, digest = _new_secret()
     api_key = ApiKey(
         public_id=secrets.token_hex(6),
@@ -76,7 +78,8 @@ def api_key_create(
     )
     if ApiKey.Scope.USAGE_WRITE in requested and service_account is None:
         raise InvalidInputError(
-            "a key that reports usage belongs to a service account: make one for the source", field="scopes"
+            "a key with scope usage:write must belong to a service account: create one for the source",
+            field="scopes",
         )
     check_key_grant(by, api_key)
     api_key.save(force_insert=True)
@@ -128,7 +131,7 @@ def api_key_rotate(
     now = timezone.now()
     if old_secret_until is not None and old_secret_until - now > LONGEST_OVERLAP:
         raise InvalidInputError(
-            f"old_secret_until must lie within {LONGEST_OVERLAP.days} days", field="old_secret_until"
+            f"old_secret_until must be within {LONGEST_OVERLAP.days} days", field="old_secret_until"
         )
     secret, digest = _new_secret()
     overlaps = old_secret_until is not None
@@ -212,7 +215,7 @@ def _change_live(api_key: ApiKey, action: str, **values: Any) -> ApiKey:
     before = locked_snapshot(api_key)
     live = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
     if values and not ApiKey.objects.filter(live, pk=api_key.pk).update(**values):
-        raise ConflictError(f"key {api_key.pk} is revoked or expired: make another")
+        raise ConflictError(f"key {api_key.pk} is revoked or expired: create a new one")
     api_key.refresh_from_db()
     if values:
         _publish(api_key)
@@ -253,5 +256,5 @@ def _new_secret() -> tuple[str, str]:
 
 def _check_future(value: datetime | None, *, field: str) -> datetime | None:
     if value is not None and value <= timezone.now():
-        raise InvalidInputError(f"{field} must lie in the future", field=field)
+        raise InvalidInputError(f"{field} must be in the future", field=field)
     return value

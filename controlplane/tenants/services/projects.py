@@ -27,14 +27,14 @@ def project_create(*, tenant: Tenant, slug: str, name: str) -> Project:
         ConflictError: the tenant has had such a project.
     """
     if SLUG_PATTERN.fullmatch(slug) is None:
-        raise InvalidInputError(f"a project's slug is {_SLUG}", field="slug")
+        raise InvalidInputError(f"a project's slug must be {_SLUG}", field="slug")
     try:
         with transaction.atomic():
             project = Project.objects.create(tenant=tenant, slug=slug, name=_name(name) or slug)
             _record(project, "project.create")
             return project
     except IntegrityError as error:
-        raise ConflictError(f"there is a project {slug!r} already: choose another slug") from error
+        raise ConflictError(f"project {slug!r} already exists: choose another slug") from error
 
 
 @transaction.atomic
@@ -43,7 +43,7 @@ def project_rename(*, project: Project, name: str) -> Project:
     before = locked_snapshot(project)
     project.name = _name(name)
     if not project.name:
-        raise InvalidInputError("a project needs a name", field="name")
+        raise InvalidInputError("name is required", field="name")
     project.save(update_fields=["name"])
     _record(project, "project.rename", before)
     return project
@@ -59,7 +59,7 @@ def project_archive(*, project: Project) -> Project:
     # A key being made holds this lock too: it is seen here, or finds the project archived.
     project = Project.objects.select_for_update().get(pk=project.pk)
     if project.slug == Project.DEFAULT:
-        raise ConflictError("the default project cannot be archived: keys without another belong to it")
+        raise ConflictError("the default project cannot be archived: it owns keys without another project")
     if project.service_accounts.filter(disabled_at=None).exists():
         raise ConflictError("disable the project's service accounts first")
     if any(key.is_live for key in project.api_keys.filter(revoked_at=None)):
@@ -83,7 +83,7 @@ def service_account_create(
         ForbiddenError: `by` lacks a permission of the role's.
     """
     if SLUG_PATTERN.fullmatch(name) is None:
-        raise InvalidInputError(f"a service account's name is {_SLUG}", field="name")
+        raise InvalidInputError(f"a service account's name must be {_SLUG}", field="name")
     _check_role(by, role)
     try:
         with transaction.atomic():
@@ -95,7 +95,7 @@ def service_account_create(
             _record(account, "service_account.create")
             return account
     except IntegrityError as error:
-        raise ConflictError(f"there is a service account {name!r} already: choose another name") from error
+        raise ConflictError(f"service account {name!r} already exists: choose another name") from error
 
 
 @transaction.atomic
@@ -113,7 +113,7 @@ def service_account_set_role(
     check_grant(by, Role(account.role))
     before = locked_snapshot(account)
     if not ServiceAccount.objects.filter(pk=account.pk, disabled_at=None).update(role=role):
-        raise ConflictError(f"service account {account.name} is disabled: make another")
+        raise ConflictError(f"service account {account.name} is disabled: create another one")
     account.refresh_from_db()
     _record(account, "service_account.set_role", before)
     return account
@@ -149,5 +149,5 @@ def _check_role(by: Access | None, role: str) -> None:
 
 def _name(text: str) -> str:
     if len(text := text.strip()) > 200:
-        raise InvalidInputError("a name has at most 200 characters", field="name")
+        raise InvalidInputError("name must have at most 200 characters", field="name")
     return text

@@ -40,13 +40,13 @@ def tenant_suspend(*, tenant: Tenant, reason: str) -> Tenant:
     """
     reason = reason.strip()
     if not reason:
-        raise InvalidInputError("say why: the tenant's members read the reason", field="reason")
+        raise InvalidInputError("reason is required: the tenant's members can read it", field="reason")
     if len(reason) > LONGEST_REASON:
-        raise InvalidInputError(f"reason has at most {LONGEST_REASON} characters", field="reason")
+        raise InvalidInputError(f"reason must have at most {LONGEST_REASON} characters", field="reason")
     # The condition in the UPDATE makes the second of two concurrent suspensions or deletions fail.
     active = Tenant.objects.filter(pk=tenant.pk, suspended_at=None, disabled_at=None)
     if not active.update(suspended_at=timezone.now(), suspended_reason=reason):
-        raise ConflictError(f"tenant {tenant.pk} is suspended already, or to be deleted")
+        raise ConflictError(f"tenant {tenant.pk} is already suspended or scheduled for deletion")
     tenant.refresh_from_db()
     tenant_route_publish(tenant=tenant)
     audit_record(tenant=tenant.pk, action="tenant.suspend", target=tenant, after=_audit_values(tenant))
@@ -65,7 +65,7 @@ def tenant_resume(*, tenant: Tenant) -> Tenant:
     if row.suspended_at is None:
         raise ConflictError(f"tenant {row.pk} is not suspended")
     if row.disabled_at is not None:
-        raise ConflictError(f"tenant {row.pk} is to be deleted: cancel that first")
+        raise ConflictError(f"tenant {row.pk} is scheduled for deletion: cancel the deletion first")
     before = _audit_values(row)
     row.suspended_at, row.suspended_reason = None, ""
     row.save(update_fields=["suspended_at", "suspended_reason"])

@@ -31,14 +31,14 @@ def tenant_create(*, slug: str, name: str) -> Tenant:
     """
     if SLUG_PATTERN.fullmatch(slug) is None:
         raise InvalidInputError(
-            "a tenant's id is 1-63 lower-case letters, digits and inner hyphens", field="id"
+            "a tenant's id must be 1-63 lower-case letters, digits and inner hyphens", field="id"
         )
-    taken = ConflictError(f"there is a tenant {slug!r} already: choose another id")
+    taken = ConflictError(f"tenant {slug!r} already exists: choose another id")
     if Tenant.objects.filter(pk=slug).exists():
         raise taken
     if chain_get(tenant=slug).number:
         # The deleted tenant's usage and audit log are kept under that id, and would belong to the new one.
-        raise ConflictError(f"there was a tenant {slug!r}, which was deleted: choose another id")
+        raise ConflictError(f"tenant {slug!r} was deleted and its id cannot be reused: choose another id")
     tenant = Tenant(pk=slug, name=name.strip() or slug, cache_salt=secrets.token_hex(16))
     try:
         with transaction.atomic():
@@ -66,7 +66,7 @@ def user_create(
     _check(validate_password, password, field="password")
     if role not in Role.values:
         raise InvalidInputError(f"role must be one of {', '.join(Role.values)}", field="role")
-    taken = ConflictError(f"there is a user {email} already")
+    taken = ConflictError(f"user {email} already exists")
     if User.objects.filter(email=email).exists():
         raise taken
     try:

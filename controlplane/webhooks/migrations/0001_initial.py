@@ -20,21 +20,23 @@ class Migration(migrations.Migration):
                 ("secret", models.TextField(help_text="Sealed; signs.")),
                 (
                     "old_secret",
-                    models.TextField(blank=True, help_text="Sealed; signs too until `old_secret_until`."),
+                    models.TextField(
+                        blank=True, help_text="Encrypted; signs as well until `old_secret_until`."
+                    ),
                 ),
                 ("old_secret_until", models.DateTimeField(blank=True, null=True)),
                 (
                     "failing_since",
-                    models.DateTimeField(blank=True, help_text="First failure since a success.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="First failure since the last success.", null=True
+                    ),
                 ),
                 ("disabled_at", models.DateTimeField(blank=True, null=True)),
                 ("disabled_reason", models.CharField(blank=True, max_length=300)),
                 (
                     "notify_at",
                     models.DateTimeField(
-                        blank=True,
-                        help_text="When its tenant's admins are to be written to, that it is disabled.",
-                        null=True,
+                        blank=True, help_text="When the mail about its disabling is due.", null=True
                     ),
                 ),
                 ("notify_attempts", models.PositiveSmallIntegerField(db_default=0, default=0)),
@@ -42,7 +44,7 @@ class Migration(migrations.Migration):
                     "notified",
                     models.JSONField(
                         blank=True,
-                        help_text="Ids of the users who need not be written to any more.",
+                        help_text="Ids of users who have received the mail or no longer need it.",
                         null=True,
                     ),
                 ),
@@ -74,7 +76,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.CharField(
-                        help_text="`webhook-id`, the same at each attempt.",
+                        help_text="`webhook-id`, the same for all attempts.",
                         max_length=40,
                         primary_key=True,
                         serialize=False,
@@ -120,7 +122,7 @@ class Migration(migrations.Migration):
                     "next_at",
                     models.DateTimeField(
                         default=django.utils.timezone.now,
-                        help_text="Of pending ones the next attempt, of sending ones the lease's end.",
+                        help_text="Next attempt while pending; end of the lease while sending.",
                     ),
                 ),
                 ("queued_at", models.DateTimeField(blank=True, null=True)),
@@ -131,7 +133,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "last_answer",
-                    models.CharField(blank=True, help_text="Its beginning, or the error.", max_length=500),
+                    models.CharField(
+                        blank=True, help_text="First part of the response, or the error.", max_length=500
+                    ),
                 ),
                 ("last_ms", models.PositiveIntegerField(blank=True, null=True)),
                 (

@@ -113,8 +113,8 @@ def test_no_more_is_taken_back_than_was_asked_for_nor_than_a_line_has(priced: Te
         ({"lines": {2: -1}}, "above 0"),
         ({"reason": "whim"}, "reason must be one of"),
         ({"post_payment_as": "cake"}, "post_payment_as must be"),
-        ({"lines": {2: 1}, "amount_nano": 1}, "give lines, or"),
-        ({"lines": {}}, "name a line at least"),
+        ({"lines": {2: 1}, "amount_nano": 1}, "either lines or"),
+        ({"lines": {}}, "at least one line"),
     ):
         with pytest.raises(InvalidInputError, match=text):
             give(invoice, **wrong)
@@ -155,20 +155,23 @@ def test_the_database_refuses_what_the_services_would(priced: Tenant) -> None:
         ("append-only", lambda: notes._raw_delete(notes.db)),
         ("append-only", lambda: lines.update(amount_nano=1)),
         ("append-only", lambda: lines._raw_delete(lines.db)),
-        ("without a gap", lambda: made(number=3)),
-        ("without a gap", lambda: made(number=1)),
-        ("of a finalized invoice", lambda: made(invoice=draft)),
-        ("of a finalized invoice", lambda: made(tenant="globex", number=1)),
-        ("no more than the invoice", lambda: made(net_nano=7 * CENT, pre_payment_nano=7 * CENT)),
-        ("no more than the invoice", lambda: made(tax_nano=1, pre_payment_nano=CENT + 1)),
+        ("without gaps", lambda: made(number=3)),
+        ("without gaps", lambda: made(number=1)),
+        ("needs a finalized invoice", lambda: made(invoice=draft)),
+        ("needs a finalized invoice", lambda: made(tenant="globex", number=1)),
+        (
+            "cannot exceed the amount of the invoice",
+            lambda: made(net_nano=7 * CENT, pre_payment_nano=7 * CENT),
+        ),
+        ("cannot exceed the amount of the invoice", lambda: made(tax_nano=1, pre_payment_nano=CENT + 1)),
         ("credit_note_adds_up", lambda: made(pre_payment_nano=0)),
-        ("are its net amount", lambda: line_of(1)),
-        ("only grow", lambda: LedgerHead.objects.update(credit_notes=0)),
+        ("add up to its net amount", lambda: line_of(1)),
+        ("cannot decrease", lambda: LedgerHead.objects.update(credit_notes=0)),
     ]
     for text, change in refused:
         with pytest.raises(IntegrityError, match=text), transaction.atomic():
             change()
-    with pytest.raises(IntegrityError, match="than the line of the invoice"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="the amount of the invoice line"), transaction.atomic():
         line_of(
             1, credit_note=made(net_nano=6 * CENT, pre_payment_nano=6 * CENT), invoice_line=draft.lines.get()
         )
@@ -296,4 +299,4 @@ def test_by_the_pages(priced: Tenant) -> None:
     assert member.get(f"/t/acme/billing/credit-notes/{note.pk}/exe").status_code == 404
     treatment = TaxTreatment.objects.get()
     page = staff.post(f"/staff/tax-treatments/{treatment.pk}/remove", follow=True).content.decode()
-    assert "made by it" in page
+    assert "invoices use it" in page

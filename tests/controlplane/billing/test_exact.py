@@ -320,9 +320,9 @@ def test_the_books_refuse_to_be_changed(tenant: Tenant) -> None:
         "reverses": entry,
     }
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"amount_nano": 299}, "accounts the other way round"),
-        ({"debit": "unbilled", "credit": "revenue"}, "accounts the other way round"),
-        ({"tenant": "globex"}, "accounts the other way round"),
+        ({"amount_nano": 299}, "swap its accounts"),
+        ({"debit": "unbilled", "credit": "revenue"}, "swap its accounts"),
+        ({"tenant": "globex"}, "swap its accounts"),
         ({"amount_nano": 0, "reverses": None}, "constraint"),
         ({"amount_nano": -300, "reverses": None}, "constraint"),
         ({"debit": "unbilled", "reverses": None}, "constraint"),

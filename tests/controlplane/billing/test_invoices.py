@@ -133,7 +133,7 @@ def test_a_finalized_invoice_is_refused_every_change_by_the_database_too(priced:
     use("2026-02-05", 100_000)
     final = finalized(JANUARY)
     draft = invoice_draft(tenant="acme", month=FEBRUARY)
-    with pytest.raises(ConflictError, match="finalized already"):
+    with pytest.raises(ConflictError, match="already finalized"):
         invoice_finalize(invoice=final)
     with pytest.raises(ConflictError, match="invoiced through 2026-01"):
         invoice_draft(tenant="acme", month=JANUARY)
@@ -151,14 +151,14 @@ def test_a_finalized_invoice_is_refused_every_change_by_the_database_too(priced:
         ),
     ]
     for change in changes:
-        with pytest.raises(IntegrityError, match="never changed"), transaction.atomic():
+        with pytest.raises(IntegrityError, match="cannot be changed"), transaction.atomic():
             change()
     # A gap, a number twice, a number without a draft.
     now = dt.datetime.now(dt.UTC)
     for number in (1, 3):
         with pytest.raises(IntegrityError), transaction.atomic():
             Invoice.objects.filter(pk=draft.pk).update(status="finalized", number=number, finalized_at=now)
-    with pytest.raises(IntegrityError, match="without a gap"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="without gaps"), transaction.atomic():
         Invoice.objects.create(
             tenant="acme",
             month=MARCH,
@@ -174,10 +174,10 @@ def test_months_are_closed_one_after_another_and_when_they_are_over(priced: Tena
     use("2026-01-31", 1)
     use("2026-02-28", 1)
     february = invoice_draft(tenant="acme", month=FEBRUARY)
-    with pytest.raises(ConflictError, match="is not over"):
+    with pytest.raises(ConflictError, match="has not ended"):
         invoice_finalize(invoice=february, today=dt.date(2026, 2, 28))
     usage_post(tenant="acme", start=JANUARY, end=MARCH)
-    with pytest.raises(ConflictError, match="2026-01 comes before"):
+    with pytest.raises(ConflictError, match="2026-01 is still open"):
         invoice_finalize(invoice=february, today=MARCH)
     assert invoices_draft_due(today=MARCH) == 2
     assert invoices_draft_due(today=dt.date(2026, 2, 28)) == 1
@@ -243,9 +243,9 @@ def test_credits_pay_first_by_their_days_then_what_is_prepaid(priced: Tenant) ->
     assert invoice_open_nano(invoice=invoice) == 0
     entry_reverse(entry=paid, memo="bounced")
     assert invoice_open_nano(invoice=invoice) == 3 * CENT
-    with pytest.raises(ConflictError, match="reversed already"):
+    with pytest.raises(ConflictError, match="already reversed"):
         entry_reverse(entry=paid, memo="bounced")
-    with pytest.raises(ConflictError, match="is used by now"):
+    with pytest.raises(ConflictError, match="is partly used"):
         entry_reverse(entry=JournalEntry.objects.get(kind="grant", grant=late), memo="mistake")
     with pytest.raises(ConflictError, match="of kind usage"):
         entry_reverse(entry=JournalEntry.objects.filter(kind="usage").first(), memo="x")  # type: ignore[arg-type]
@@ -253,9 +253,9 @@ def test_credits_pay_first_by_their_days_then_what_is_prepaid(priced: Tenant) ->
 
 @pytest.mark.parametrize("amount", [0, -1, 1 << 62])
 def test_amounts_that_are_none_are_refused(priced: Tenant, amount: int) -> None:
-    with pytest.raises(InvalidInputError, match="above 0"):
+    with pytest.raises(InvalidInputError, match="positive integer"):
         payment_record(tenant=priced, amount_nano=amount)
-    with pytest.raises(InvalidInputError, match="above 0"):
+    with pytest.raises(InvalidInputError, match="positive integer"):
         credit_grant(tenant=priced, amount_nano=amount)
 
 
@@ -272,11 +272,11 @@ def test_price_books_that_would_overlap_are_refused_naming_both(priced: Tenant) 
     with pytest.raises(ConflictError, match=r"'own'.*overlap.*'other'"):
         term_end(term=term, ends=None)
     term_end(term=after, ends=dt.date(2026, 3, 2))
-    with pytest.raises(ConflictError, match="in EUR, and"):
+    with pytest.raises(ConflictError, match="in EUR, but"):
         term_create(
             book=price_book_create(name="euro", currency="EUR"), tenant=priced, starts=dt.date(2027, 1, 1)
         )
-    with pytest.raises(InvalidInputError, match="later day"):
+    with pytest.raises(InvalidInputError, match="ends cannot be before starts"):
         term_create(book=own, tenant=priced, starts=MARCH, ends=FEBRUARY)
     with pytest.raises(InvalidInputError, match="nano must be"):
         hosting_price_set(book=own, kind="gpu_hour", effective_from=JANUARY, nano=-1)

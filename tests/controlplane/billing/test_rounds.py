@@ -97,4 +97,4 @@ def test_books_that_differ_from_usage_are_told_at_night(
     assert PostedDay.objects.filter(day=day).exists()
     with caplog.at_level(logging.ERROR):
         nightly()
-    assert f"books of acme on {day}: 1000000 booked, 1001000 expected" in caplog.text
+    assert f"ledger of acme on {day}: 1000000 booked, 1001000 expected" in caplog.text

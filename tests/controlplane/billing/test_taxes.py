@@ -98,25 +98,25 @@ def test_whoever_owes_no_tax_reads_why(priced: Tenant) -> None:
 def test_what_no_treatment_can_be_is_refused(priced: Tenant) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"kind": "none"}, "kind must be"),
-        ({"label": " "}, "label says"),
+        ({"label": " "}, "label is required"),
         ({"rate_percent": Decimal("100.1")}, "from 0 to 100"),
         ({"rate_percent": Decimal("NaN")}, "from 0 to 100"),
         ({"rate_percent": Decimal("1.00001")}, "four decimals"),
-        ({"kind": "exempt", "rate_percent": Decimal(1)}, "leave out rate_percent"),
-        ({"kind": "exempt"}, "by what rule"),
+        ({"kind": "exempt", "rate_percent": Decimal(1)}, "omit rate_percent"),
+        ({"kind": "exempt"}, "legal basis"),
         ({"kind": "reverse_charge"}, "tax_number"),
     ]
     for changes, text in wrong:
         with pytest.raises(InvalidInputError, match=text):
             treatment_set(**{"tenant": priced, "starts": JANUARY, "kind": "taxed", "label": "VAT", **changes})
     first = vat(priced)
-    with pytest.raises(ConflictError, match="remove that one first"):
+    with pytest.raises(ConflictError, match="remove it first"):
         vat(priced)
     treatment_remove(treatment=first)
     again = vat(priced, "7")
     use("2026-01-05", 100_000)
     assert finalized(JANUARY).tax_nano == CENT, "0.7 of a cent goes up"
-    with pytest.raises(ConflictError, match="made by it"):
+    with pytest.raises(ConflictError, match="invoices use it"):
         treatment_remove(treatment=again)
     with pytest.raises(ConflictError, match="2026-02-01 or later"):
         vat(priced, starts=dt.date(2026, 1, 31))

@@ -75,7 +75,7 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     page = staff.post(
         "/staff/price-books/list/add", price | {"input_nano": "-5"}, follow=True
     ).content.decode()
-    assert "whole number of nano-units" in page
+    assert "integer of nano-units" in page
     UsageRollup.objects.create(
         day=JANUARY,
         tenant="acme",
@@ -100,7 +100,7 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     page = staff.post(finalize, confirmed, follow=True).content.decode()
     assert "ACME-000001 was finalized" in page
     page = staff.post(finalize, confirmed, follow=True).content.decode()
-    assert "finalized already" in page
+    assert "already finalized" in page
     page = member.get("/t/acme/billing/").content.decode()
     assert "ACME-000001" in page
     page = member.get(f"/t/acme/billing/invoices/{invoice.pk}/").content.decode()

@@ -224,7 +224,7 @@ def test_savings_say_their_formula_and_their_price(staff: Client) -> None:
         "shared_instances": "",
     }
     page = text_of(staff, "/staff/savings/", asked)
-    for text in ("95.32 %", "$151.50", "$7.09", "$1.515 per hour", "taken as us-east-1"):
+    for text in ("95.32 %", "$151.50", "$7.09", "$1.515 per hour", "treated as us-east-1"):
         assert text in page
     page = text_of(staff, "/staff/savings/", asked | {"shared_type": "ml.none", "adapters": "100"}, 422)
     assert "has no price" in page

@@ -152,7 +152,7 @@ def test_a_rotated_key_has_two_secrets(client_of: Client, acme: Team) -> None:
 def test_a_key_without_scopes_is_refused(client_of: Client, acme: Team) -> None:
     page = client_of.post("/t/acme/keys/", {"name": "ci", "lifetime": ""})
     assert page.status_code == 422
-    assert "scopes must be some of" in page.content.decode()
+    assert "scopes must be one or more of" in page.content.decode()
     assert ApiKey.objects.filter(name="ci").count() == 0
 
 

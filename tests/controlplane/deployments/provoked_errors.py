@@ -130,7 +130,7 @@ def of_role(code: str, message: str, status: int = 403) -> Any:
     def provoke(world: World) -> None:
         world.bare(AWS_ACCESS_KEY_ID=KEY["access_key"], AWS_SECRET_ACCESS_KEY=KEY["secret_key"])
         world.refuses("sts", code, message, status)
-        ServicesAccount.of(world.target(assume_role_arn=ASSUMED))
+        ServicesAccount.from_target(world.target(assume_role_arn=ASSUMED))
 
     return provoke
 
@@ -232,33 +232,33 @@ def too_many_calls(world: World) -> None:
 
 def no_credentials(world: World) -> None:
     world.bare()
-    ServicesAccount.of(world.target()).call("list_models", "it")
+    ServicesAccount.from_target(world.target()).call("list_models", "it")
 
 
 def profile_is_missing(world: World) -> None:
     world.bare(AWS_PROFILE="nobody")
-    ServicesAccount.of(world.target())
+    ServicesAccount.from_target(world.target())
 
 
 def credential_process_fails(world: World) -> None:
     (world.folder / "config").write_text("[default]\ncredential_process = /bin/false\n")
     world.bare()
-    ServicesAccount.of(world.target()).call("list_models", "it")
+    ServicesAccount.from_target(world.target()).call("list_models", "it")
 
 
 def no_region(world: World) -> None:
     world.bare()
-    ServicesAccount.of(world.target(region="", endpoint_url=""))
+    ServicesAccount.from_target(world.target(region="", endpoint_url=""))
 
 
 def region_is_odd(world: World) -> None:
-    ServicesAccount.of(world.target(region="not_one", endpoint_url=""))
+    ServicesAccount.from_target(world.target(region="not_one", endpoint_url=""))
 
 
 def configuration_is_broken(world: World) -> None:
     (world.folder / "config").write_text("[default\nregion eu")
     world.bare()
-    ServicesAccount.of(world.target()).call("list_models", "it")
+    ServicesAccount.from_target(world.target()).call("list_models", "it")
 
 
 def file_is_archived(world: World) -> None:

@@ -62,18 +62,18 @@ def test_a_region_has_its_own_registry() -> None:
 
 def test_any_image_may_be_named_with_its_family() -> None:
     own = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1.2"
-    image = Image.of(own, family="worker")
+    image = Image.from_name(own, family="worker")
     assert (image.uri("us-east-1"), image.family, image.lora) == (own, Family.WORKER, True)
     with pytest.raises(InvalidInputError, match="family is required"):
-        Image.of(own)
+        Image.from_name(own)
     with pytest.raises(InvalidInputError, match="is not an image"):
-        Image.of("lmi-9")
+        Image.from_name("lmi-9")
     with pytest.raises(InvalidInputError, match="is of family lmi"):
-        Image.of("lmi-0.38.0", family="tgi")
+        Image.from_name("lmi-0.38.0", family="tgi")
 
 
 def env(values: dict[str, Any], image: Image = NEW) -> dict[str, str]:
-    return LmiOptions.of(values, image).environment(image, accelerators=2)
+    return LmiOptions.from_values(values, image).environment(image, accelerators=2)
 
 
 def test_defaults_of_an_asynchronous_image() -> None:
@@ -126,14 +126,14 @@ def test_pre_quantized_weights_need_no_option() -> None:
 )
 def test_a_wrong_option_is_named(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        LmiOptions.of(values, NEW)
+        LmiOptions.from_values(values, NEW)
     assert caught.value.field == f"options.{field}"
 
 
 def test_images_without_adapters_refuse_them() -> None:
     with pytest.raises(InvalidInputError, match="is not supported by"):
-        LmiOptions.of({}, IMAGES["tgi-3.3.6"])
-    LmiOptions.of({"enable_lora": False}, IMAGES["tgi-3.3.6"])
+        LmiOptions.from_values({}, IMAGES["tgi-3.3.6"])
+    LmiOptions.from_values({"enable_lora": False}, IMAGES["tgi-3.3.6"])
 
 
 @pytest.mark.parametrize(
@@ -170,11 +170,11 @@ def test_the_bundled_worker_is_told_what_it_can_do() -> None:
 
 def test_speculation_is_the_bundled_workers() -> None:
     worker = Image("own/worker", Family.WORKER, lora=True)
-    assert LmiOptions.of({"speculation": "ngram"}, worker).speculation == "ngram"
+    assert LmiOptions.from_values({"speculation": "ngram"}, worker).speculation == "ngram"
     with pytest.raises(InvalidInputError, match="one of 'off', 'ngram'"):
-        LmiOptions.of({"speculation": "draft"}, worker)
+        LmiOptions.from_values({"speculation": "draft"}, worker)
     with pytest.raises(InvalidInputError, match="bundled worker"):
-        LmiOptions.of({"speculation": "ngram"}, Image.of("lmi-0.38.0"))
+        LmiOptions.from_values({"speculation": "ngram"}, Image.from_name("lmi-0.38.0"))
 
 
 @pytest.mark.parametrize(

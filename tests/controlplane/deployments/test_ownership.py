@@ -34,9 +34,9 @@ def provisioner(deployment: Deployment) -> Provisioner:
 def archive_put(deployment: Deployment) -> None:
     """Upload the first adapter's archive, as the step before the component's creation does."""
     placements_sync(deployment=deployment)
-    account, desired = Account.of(deployment.target), desired_of(deployment)
+    account, desired = Account.from_target(deployment.target), desired_of(deployment)
     store = Store(account, deployment.target, heartbeat=lambda: None)
-    names = Specs.of(deployment.target, desired, store).names
+    names = Specs.from_target(deployment.target, desired, store).names
     step = next(Adapters(account, store, names, desired, heartbeat=lambda: None).apply(ObservedResources()))
     assert step.action == "put_archive"
 

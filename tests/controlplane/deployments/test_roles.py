@@ -25,7 +25,7 @@ def sts() -> Iterator[str]:
 
 def caller(target: Target) -> tuple[str, str]:
     """Return the ARN and the access key that a target's calls are made with."""
-    with closing(ServicesAccount.of(target)) as account:
+    with closing(ServicesAccount.from_target(target)) as account:
         answer = account.ask("sts", "get_caller_identity", "me")
         return answer["Arn"], account.client("sts")._request_signer._credentials.access_key
 

@@ -22,7 +22,7 @@ DAY: dict[str, Any] = {"name": "day", "at": "08:00", "days": ["mon", "tue"], "mi
 
 
 def policy(least: int = 1, most: int = 8, **values: Any) -> ScalingPolicy:
-    return ScalingPolicy.of({"target": 4} | values, min_copies=least, max_copies=most)
+    return ScalingPolicy.from_json({"target": 4} | values, min_copies=least, max_copies=most)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_policy_is_what_it_was_after_json() -> None:
     first = policy(
         metric="invocations", schedule=[NIGHT, DAY], timezone="Europe/Berlin", release="CONSOLIDATION"
     )
-    assert ScalingPolicy.of(first.to_json(), min_copies=1, max_copies=8) == first
+    assert ScalingPolicy.from_json(first.to_json(), min_copies=1, max_copies=8) == first
     assert first.least == 0
 
 
@@ -178,7 +178,7 @@ def test_whatever_comes_the_rules_hold(
         before = state.copies
         if load > rules.target * before:
             last_high = at
-        state = ScaleState.of(state.to_json(), copies=state.copies)
+        state = ScaleState.from_json(state.to_json(), copies=state.copies)
         now = dt.datetime.fromtimestamp(at, dt.UTC)
         state, cause = decide(rules, state, Reading(load, whole=whole), now)
         assert least <= state.copies <= most

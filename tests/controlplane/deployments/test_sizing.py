@@ -36,14 +36,14 @@ def llama_shaped(
     return found
 
 
-SMOLLM2 = Shape.of(
+SMOLLM2 = Shape.from_modules(
     llama_shaped(hidden=576, kv=192, ff=1536, layers=30, vocabulary=49152),
     dtype="bfloat16",
     max_model_len=8192,
     file_bytes=269_060_552,
 )
 """SmolLM2-135M: its head is the embedding, so only the file's size tells the weights."""
-LLAMA_8B = Shape.of(
+LLAMA_8B = Shape.from_modules(
     llama_shaped(hidden=4096, kv=1024, ff=14336, layers=32, vocabulary=128256),
     dtype="bfloat16",
     max_model_len=131072,
@@ -117,7 +117,7 @@ def test_a_context_beyond_the_checkpoints_is_not_counted() -> None:
 @pytest.mark.parametrize("dtype", ["int3", ""])
 def test_an_unknown_dtype_has_no_size(dtype: str) -> None:
     with pytest.raises(InvalidInputError, match="is not known; known: float32"):
-        Shape.of({"l.layers.0.self_attn.k_proj": (8, 8)}, dtype=dtype, max_model_len=8)
+        Shape.from_modules({"l.layers.0.self_attn.k_proj": (8, 8)}, dtype=dtype, max_model_len=8)
 
 
 def test_instance_types_are_sagemakers() -> None:

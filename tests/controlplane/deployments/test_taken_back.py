@@ -76,8 +76,10 @@ def test_a_deployment_is_complete_with_the_copies_that_run(
 ) -> None:
     """SageMaker may report a component in service with fewer copies than desired."""
     deployment = deploy(stand, tiny, hosting="fused", min_copies=2, max_copies=2)
-    account, desired = ServicesAccount.of(deployment.target), desired_of(deployment)
-    specs = Specs.of(deployment.target, desired, Store(account, deployment.target, heartbeat=lambda: None))
+    account, desired = ServicesAccount.from_target(deployment.target), desired_of(deployment)
+    specs = Specs.from_target(
+        deployment.target, desired, Store(account, deployment.target, heartbeat=lambda: None)
+    )
     told = {
         "Specification": specs.base,
         "RuntimeConfig": {"DesiredCopyCount": 2, "CurrentCopyCount": running},

@@ -41,7 +41,7 @@ def test_uploads_that_were_not_ended_are_given_up(stand: Stand, tiny: BaseModel)
     s3, target = stand.client("s3"), deployment.target
     left_open(s3, target, "adapters/tiny/one.tar.gz")
     left_open(s3, target, "checkpoints/tiny/0123/model.safetensors")
-    store = Store(Account.of(target), target, heartbeat=lambda: None)
+    store = Store(Account.from_target(target), target, heartbeat=lambda: None)
     store.put("adapters/tiny/one.tar.gz", io.BytesIO(b"whole"))
     (other,) = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
     assert other["Key"].endswith("model.safetensors"), "that one may still be put"
@@ -88,7 +88,7 @@ def test_who_lost_the_lease_stops_in_the_middle_of_a_file(stand: Stand, tiny: Ba
         raise LeaseLostError
 
     with pytest.raises(LeaseLostError):
-        Store(Account.of(target), target, heartbeat=lose_lease).put(
+        Store(Account.from_target(target), target, heartbeat=lose_lease).put(
             "adapters/tiny/x", io.BytesIO(b"x" * (1 << 20))
         )
     assert heartbeats > 0
@@ -104,9 +104,9 @@ def test_an_adapter_whose_files_are_gone_holds_up_no_other(
     artifact_store().remove(f"adapters/{lost.sha256}")
     deployment = deploy(stand, tiny)
     placements_sync(deployment=deployment)
-    account, desired = Account.of(deployment.target), desired_of(deployment)
+    account, desired = Account.from_target(deployment.target), desired_of(deployment)
     store = Store(account, deployment.target, heartbeat=lambda: None)
-    names = Specs.of(deployment.target, desired, store).names
+    names = Specs.from_target(deployment.target, desired, store).names
     adapters = Adapters(account, store, names, desired, heartbeat=lambda: None)
     refused, *others = adapters.apply(ObservedResources())
     assert "no longer in the artifact store: register that version again" in refused.failed

@@ -56,7 +56,7 @@ def test_dead_letters_of_a_key_are_bounded(key: str, monkeypatch: pytest.MonkeyP
         "refused",
     ]
     answer = _post(key, [_event("9", data={"model": "none"})])
-    assert "mend those first" in answer.json()["events"][0]["reason"]
+    assert "fix those first" in answer.json()["events"][0]["reason"]
     assert DeadUsageEvent.objects.count() == 2
 
 

@@ -64,7 +64,7 @@ def test_two_ingesters_at_once_lose_and_double_nothing(start: Start, redis_url: 
 @pytest.mark.costly("starts ingesters as processes")
 def test_an_ingester_outlives_redis_and_ends_at_sigterm(start: Start, valkey: Valkey, tmp_path: Path) -> None:
     ingester = start("manage.py", "ingest_usage", redis=valkey.url)
-    eventually(lambda: "ingesting waits" in (tmp_path / "log").read_text())
+    eventually(lambda: "ingestion is waiting" in (tmp_path / "log").read_text())
     valkey.start()
     send(valkey.url, 5)
     eventually(lambda: UsageEventRow.objects.count() == 5)
@@ -80,7 +80,7 @@ def test_an_ingester_outlives_redis_and_ends_at_sigterm(start: Start, valkey: Va
 @pytest.mark.costly("starts ingesters as processes")
 def test_sigterm_ends_it_at_once_while_redis_is_away(start: Start, valkey: Valkey, tmp_path: Path) -> None:
     ingester = start("manage.py", "ingest_usage", redis=valkey.url)
-    eventually(lambda: "ingesting waits" in (tmp_path / "log").read_text())
+    eventually(lambda: "ingestion is waiting" in (tmp_path / "log").read_text())
     time.sleep(0.5)  # It waits between two attempts by now: the case that must end at once.
     ingester.terminate()
     assert ingester.wait(PROMPTLY) == 0
@@ -117,7 +117,7 @@ def test_an_outage_of_the_database_loses_and_doubles_nothing(
     set_open(url, open_=False)
     try:
         send(redis_url, EVENTS, start=EVENTS)
-        eventually(lambda: "ingesting waits" in (tmp_path / "log").read_text())
+        eventually(lambda: "ingestion is waiting" in (tmp_path / "log").read_text())
     finally:
         set_open(url, open_=True)
     with redis.Redis.from_url(redis_url) as client:

@@ -77,7 +77,7 @@ def test_the_coming_days_have_partitions_and_dead_letters_another_chance() -> No
     DeadUsageEvent.objects.update(payload=usage_event("again").to_json(), stream_id=stream_id(7))
     out = StringIO()
     call_command("replay_usage", stdout=out)
-    assert out.getvalue() == "1 events were new, 0 are dead still\n"
+    assert out.getvalue() == "1 events were ingested, 0 are still dead\n"
     assert UsageEventRow.objects.get().request_id == "again"
 
 

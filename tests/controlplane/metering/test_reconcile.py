@@ -56,7 +56,7 @@ def test_a_sum_changed_by_hand_is_named_with_both_values(day: dt.date) -> None:
     assert drift.held is not None
     assert drift.expected is not None
     assert drift.held["prompt_tokens"] == drift.expected["prompt_tokens"] + 1
-    with pytest.raises(CommandError, match="1 sums differ"):
+    with pytest.raises(CommandError, match="1 totals differ"):
         call_command("check_usage", start=day, end=day, stdout=StringIO())
 
 

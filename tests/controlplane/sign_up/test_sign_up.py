@@ -101,7 +101,7 @@ def test_an_id_that_is_taken_is_told_and_can_be_mended() -> None:
     path = ask(client)
     refused = client.post(path, FORM)
     assert refused.status_code == 422
-    assert "there is a tenant &#x27;new-co&#x27; already: choose another id" in refused.content.decode()
+    assert "tenant &#x27;new-co&#x27; already exists: choose another id" in refused.content.decode()
     assert 'value="New &amp; Co"' in refused.content.decode()
     assert "lower-case letters" in client.post(path, FORM | {"id": "New Co"}).content.decode()
     assert client.post(path, FORM | {"id": "new-co-2"})["Location"] == "/t/new-co-2/"
@@ -128,10 +128,10 @@ def test_domains_bound_who_may(settings: Settings) -> None:
     for email in ("x@else.test", "x@sub.example.com", "x@example.com.else.test"):
         refused = Client().post("/sign-up", {"email": email})
         assert refused.status_code == 422
-        assert "sign up with an address of" in refused.content.decode()
+        assert "sign up with an e-mail address of" in refused.content.decode()
     path = ask(Client())
     offer(settings, "example.org")
-    assert "sign up with an address of" in Client().post(path, FORM).content.decode()
+    assert "sign up with an e-mail address of" in Client().post(path, FORM).content.decode()
     assert not Tenant.objects.exists()
 
 
@@ -180,7 +180,7 @@ def test_an_address_is_sent_so_many_links_a_day() -> None:
         sign_up_begin(email=EMAIL)
     refused = Client().post("/sign-up", {"email": EMAIL})
     assert refused.status_code == 422
-    assert "or come tomorrow" in refused.content.decode()
+    assert "or try again tomorrow" in refused.content.decode()
 
 
 @pytest.mark.usefixtures("offered")
@@ -211,12 +211,12 @@ def test_a_link_that_is_over_opens_nothing(end: str) -> None:
             SignUp.objects.update(expires_at=timezone.now() - dt.timedelta(seconds=1))
         case "forged":
             token = token[:-1] + ("A" if token[-1] != "A" else "B")
-    with pytest.raises(NotFoundError, match="void"):
+    with pytest.raises(NotFoundError, match="invalid"):
         sign_up_by_token(token=token)
-    assert "void" in Client().get(f"/sign-up/{token}").content.decode()
+    assert "this link is invalid" in Client().get(f"/sign-up/{token}").content.decode()
     assert Client().post(f"/sign-up/{token}", FORM).status_code == 404
     if end == "used":
-        with pytest.raises(NotFoundError, match="meanwhile"):
+        with pytest.raises(NotFoundError, match="already used"):
             sign_up_complete(
                 sign_up=SignUp(pk=1, email=EMAIL, nonce="n"), slug="b", name="", password=PASSWORD
             )
@@ -245,7 +245,7 @@ def test_the_setting_is_a_word_or_domains() -> None:
 def test_a_form_that_is_sent_too_late_says_so_and_keeps_what_was_typed() -> None:
     client = Client()
     late = ask(client)
-    # Asked for again once the quiet time is over, from wherever: the open form's link is void then.
+    # Asked for again once the quiet time is over, from wherever: the open form's link is invalid then.
     SignUp.objects.update(expires_at=F("expires_at") - QUIET - dt.timedelta(seconds=1))
     newest = ask(Client())
     assert "a newer one was sent to the same address" in client.get(late).content.decode()

@@ -75,9 +75,9 @@ def test_restrictions_reach_the_gateways(api: Client) -> None:
     ("field", "value", "words"),
     [
         ("allowed_models", [], "1 to 64"),
-        ("allowed_models", ["a b"], "no model's name"),
+        ("allowed_models", ["a b"], "not a model name"),
         ("allowed_models", [f"m{number}" for number in range(65)], "1 to 64"),
-        ("allowed_endpoints", ["chat"], "none of chat/completions"),
+        ("allowed_endpoints", ["chat"], "must be one of chat/completions"),
         ("allowed_networks", ["10.0.0.1/8"], "write 10.0.0.0/8"),
         ("allowed_networks", ["everywhere"], "not an address or network"),
         ("allowed_ips", ["10.0.0.0/8"], "none of"),

@@ -65,13 +65,17 @@ def test_calls_are_refused_and_taken_again(tenant: Tenant, other_tenant: Tenant)
 
 
 def test_what_cannot_be_done_says_why(tenant: Tenant) -> None:
-    for reason, told in (("", "say why"), ("  ", "say why"), ("x" * 501, "at most 500")):
+    for reason, told in (
+        ("", "reason is required"),
+        ("  ", "reason is required"),
+        ("x" * 501, "at most 500"),
+    ):
         with pytest.raises(InvalidInputError, match=told):
             tenant_suspend(tenant=tenant, reason=reason)
     with pytest.raises(ConflictError, match="not suspended"):
         tenant_resume(tenant=tenant)
     tenant_suspend(tenant=tenant, reason=WHY)
-    with pytest.raises(ConflictError, match="suspended already"):
+    with pytest.raises(ConflictError, match="already suspended"):
         tenant_suspend(tenant=tenant, reason="again")
     assert Tenant.objects.get().suspended_reason == WHY
 
@@ -79,13 +83,13 @@ def test_what_cannot_be_done_says_why(tenant: Tenant) -> None:
 def test_a_deletion_that_is_cancelled_leaves_it_suspended(tenant: Tenant) -> None:
     tenant_suspend(tenant=tenant, reason=WHY)
     deletion = tenant_deletion_schedule(tenant=tenant, confirm="acme")
-    with pytest.raises(ConflictError, match="cancel that first"):
+    with pytest.raises(ConflictError, match="cancel the deletion first"):
         tenant_resume(tenant=tenant)
     tenant_deletion_cancel(deletion=deletion)
     assert route_table().tenants["acme"].suspended
     tenant_resume(tenant=tenant)
     tenant_deletion_schedule(tenant=tenant, confirm="acme")
-    with pytest.raises(ConflictError, match="to be deleted"):
+    with pytest.raises(ConflictError, match="scheduled for deletion"):
         tenant_suspend(tenant=tenant, reason=WHY)
     assert "acme" not in route_table().tenants
 
@@ -182,7 +186,7 @@ def test_its_pages_tell_it_and_stay(staff: Client, member: Client) -> None:
     assert "suspended</span>" in staff.get("/staff/tenants/").text
     staff.post(f"{PAGE}resume")
     assert 'data-testid="suspended"' not in member.get("/t/acme/").text
-    assert "say why" in staff.post(f"{PAGE}suspend", {"reason": " "}, follow=True).text
+    assert "reason is required" in staff.post(f"{PAGE}suspend", {"reason": " "}, follow=True).text
     assert "is not suspended" in staff.post(f"{PAGE}resume", follow=True).text
     assert member.post(f"{PAGE}suspend", {"reason": WHY}).status_code == 404
     assert Tenant.objects.get().suspended_at is None

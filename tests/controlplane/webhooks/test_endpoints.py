@@ -45,7 +45,7 @@ def test_the_whole_life_by_rest(owner: Client) -> None:
     assert "secret" not in found.json()
     headers = {"If-Match": found["ETag"]}
     patched = owner.patch(path, {"enabled": False}, content_type="application/json", headers=headers)
-    assert patched.json()["disabled_reason"] == "disabled by hand"
+    assert patched.json()["disabled_reason"] == "disabled manually"
     assert owner.post(f"{path}/test").status_code == 409
     owner.patch(path, {"enabled": True}, content_type="application/json", headers={"If-Match": "*"})
     delivery = owner.post(f"{path}/test").json()

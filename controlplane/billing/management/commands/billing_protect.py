@@ -13,8 +13,8 @@ from controlplane.billing.ledger.append_only import install
 class Command(BaseCommand):
     """Creates the missing triggers; existing ones stay."""
 
-    help = "Make the triggers that keep the books append-only and finalized invoices as they are."
+    help = "Create the triggers that make the ledger append-only and protect finalized invoices."
 
     def handle(self, *args: Any, **options: Any) -> None:
         install(connection)
-        self.stdout.write("the books are append-only")
+        self.stdout.write("the ledger is append-only")

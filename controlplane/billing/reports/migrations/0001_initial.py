@@ -26,11 +26,11 @@ class Migration(migrations.Migration):
                 (
                     "hour_nano",
                     models.BigIntegerField(
-                        help_text="Nano-units an hour.",
+                        help_text="Nano-units per hour.",
                         validators=[django.core.validators.MinValueValidator(0)],
                     ),
                 ),
-                ("source", models.CharField(help_text="Where the price stands.", max_length=300)),
+                ("source", models.CharField(help_text="Where the price is published.", max_length=300)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={

@@ -37,23 +37,23 @@ class Kind:
     filters: tuple[str, ...]
 
 
-_NO_USERS: Final = "usage is by key and project here, not by user"
+_NO_USERS: Final = "usage is grouped by key and project, not by user"
 COMPLETIONS: Final = Kind(
     limits={"1d": (7, 31), "1h": (24, 168)},
     groups=("project_id", "api_key_id", "model"),
     unknown={
         "user_id": _NO_USERS,
         "user_ids": _NO_USERS,
-        "batch": "there are no batch jobs here",
-        "service_tier": "there are no service tiers here",
-        "api_source": "usage has no API source here",
+        "batch": "batch jobs are not supported",
+        "service_tier": "service tiers are not supported",
+        "api_source": "API sources are not supported",
     },
     filters=("project_ids", "api_key_ids", "models"),
 )
 COSTS: Final = Kind(
     limits={"1d": (7, 180)},
     groups=("project_id", "api_key_id", "line_item"),
-    unknown={"user_id": _NO_USERS, "api_source": "usage has no API source here", "user_ids": _NO_USERS},
+    unknown={"user_id": _NO_USERS, "api_source": "API sources are not supported", "user_ids": _NO_USERS},
     filters=("project_ids", "api_key_ids", "line_items"),
 )
 
@@ -82,7 +82,7 @@ class UsageQuery:
         known = {"start_time", "end_time", "bucket_width", "group_by", "limit", "page", *kind.filters}
         for name in sorted(set(found) - known):
             why = kind.unknown.get(name, f"it is none of {', '.join(sorted(known))}")
-            raise InvalidInputError(f"{name[:64]} cannot be answered: {why}", field=name[:64])
+            raise InvalidInputError(f"{name[:64]} is not supported: {why}", field=name[:64])
         width = _width(found, kind)
         seconds = _SECONDS[width]
         # Buckets are whole: the first one contains the start, the last one the end's last second.
@@ -116,10 +116,9 @@ def _width(found: Parameters, kind: Kind) -> str:
     width = _one(found, "bucket_width") or "1d"
     if width not in kind.limits:
         ask = " or ".join(kind.limits)
-        why = "usage is summed by the hour" if "1h" in kind.limits else "prices are by the day"
+        why = "usage is summed hourly" if "1h" in kind.limits else "prices are daily"
         raise InvalidInputError(
-            f"bucket_width {width[:16]!r} cannot be answered, since {why}: ask for {ask}",
-            field="bucket_width",
+            f"bucket_width {width[:16]!r} is not supported, since {why}: use {ask}", field="bucket_width"
         )
     return width
 
@@ -139,13 +138,13 @@ def _first(found: Parameters, start: int, seconds: int) -> int:
         return start
     match = _PAGE.fullmatch(page)
     if match is None or int(match[1]) % seconds or not start <= int(match[1]) <= _MAX_TIME:
-        raise InvalidInputError("page is the next_page of an answer to the same query", field="page")
+        raise InvalidInputError("page must be the next_page of a response to the same query", field="page")
     return int(match[1])
 
 
 def _time(found: Parameters, name: str, default: dt.datetime | None) -> int:
     if name not in found and default is None:
-        raise InvalidInputError(f"{name} is needed: Unix seconds", field=name)
+        raise InvalidInputError(f"{name} is required, in Unix seconds", field=name)
     return _number(found, name, 0 if default is None else _unix_seconds(default) + 1, least=0, most=_MAX_TIME)
 
 

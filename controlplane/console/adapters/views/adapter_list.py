@@ -38,7 +38,7 @@ class Row:
 @tenant_page(Permission.ADAPTERS_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show a page of the list; while a version on it is validated, its table polls."""
-    form = AdapterListForm.of(request)
+    form = AdapterListForm.from_request(request)
     page = page_of(request, form.rows(adapter_list(tenant=tenant)))
     rows = _rows(page.rows)
     busy = any(row.newest is not None and not row.newest.is_settled for row in rows)

@@ -182,7 +182,7 @@ def _subject(request: HttpRequest) -> dict[str, str]:
 
 def _nano(request: HttpRequest, name: str) -> int:
     if (value := _whole(request.POST.get(name, "").strip() or "0")) is None:
-        raise InvalidInputError(_("%(name)s is a whole number of nano-units") % {"name": name}, field=name)
+        raise InvalidInputError(_("%(name)s must be an integer of nano-units") % {"name": name}, field=name)
     return value
 
 

@@ -96,7 +96,7 @@ class LocalProvisioner:
         self._http = httpx.Client(timeout=_PING_SECONDS, trust_env=False, verify=tls_context())
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
+    def from_target(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         """Return the provisioner. Raises ProvisioningError on any other host than the target's."""
         if target.host != (here := socket.gethostname()):
             raise ProvisioningError(
@@ -358,7 +358,7 @@ def _flags(state: Desired) -> list[str]:
             f"workers on a host read the checkpoint from a folder, and this base model's is {source}: "
             "register it from a folder of that host"
         )
-    options = LmiOptions.of(state.options, Image("worker", Family.WORKER, lora=True))
+    options = LmiOptions.from_values(state.options, Image("worker", Family.WORKER, lora=True))
     flags = ["--model", source, "--served-model-name", state.served_name]
     flags += ["--max-num-seqs", str(options.max_rolling_batch_size)]
     if options.max_model_len:

@@ -46,7 +46,7 @@ class Account:
         self.sagemaker, self.s3 = heed_time_limit(sagemaker), heed_time_limit(s3)
 
     @classmethod
-    def of(cls, target: Target) -> Self:
+    def from_target(cls, target: Target) -> Self:
         """Return the account of the process's default credentials, or of the target's role assumed with them.
 
         Raises:

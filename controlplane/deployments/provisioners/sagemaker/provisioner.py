@@ -58,7 +58,7 @@ class SageMakerProvisioner:
         self._target, self._desired, self._account = target, desired, account
         self._heartbeat = heartbeat
         self._store = Store(account, target, heartbeat=heartbeat)
-        self._specs = Specs.of(target, desired, self._store)
+        self._specs = Specs.from_target(target, desired, self._store)
         self._names = self._specs.names
         self._adapters = Adapters(account, self._store, self._names, desired, heartbeat=heartbeat)
         self._autoscaling = Autoscaling(account, self._names, desired)
@@ -66,13 +66,13 @@ class SageMakerProvisioner:
         self._base = BaseComponent(account, self._specs, desired, self._adapters, self._alarms)
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
+    def from_target(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         """Return the provisioner.
 
         Raises:
             ProvisioningError: no credentials exist, or they cannot assume the target's role.
         """
-        return cls(target, desired, ServicesAccount.of(target), heartbeat=heartbeat)
+        return cls(target, desired, ServicesAccount.from_target(target), heartbeat=heartbeat)
 
     def close(self) -> None:
         self._account.close()

@@ -56,9 +56,9 @@ class Specs:
         }
 
     @classmethod
-    def of(cls, target: Target, desired: Desired, store: Store) -> Specs:
-        image = Image.of(desired.image or DEFAULT_IMAGE, family=desired.image_family)
-        options = LmiOptions.of(desired.options, image, fused=desired.hosting == Hosting.FUSED)
+    def from_target(cls, target: Target, desired: Desired, store: Store) -> Specs:
+        image = Image.from_name(desired.image or DEFAULT_IMAGE, family=desired.image_family)
+        options = LmiOptions.from_values(desired.options, image, fused=desired.hosting == Hosting.FUSED)
         folder = ""
         if desired.checkpoint.startswith("/"):
             folder = f"checkpoints/{desired.deployment}/{desired.checkpoint_digest[:12] or 'unread'}"

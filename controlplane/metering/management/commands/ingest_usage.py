@@ -29,7 +29,7 @@ class Command(BaseCommand):
             "--claim-idle",
             type=float,
             default=30.0,
-            help="seconds after which entries that another ingester took and never finished are taken over",
+            help="seconds after which unfinished entries of another ingester are claimed",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             try:
                 ingester.run(stopped.is_set)
             except (RedisError, DatabaseError) as error:
-                logger.warning("ingesting waits: %s", error)
+                logger.warning("ingestion is waiting: %s", error)
                 connection.close()
                 stopped.wait(1.0)
         ingester.close()

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                         to="tenants.tenant",
                     ),
                 ),
-                ("days", models.SmallIntegerField(help_text="How long a prompt is kept.")),
+                ("days", models.SmallIntegerField(help_text="Retention of a prompt.")),
                 ("sealed_private_key", models.TextField(help_text="X25519: controlplane.platform.sealing.")),
                 ("begun_at", models.DateTimeField(auto_now_add=True)),
                 (

@@ -55,7 +55,7 @@ class Migration(migrations.Migration):
                     "budget_nano",
                     models.BigIntegerField(
                         blank=True,
-                        help_text="Nano-units (1e-9) of the default price book's currency per period; calls stop there.",
+                        help_text="Nano-units (1e-9) of the default price book's currency per period. Further requests are refused.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(0),
@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
                     "budget_alert_percent",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="From this share of the budget on, answers carry a warning.",
+                        help_text="Share of the budget from which responses carry a warning.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(1),
@@ -84,17 +84,14 @@ class Migration(migrations.Migration):
                 (
                     "budget_alerted",
                     models.CharField(
-                        blank=True,
-                        editable=False,
-                        help_text="Period (UTC) in which the alert last went off.",
-                        max_length=10,
+                        blank=True, editable=False, help_text="Period (UTC) of the last alert.", max_length=10
                     ),
                 ),
                 (
                     "priority",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="0 (first) to 9: who goes first where requests wait for a place.",
+                        help_text="0 (highest) to 9. Order of requests that wait for capacity.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(9)],
                     ),
@@ -103,7 +100,7 @@ class Migration(migrations.Migration):
                     "weight",
                     models.FloatField(
                         blank=True,
-                        help_text="Of a tenant: its share of a busy worker relative to other tenants'; 1 if left out.",
+                        help_text="For a tenant: its share of a busy worker relative to other tenants. Defaults to 1.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(0.01),
@@ -116,7 +113,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         db_default=False,
                         default=False,
-                        help_text="Of a tenant: calls stop when what it paid in advance and its credits are used up.",
+                        help_text="For a tenant: requests are refused once its prepaid balance and credits are used up.",
                     ),
                 ),
                 ("changed_at", models.DateTimeField(auto_now=True)),
@@ -124,7 +121,7 @@ class Migration(migrations.Migration):
                     "api_key",
                     models.OneToOneField(
                         blank=True,
-                        help_text="Null: the tenant's.",
+                        help_text="Null for the tenant's own limits.",
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="limits",

@@ -32,12 +32,15 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
-                ("nonce", models.CharField(help_text="Sent anew, the link before is void.", max_length=32)),
+                (
+                    "nonce",
+                    models.CharField(help_text="Resending invalidates the previous link.", max_length=32),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("expires_at", models.DateTimeField()),
                 (
                     "attempted_at",
-                    models.DateTimeField(blank=True, help_text="Last try to send it.", null=True),
+                    models.DateTimeField(blank=True, help_text="Last attempt to send it.", null=True),
                 ),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
                 ("accepted_at", models.DateTimeField(blank=True, null=True)),

@@ -57,7 +57,7 @@ def test_who_has_more_never_gets_less(weights: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(("total", "weights"), [(-1, {"a": 1}), (1, {"a": -1}), (1, {})])
 def test_what_cannot_be_divided_is_refused(total: int, weights: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="divided"):
+    with pytest.raises(ValueError, match=r"must be 0 or more|cannot divide"):
         divide(total, weights)
 
 
@@ -151,7 +151,7 @@ def test_parts_of_the_bill_are_the_bill_by_each_measure() -> None:
         assert found.parts[NOBODY] == 2_945_833 + (0 if by == "tokens" else 420_833)
     last = DAY + dt.timedelta(days=91)
     assert fleet_attribution(start=DAY, end=last, region=REGION, by="tokens").bill.total == bill.total
-    with pytest.raises(InvalidInputError, match="0 to 91 days after start: ask for a longer time in parts"):
+    with pytest.raises(InvalidInputError, match="0 to 91 days after start: split longer periods"):
         fleet_attribution(start=DAY, end=last + dt.timedelta(days=1), region=REGION, by="tokens")
 
 
@@ -244,7 +244,7 @@ def test_staff_read_it_by_rest() -> None:
     client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
     prices = client.get("/api/v1/instance-prices").json()["results"]
     assert {"us-east-1"} == {price["region"] for price in prices}
-    assert all("taken as us-east-1" in price["source"] for price in prices)
+    assert all("treated as us-east-1" in price["source"] for price in prices)
     asked: dict[str, Any] = {
         "adapters": 100,
         "dedicated_type": "ml.g5.2xlarge",
