@@ -101,6 +101,10 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ("tests/controlplane/metering/test_hosting.py", f"{_BILLING}/test_report.py"),
     ),
     ("controlplane/metering/adapter_use", ("tests/controlplane/console/test_adapter_traffic.py",)),
+    (
+        "controlplane/metering/requests",
+        ("tests/controlplane/console/test_home.py", "tests/controlplane/metering"),
+    ),
     ("controlplane/metering/", ("tests/controlplane/metering", "tests/controlplane/billing/reports")),
     ("controlplane/billing/usage_explorer", ("tests/controlplane/console/test_usage_explorer.py", _BILLING)),
     ("controlplane/billing/", (_BILLING, "tests/controlplane/billing/reports")),

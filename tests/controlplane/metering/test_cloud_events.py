@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import threading
 from typing import Any
+from uuid import RFC_4122
 
 import pytest
 from django.db import connection, transaction
@@ -270,6 +271,20 @@ def test_a_body_that_is_no_event_or_batch_is_refused(
 ) -> None:
     assert _post(key, body, content_type).status_code == status
     assert _counted() == (0, 0)
+
+
+def test_a_batch_has_a_thousand_events_at_most(key: str) -> None:
+    assert MOST_EVENTS == 1000
+    answer = _post(key, json.dumps([{}] * 1000), BATCH)
+    assert [event["status"] for event in answer.json()["events"]] == ["refused"] * 1000
+
+
+@pytest.mark.usefixtures("base_model")
+def test_an_event_is_kept_under_a_uuid_of_its_time(key: str) -> None:
+    _post(key, [_event(str(number)) for number in range(20)])
+    for row in UsageEventRow.objects.all():
+        assert (row.event_id.version, row.event_id.variant) == (7, RFC_4122)
+        assert row.event_id.int >> 80 == row.started_at
 
 
 @pytest.mark.usefixtures("base_model")

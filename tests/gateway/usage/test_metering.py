@@ -12,8 +12,10 @@ import pytest
 from contracts.usage_event import UsageEvent
 from gateway.api.dialect import ApiDialect
 from gateway.api.schema import CHAT, Call
-from gateway.api.sse import UsageView
+from gateway.api.sse import EventStream, UsageView
+from gateway.api.usage import estimate_completion
 from gateway.observability import Observer
+from gateway.observability.exposition import render
 from gateway.observability.metrics import Metrics
 from gateway.routing import resolve
 from gateway.usage import metering
@@ -21,6 +23,7 @@ from gateway.usage.metering import Attempt, Meter
 from gateway.usage.wal import Wal
 from gateway.usage.wal_records import CLOSED, PROGRESS
 from tests.gateway.conftest import request_context, route_table
+from tests.gateway.observability.conftest import Scrape
 from tests.gateway.usage.test_wal import files_at_most, slot, stored
 from tests.waiting import eventually
 
@@ -60,6 +63,55 @@ def test_a_stream_is_on_disk_before_it_is_seen(tmp_path: Path) -> None:
         assert len(on_disk(tmp_path)) == 1, "once a stream; the rest is for the half-second's record"
         await meter.record_progress()
         assert on_disk(tmp_path)[-1][1].completion_tokens == 2
+
+    asyncio.run(work())
+    log.close()
+
+
+def test_a_stream_without_usage_is_billed_by_its_text_unless_it_is_forgotten(tmp_path: Path) -> None:
+    log = Wal(slot(tmp_path))
+    attempt = start(a_meter(log))
+    events = EventStream(attempt.usage, UsageView.HIDDEN)
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+    events.feed(text % b"Hello, ")
+    attempt.follow(events, 1.0)
+    events.feed(text % b"world")
+    attempt.follow(events, 2.0)
+    event = attempt.event("interrupted")
+    assert (event.estimated, event.completion_tokens) == (True, estimate_completion(len("Hello, world")))
+    assert event.prompt_tokens == attempt.context.call.prompt_estimate
+    attempt.forget()
+    event = attempt.event("interrupted")
+    assert (event.estimated, event.prompt_tokens, event.completion_tokens) == (False, 0, 0)
+    log.close()
+
+
+def test_time_between_tokens_is_that_of_the_chunk_divided_by_its_tokens(tmp_path: Path) -> None:
+    log = Wal(slot(tmp_path))
+    attempt = start(a_meter(log))
+    for count, now in ((1, 10.0), (5, 10.2), (5, 10.3), (6, 10.4)):
+        attempt.has(count, now)
+    found = Scrape(render(tmp_path).decode())
+    log.close()
+    assert found.sum("itl_seconds_count", model="base") == 5
+    assert found.sum("itl_seconds_sum", model="base") == pytest.approx(0.4)
+    assert found.sum("itl_seconds_bucket", model="base", le="0.05") == 4, "four tokens in 0.2 s"
+
+
+def test_a_checkpoint_follows_the_record_of_every_open_stream(tmp_path: Path) -> None:
+    log = Wal(slot(tmp_path))
+
+    async def work() -> None:
+        meter = a_meter(log)
+        attempt = start(meter)
+        tokens(attempt, 1)
+        await meter.before_showing(attempt)
+        assert log.checkpoint != log.segment
+        await meter.record_progress()
+        assert log.checkpoint == log.segment, "older segments can be deleted now"
+        assert len(on_disk(tmp_path)) == 2
+        await meter.record_progress()
+        assert len(on_disk(tmp_path)) == 2, "nothing is new"
 
     asyncio.run(work())
     log.close()

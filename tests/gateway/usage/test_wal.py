@@ -187,6 +187,21 @@ def test_preallocation_that_fails_refuses_before_anything_is_lost(tmp_path: Path
     assert len(stored(tmp_path)) == 2
 
 
+@pytest.mark.parametrize(("delete", "left"), [(False, 1), (True, 0)])
+def test_a_closed_log_keeps_its_segments_unless_told_to_delete_them(
+    tmp_path: Path, delete: bool, left: int
+) -> None:
+    log = Wal(slot(tmp_path))
+
+    async def work() -> None:
+        log.append(CLOSED, payload(0))
+        await commit(log)
+
+    asyncio.run(work())
+    log.close(delete=delete)
+    assert len(stored(tmp_path)) == left
+
+
 def test_a_slot_has_one_holder(tmp_path: Path) -> None:
     first, second = claim(tmp_path), claim(tmp_path)
     assert [first.folder.name, second.folder.name] == ["000", "001"]
