@@ -17,6 +17,7 @@ from django.test import Client
 from controlplane.billing import items
 from controlplane.billing.currency import minor_text, whole_minor
 from controlplane.billing.documents.pdfs import html, pdf_render
+from controlplane.billing.hosting_costs import hosting_costs
 from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize, invoices_draft_due
 from controlplane.billing.ledger.credits import credit_grant, credits_expire, entry_reverse, payment_record
@@ -377,3 +378,5 @@ def test_hosting_time_is_posted_and_invoiced_like_tokens(priced: Tenant) -> None
     host("adapter", 1800, 5, adapter=adapter, base_model="tiny", tier="placed")
     final = finalized(JANUARY)
     assert (final.lines_nano, final.unpriced) == (2_500_000 + 15, False)
+    costs = hosting_costs(tenant="acme", start=JANUARY, end=JANUARY)
+    assert {cost.item: cost.nano for cost in costs} == {"adapter_hour": 2_500_000, "storage_gb_hour": 15}
