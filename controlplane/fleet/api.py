@@ -42,17 +42,17 @@ class FleetCopySerializer(serializers.Serializer[SeenCopy]):
     since = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_blank=True)
     answered_at = serializers.DateTimeField(allow_null=True, help_text="Time of the metrics.")
-    running = serializers.IntegerField(source="look.figures.running", allow_null=True, default=None)
-    waiting = serializers.IntegerField(source="look.figures.waiting", allow_null=True, default=None)
+    running = serializers.IntegerField(source="polled.figures.running", allow_null=True, default=None)
+    waiting = serializers.IntegerField(source="polled.figures.waiting", allow_null=True, default=None)
     kv_share = serializers.FloatField(
-        source="look.figures.used_share",
+        source="polled.figures.used_share",
         allow_null=True,
         default=None,
         help_text="Share of the KV pool in use.",
     )
-    kv_pages = serializers.IntegerField(source="look.figures.kv_total", allow_null=True, default=None)
+    kv_pages = serializers.IntegerField(source="polled.figures.kv_total", allow_null=True, default=None)
     adapters = serializers.DictField(
-        source="look.figures.adapters",
+        source="polled.figures.adapters",
         child=serializers.IntegerField(),
         default=dict,
         help_text="Number of adapters by memory tier.",

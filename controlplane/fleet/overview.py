@@ -49,7 +49,7 @@ class SeenCopy:
     state: CopyState
     copy: Copy | None = None
     deployment: str = ""
-    look: PolledCopy = field(default_factory=PolledCopy)
+    polled: PolledCopy = field(default_factory=PolledCopy)
     traffic: Traffic = field(default_factory=Traffic)
     since: dt.datetime | None = None
     reason: str = ""
@@ -57,7 +57,7 @@ class SeenCopy:
     @property
     def answered_at(self) -> dt.datetime | None:
         """Time of the metrics."""
-        return moment(self.look.answered_at)
+        return moment(self.polled.answered_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Overview:
 
     def total(self, name: str) -> int:
         """Return the sum of a figure over the copies that answer."""
-        reported = (item.look.figures for item in self.copies if item.look.answers)
+        reported = (item.polled.figures for item in self.copies if item.polled.answers)
         return sum(getattr(figures, name) or 0 for figures in reported if figures is not None)
 
     def count(self, *states: CopyState) -> int:
@@ -155,21 +155,21 @@ _NO_POLICY: Final = Scaling(policy=None)
 """Stands for the missing row of a deployment without a policy, and saves a query for it."""
 
 
-def _routed_copy(copy: Copy, look: PolledCopy, traffic: Traffic) -> SeenCopy:
+def _routed_copy(copy: Copy, polled: PolledCopy, traffic: Traffic) -> SeenCopy:
     place = copy.url or "/".join(part for part in (copy.region, copy.endpoint, copy.component) if part)
-    state, since, reason = _state(copy, look)
+    state, since, reason = _state(copy, polled)
     name = "" if copy.deployment is None else copy.deployment.name
-    return SeenCopy(copy.pk, place, copy.kind, state, copy, name, look, traffic, since, reason)
+    return SeenCopy(copy.pk, place, copy.kind, state, copy, name, polled, traffic, since, reason)
 
 
-def _state(copy: Copy, look: PolledCopy) -> tuple[CopyState, dt.datetime | None, str]:
+def _state(copy: Copy, polled: PolledCopy) -> tuple[CopyState, dt.datetime | None, str]:
     if copy.kind == Copy.Kind.SAGEMAKER:
         return (CopyState.UNTOLD, None, _("SageMaker does not report metrics of a copy."))
-    if look.error:
+    if polled.error:
         # The deployment's reconciler may have noticed the silence earlier.
-        known = [at for at in (moment(look.silent_since), copy.silent_since) if at is not None]
-        return CopyState.SILENT, min(known, default=None), look.error
-    if look.figures is not None and not look.figures.takes_requests:
+        known = [at for at in (moment(polled.silent_since), copy.silent_since) if at is not None]
+        return CopyState.SILENT, min(known, default=None), polled.error
+    if polled.figures is not None and not polled.figures.takes_requests:
         return (
             CopyState.REFUSING,
             None,

@@ -79,8 +79,8 @@ def copies_poll(copies: Sequence[Copy]) -> dict[str, PolledCopy]:
     return {copy.pk: found.get(copy.pk) or known.get(copy.pk) or PolledCopy() for copy in copies}
 
 
-def _fresh(look: PolledCopy | None, now: float) -> bool:
-    return look is not None and look.asked_at is not None and 0 <= now - look.asked_at < SHARED_SECONDS
+def _fresh(polled: PolledCopy | None, now: float) -> bool:
+    return polled is not None and polled.asked_at is not None and 0 <= now - polled.asked_at < SHARED_SECONDS
 
 
 def _ask_all(copies: Sequence[Copy], known: dict[str, PolledCopy]) -> dict[str, PolledCopy]:
@@ -153,7 +153,7 @@ def _keep(found: dict[str, PolledCopy]) -> None:
     if not found:
         return
     try:
-        _redis().hset(_KEY, mapping={copy: look.to_json() for copy, look in found.items()})
+        _redis().hset(_KEY, mapping={copy: polled.to_json() for copy, polled in found.items()})
         _redis().expire(_KEY, _KEEP_SECONDS)
     except RedisError as error:
         logger.debug("poll results are not shared: %s", error)

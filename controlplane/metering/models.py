@@ -305,7 +305,7 @@ class HostingHour(_Hosted):
         return f"{self.day} {self.hour}:00 {self.kind} {self.tenant}"
 
 
-class HostingLook(models.Model):
+class HostingObservation(models.Model):
     """Time of the last observation of hosted resources. One row."""
 
     at = models.BigIntegerField(help_text="Unix seconds.")

@@ -8,7 +8,7 @@ import time
 from celery import shared_task
 
 from controlplane.metering.hosting.hours import spans_drop_old
-from controlplane.metering.hosting.look import hosting_look
+from controlplane.metering.hosting.observation import hosting_observe
 from controlplane.metering.reconcile import days_checked, sums_check
 from controlplane.metering.replay import dead_usage_replay, dead_usage_replay_waiting
 from controlplane.metering.services import keep_from, usage_drop_old, usage_partitions_prepare
@@ -50,4 +50,4 @@ def replay_dead() -> int:
 @shared_task(name="metering.look_at_hosting", acks_late=True)
 def look_at_hosting() -> int:
     """Observes hosted resources and counts completed hours; returns how many spans changed."""
-    return hosting_look(now=int(time.time()))
+    return hosting_observe(now=int(time.time()))

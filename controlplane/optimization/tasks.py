@@ -9,8 +9,8 @@ from controlplane.optimization.attempt import work_run
 from controlplane.optimization.housekeeping import leftovers_collect
 from controlplane.optimization.models import Assessment
 from controlplane.optimization.queueing import works_sweep
-from controlplane.optimization.sagemaker.assessment_turn import assessment_turn
-from controlplane.optimization.sagemaker.turn import remote_turn
+from controlplane.optimization.sagemaker.assessment_poll import assessment_poll
+from controlplane.optimization.sagemaker.optimization_poll import optimization_poll
 
 
 @shared_task(name="optimization.run_on_cpu", acks_late=True)
@@ -30,7 +30,7 @@ def run_on_gpu(kind: str, pk: int) -> None:
 @shared_task(name="optimization.look_at_sagemaker", acks_late=True)
 def look_at_sagemaker(kind: str, pk: int) -> None:
     """Create a job at SageMaker, or poll it."""
-    (assessment_turn if kind == Assessment.KIND else remote_turn)(pk=pk)
+    (assessment_poll if kind == Assessment.KIND else optimization_poll)(pk=pk)
 
 
 @shared_task(name="optimization.sweep", acks_late=True)

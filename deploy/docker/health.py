@@ -1,13 +1,13 @@
-"""Whether the process of this container does its work: exit status 0 or 1, and a sentence.
+"""Health check of this container's process: exit status 0 or 1, with the reason.
 
-    health.py http URL            GET gives a 2xx
-    health.py routes              Redis answers and holds a snapshot once there are routes
-    health.py ingest              the usage consumer has asked Redis for work in the last minute
-    health.py worker              this container's Celery worker has told its broker that it lives
+    health.py http URL            a GET request returns a 2xx status
+    health.py routes              Redis answers, and holds a snapshot if routes were published
+    health.py ingest              the usage consumer asked Redis for work within the last minute
+    health.py worker              this container's Celery worker has sent a recent heartbeat
     health.py beat                this container's Celery beat answers a ping
 
-Light on purpose, since it runs every few seconds: none of these loads Django, and each imports what it needs
-by itself (0.04 s of CPU time for a bare Python, 0.35 with Redis' client, 0.55 with Celery).
+It runs every few seconds, so no check loads Django, and each imports only what it needs (0.04 s of CPU time
+for a bare Python, 0.35 with Redis' client, 0.55 with Celery).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _INGEST_IDLE_MS: Final = 60_000
 
 
 def http(url: str) -> str | None:
-    """What is wrong with `url`, or None."""
+    """Check that a GET request of `url` succeeds; return the problem, or None."""
     import urllib.request
 
-    # Behind TLS the web server sends plain requests to https://; this one stands in for the proxy's.
+    # The web server redirects plain requests to https://; with this header the request counts as the proxy's.
     request = urllib.request.Request(url, headers={"X-Forwarded-Proto": "https"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
-        return None if response.status < 300 else f"{url} said {response.status}"
+        return None if response.status < 300 else f"{url} returned {response.status}"
 
 
 def routes() -> str | None:
-    """What is wrong with the published route table, or None."""
+    """Check the published route table; return the problem, or None."""
     from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION
 
     with _redis() as client:
-        # A new installation has nothing to publish: neither key is there, and that is sound.
+        # A new installation has published nothing: without either key it is healthy.
         lost = client.exists(ROUTES_VERSION) and not client.exists(ROUTES_SNAPSHOT)
     return "Redis has route changes and no snapshot" if lost else None
 
 
 def ingest() -> str | None:
-    """What is wrong with the usage consumers, or None."""
+    """Check the usage consumers; return the problem, or None."""
     from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 
     with _redis() as client:
@@ -56,13 +56,13 @@ def ingest() -> str | None:
 
 
 def worker() -> str | None:
-    """What is wrong with this container's Celery worker, or None."""
+    """Check this container's Celery worker; return the problem, or None."""
     age = time.time() - os.stat(os.environ["GRAFTWORK_HEARTBEAT_FILE"]).st_mtime
-    return f"the worker was last heard {age:.0f} s ago" if age > _SILENT_S else None
+    return f"the last heartbeat of the worker was {age:.0f} s ago" if age > _SILENT_S else None
 
 
 def beat() -> str | None:
-    """What is wrong with this container's beat, or None: one whose scheduler has stalled does not answer."""
+    """Check this container's beat; return the problem, or None. A stalled scheduler does not answer."""
     import socket
 
     from celery import Celery
@@ -84,14 +84,14 @@ def _redis() -> Redis:
 
 
 def main(name: str, *arguments: str) -> int:
-    """Runs one check; anything that it raises is the reason."""
+    """Run one check and print the problem; an exception counts as one."""
     try:
-        wrong = _CHECKS[name](*arguments)
+        problem = _CHECKS[name](*arguments)
     except Exception as error:
-        wrong = f"{type(error).__name__}: {error}"
-    if wrong:
-        print(wrong)
-    return 1 if wrong else 0
+        problem = f"{type(error).__name__}: {error}"
+    if problem:
+        print(problem)
+    return 1 if problem else 0
 
 
 if __name__ == "__main__":

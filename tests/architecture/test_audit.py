@@ -57,7 +57,7 @@ UNRECORDED = {
     "controlplane.tenants.members.services.invitation_sent": "queueing: no decision of anybody's",
     "controlplane.metering.hosting.hours.spans_count": "what there was is a journal of its own",
     "controlplane.metering.hosting.hours.spans_drop_old": "kept for as long as a setting says",
-    "controlplane.metering.hosting.look.spans_update": "what there was is a journal of its own",
+    "controlplane.metering.hosting.observation.spans_update": "what there was is a journal of its own",
     "controlplane.metering.insert.events_insert": "usage is a journal of its own",
     "controlplane.metering.services.usage_write": "usage is a journal of its own",
     "controlplane.metering.partitions.events_drop": "usage is kept for as long as a setting says",

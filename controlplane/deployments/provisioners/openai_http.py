@@ -35,7 +35,7 @@ from controlplane.routes.selectors import route_adapters_of
 
 _SECONDS: Final = httpx.Timeout(60.0, connect=3.0)
 """Loading an adapter reads its files; it must not outlast a lease."""
-_LOOK: Final = httpx.Timeout(5.0, connect=3.0)
+_LIST_TIMEOUT: Final = httpx.Timeout(5.0, connect=3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class OpenAIHttpProvisioner:
     def _server(self, url: str) -> Server:
         self._heartbeat()
         try:
-            answer = self._http.get(f"{url}/v1/models", timeout=_LOOK)
+            answer = self._http.get(f"{url}/v1/models", timeout=_LIST_TIMEOUT)
             listed = answer.json().get("data", []) if answer.is_success else None
         except (httpx.HTTPError, ValueError, AttributeError) as error:
             # A read timeout means a busy server, not a stopped one.

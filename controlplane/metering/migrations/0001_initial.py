@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name="HostingLook",
+            name="HostingObservation",
             fields=[
                 (
                     "id",

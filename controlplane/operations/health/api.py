@@ -15,8 +15,8 @@ from rest_framework.views import APIView
 
 from controlplane.fleet.overview import moment
 from controlplane.operations.health.base import Level, Part
-from controlplane.operations.health.parts import health_look
-from controlplane.operations.health.queues import work_look
+from controlplane.operations.health.parts import health_report
+from controlplane.operations.health.queues import work_report
 from controlplane.platform.task_signs import CheckSign, checks, connection
 from controlplane.tenants.permissions import Staff
 
@@ -57,7 +57,7 @@ class HealthPartsApi(APIView):
 
         A component that does not respond within 2.5 seconds is reported as down.
         """
-        return Response(HealthSerializer(health_look()).data)
+        return Response(HealthSerializer(health_report()).data)
 
 
 class CheckSerializer(serializers.Serializer[Any]):
@@ -149,4 +149,4 @@ class QueuesApi(APIView):
     @extend_schema(responses=WorkSerializer)
     def get(self, request: Request) -> Response:
         """Returns task queues with their workers, scheduled tasks with their last run, and pending usage."""
-        return Response(WorkSerializer(work_look()).data)
+        return Response(WorkSerializer(work_report()).data)

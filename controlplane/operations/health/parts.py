@@ -78,7 +78,7 @@ class HealthReport:
         return sum(part.finding.level in (Level.WARN, Level.DOWN) for part in self.parts)
 
 
-def health_look() -> HealthReport:
+def health_report() -> HealthReport:
     """Check all components and return the report.
 
     The database is checked in this thread, by the caller's connection. Other parts are checked in threads

@@ -78,7 +78,7 @@ class WorkReport:
     usage_oldest_s: float = 0.0
 
 
-def work_look() -> WorkReport:
+def work_report() -> WorkReport:
     """Return the current report; each Redis command times out after one second."""
     now, client = timezone.now(), connection(settings.GRAFTWORK.redis_url)
     try:

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from django.conf import settings
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from contracts.errors import ContractError
 from contracts.presence import GatewayStatus
@@ -108,16 +109,17 @@ def copies(rows: Sequence[Copy]) -> Finding:
         return Finding(
             Level.WARN, text, _("Create a deployment, or register a server on the page of a base model.")
         )
-    looks = copies_poll(rows)
-    silent = [copy for copy in rows if looks[copy.pk].error]
+    polled = copies_poll(rows)
+    silent = [copy for copy in rows if polled[copy.pk].error]
     values = {"count": len(rows) - len(silent), "all": len(rows)}
     if not silent:
-        return Finding(Level.OK, _("All %(all)d copies are reachable.") % values)
-    times = [moment(looks[copy.pk].silent_since) for copy in silent]
+        text = ngettext("%(all)d copy is reachable.", "All %(all)d copies are reachable.", len(rows))
+        return Finding(Level.OK, text % values)
+    times = [moment(polled[copy.pk].silent_since) for copy in silent]
     since = min((at for at in times if at is not None), default=None)
-    answering = {copy.base_model_id for copy in rows if not looks[copy.pk].error}
+    answering = {copy.base_model_id for copy in rows if not polled[copy.pk].error}
     level = Level.DOWN if {copy.base_model_id for copy in silent} - answering else Level.WARN
-    details = tuple(f"{copy.pk}: {looks[copy.pk].error}" for copy in silent[:20])
+    details = tuple(f"{copy.pk}: {polled[copy.pk].error}" for copy in silent[:20])
     todo = _("Check the processes and hosts; the fleet page shows when each copy last responded.")
     return Finding(level, _("%(count)d of %(all)d copies are reachable.") % values, todo, since, details)
 

@@ -124,7 +124,10 @@ def test_servers_that_accept_and_hang_end_a_look_before_its_lease(tiny: BaseMode
 
         assert deployment_reconcile(deployment_id=deployment.pk, make=make)
     assert len(heartbeats) >= 2, "each server is followed by a heartbeat that renews the lease"
-    assert 2 * sum(seconds or 0 for seconds in openai_http._LOOK.as_dict().values()) < LEASE.total_seconds()
+    assert (
+        2 * sum(seconds or 0 for seconds in openai_http._LIST_TIMEOUT.as_dict().values())
+        < LEASE.total_seconds()
+    )
     deployment.refresh_from_db()
     assert "does not respond" in deployment.reason
     assert [copy.url for copy in deployment.copies.all()] == [served.url], "it is not gone"

@@ -15,17 +15,17 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy, Deployment, Placement, Target
 from controlplane.errors import InvalidInputError
-from controlplane.metering.hosting import hours, look
+from controlplane.metering.hosting import hours, observation
 from controlplane.metering.hosting.hours import HOUR, hours_of, spans_count, spans_drop_old
-from controlplane.metering.hosting.look import LONGEST_GAP, hosting_look, spans_update
+from controlplane.metering.hosting.observation import LONGEST_GAP, hosting_observe, spans_update
 from controlplane.metering.hosting.present import Hosted, hosted_now
 from controlplane.metering.hosting.report import hosting_report
-from controlplane.metering.models import HostingHour, HostingLook, HostingSpan
+from controlplane.metering.models import HostingHour, HostingObservation, HostingSpan
 from controlplane.tenants.models import Tenant
 
 LEAP = int(dt.datetime(2028, 2, 29, tzinfo=dt.UTC).timestamp())
 NOON = LEAP + 12 * HOUR
-TABLES = (HostingSpan, HostingHour, HostingLook)
+TABLES = (HostingSpan, HostingHour, HostingObservation)
 
 
 def timestamp(text: str) -> int:
@@ -190,7 +190,7 @@ def test_what_came_while_nobody_looked_counts_from_when_it_came() -> None:
     spans_update(there=[], now=NOON)
     spans_update(there=[Hosted("copy", "c", 1, since=NOON + 40)], now=NOON + 5000)
     assert HostingSpan.objects.get().started_at == NOON + 40
-    assert look.spans_update(there=[Hosted("copy", "c", 1, since=NOON + 40)], now=NOON + 5001) == 0
+    assert observation.spans_update(there=[Hosted("copy", "c", 1, since=NOON + 40)], now=NOON + 5001) == 0
 
 
 @pytest.mark.django_db
@@ -252,8 +252,8 @@ def test_what_is_there_is_read_from_deployments_placements_and_versions(fleet: D
 
 
 def test_the_report_is_in_hours_and_each_tenant_sees_its_own(fleet: Deployment) -> None:
-    hosting_look(now=NOON)
-    hosting_look(now=NOON + 2 * HOUR)
+    hosting_observe(now=NOON)
+    hosting_observe(now=NOON + 2 * HOUR)
     day = dt.date(2028, 2, 29)
     rows = hosting_report(tenant=None, start=day, end=day, group_by=["deployment"])
     amounts = {(row.kind, row.group["deployment"]): (row.amount, row.unit) for row in rows}
@@ -268,7 +268,7 @@ def test_the_report_is_in_hours_and_each_tenant_sees_its_own(fleet: Deployment) 
     } | {("storage", "", f"2028-02-29T{hour}:00Z", 7 * HOUR) for hour in (12, 13)}
     assert hosting_report(tenant="globex", start=day, end=day) == []
     Deployment.objects.update(resources=[])
-    hosting_look(now=NOON + 3 * HOUR)
+    hosting_observe(now=NOON + 3 * HOUR)
     assert not HostingSpan.objects.filter(kind__in=["gpu", "instance"], ended_at=None).exists()
 
 

@@ -26,8 +26,8 @@ from controlplane.deployments.models import Copy
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.operations.health import base, stores
 from controlplane.operations.health.base import Finding, Level, checks_run
-from controlplane.operations.health.parts import TITLES, HealthReport, health_look
-from controlplane.operations.health.queues import work_look
+from controlplane.operations.health.parts import TITLES, HealthReport, health_report
+from controlplane.operations.health.queues import work_report
 from controlplane.platform import task_signs
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.platform.celery import app, end_run, note_beat
@@ -84,7 +84,7 @@ def well(server: redis.Redis, redis_url: str) -> None:
 
 
 def test_every_part_is_told_and_what_is_not_there_says_what_to_do(redis_url: str) -> None:
-    report = health_look()
+    report = health_report()
     assert [part.name for part in report.parts] == list(TITLES)
     assert finding(report, "database").level is Level.OK
     assert finding(report, "redis").level is Level.OK
@@ -99,7 +99,7 @@ def test_every_part_is_told_and_what_is_not_there_says_what_to_do(redis_url: str
 
 def test_where_everybody_speaks_all_is_well(server: redis.Redis, redis_url: str) -> None:
     well(server, redis_url)
-    report = health_look()
+    report = health_report()
     bad = {part.name: part.finding.text for part in report.parts if part.finding.level is Level.DOWN}
     assert bad == {}
     assert "1 of 1 gateway processes are serving" in finding(report, "gateways").text
@@ -115,7 +115,7 @@ def test_gateways_that_fall_silent_refuse_or_fill_their_disks(server: redis.Redi
     )
     server.hset(GATEWAYS, "d", gateway_status(now, id="gw-4", disk_free=1))
     server.hset(GATEWAYS, "e", b"of another release")
-    report = health_look()
+    report = health_report()
     found = finding(report, "gateways")
     assert found.level is Level.WARN, "one serves"
     assert found.since is not None
@@ -129,10 +129,10 @@ def test_gateways_that_fall_silent_refuse_or_fill_their_disks(server: redis.Redi
 def test_since_when_a_part_is_so_outlives_the_process_that_saw_it_first(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = finding(health_look(), "beat")
+    first = finding(health_report(), "beat")
     monkeypatch.setattr("controlplane.operations.health.parts._seen", {})
     time.sleep(0.01)
-    assert finding(health_look(), "beat").since == first.since
+    assert finding(health_report(), "beat").since == first.since
 
 
 def test_a_check_that_hangs_is_told_as_such_and_asked_once() -> None:
@@ -163,13 +163,13 @@ def test_a_check_that_hangs_is_told_as_such_and_asked_once() -> None:
 
 def test_without_redis_the_page_comes_and_says_so(staff: Client, settings: Settings) -> None:
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, redis_url="redis://127.0.0.1:1/0")
-    report = health_look()
+    report = health_report()
     assert finding(report, "redis").level is Level.DOWN
     assert finding(report, "database").level is Level.OK
     assert staff.get("/staff/health/status").status_code == 200
     page = staff.get("/staff/queues/status").content.decode()
     assert "Redis does not respond" in page
-    assert work_look().away
+    assert work_report().away
 
 
 def test_routes_that_are_not_published_are_seen(
@@ -180,11 +180,11 @@ def test_routes_that_are_not_published_are_seen(
     copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1")
     server.set(ROUTES_SNAPSHOT, "x")
     server.set(ROUTES_VERSION, 0)
-    found = finding(health_look(), "routes")
+    found = finding(health_report(), "routes")
     assert "not published" in found.text
     server.delete(ROUTES_SNAPSHOT)
-    assert finding(health_look(), "routes").level is Level.DOWN
-    silent = finding(health_look(), "copies")
+    assert finding(health_report(), "routes").level is Level.DOWN
+    silent = finding(health_report(), "copies")
     assert (silent.level, len(silent.details)) == (Level.DOWN, 1), "its base has no other copy"
     assert Copy.objects.count() == 1
 
@@ -192,11 +192,11 @@ def test_routes_that_are_not_published_are_seen(
 def test_usage_that_nobody_reads_is_seen_with_its_age(server: redis.Redis, redis_url: str) -> None:
     well(server, redis_url)
     server.xadd(USAGE_STREAM, {"event": "x"}, id=f"{int((time.time() - 120) * 1000)}-0")
-    found = finding(health_look(), "ingest")
+    found = finding(health_report(), "ingest")
     assert found.level is Level.WARN
     assert "1 events are waiting" in found.text
     server.xgroup_delconsumer(USAGE_STREAM, USAGE_GROUP, "me")
-    assert finding(health_look(), "ingest").level is Level.DOWN
+    assert finding(health_report(), "ingest").level is Level.DOWN
 
 
 def test_a_full_disk_and_a_mail_server_that_is_away(
@@ -258,7 +258,7 @@ def test_the_queues_page_shows_workers_rhythms_and_letters(
     assert "<script>alert" not in page
     for text in ("w@1", "not responding", "a.b", "late", "daily at 2:40 UTC", "every 5 min", "none"):
         assert text in page, text
-    report = work_look()
+    report = work_report()
     (prompt,) = (item for item in report.queues if item.name == PROMPT)
     assert prompt.workers == ("w@1",)
     assert [worker.alive for worker in report.workers] == [False, True]
@@ -284,7 +284,7 @@ def test_dead_letters_are_listed_and_replayed_by_a_task(
     assert staff.post("/api/v1/dead-letters/replay").json() == {"asked": 0}
     DeadUsageEvent.objects.create(stream_id="1-0", payload="{}", reason="no event", tenant="")
     assert staff.get("/api/v1/dead-letters").json()["results"][0]["reason"] == "no event"
-    assert finding(health_look(), "dead_letters").level is Level.WARN
+    assert finding(health_report(), "dead_letters").level is Level.WARN
     with django_capture_on_commit_callbacks(execute=True):
         assert staff.post("/staff/queues/replay").status_code == 302
     assert server.llen("graftwork.long") == 1

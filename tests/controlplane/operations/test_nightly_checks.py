@@ -20,7 +20,7 @@ from controlplane.metering.reconcile import days_checked, sums_check
 from controlplane.metering.services import keep_from
 from controlplane.metering.tasks import nightly as metering_nightly
 from controlplane.operations.health.base import Finding, Level
-from controlplane.operations.health.parts import health_look
+from controlplane.operations.health.parts import health_report
 from controlplane.platform import task_signs
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
@@ -30,7 +30,7 @@ DAY_S = 86_400
 
 
 def nightly_finding() -> Finding:
-    return next(part.finding for part in health_look().parts if part.name == "nightly_checks")
+    return next(part.finding for part in health_report().parts if part.name == "nightly_checks")
 
 
 def used(days_ago: int) -> None:

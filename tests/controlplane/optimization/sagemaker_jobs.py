@@ -7,8 +7,8 @@ from typing import Any
 from controlplane.catalog.models import BaseModel
 from controlplane.optimization.models import OptimizationJob
 from controlplane.optimization.recipes import recipe_read
+from controlplane.optimization.sagemaker.optimization_poll import optimization_poll
 from controlplane.optimization.sagemaker.options import RemoteOptions
-from controlplane.optimization.sagemaker.turn import remote_turn
 from controlplane.optimization.services import job_create
 from tests.sagemaker_local.stand import BUCKET, Stand
 from tests.waiting import eventually
@@ -29,7 +29,7 @@ def create_job(base: BaseModel, recipe: dict[str, Any] = AWQ, **options: Any) ->
 
 
 def advance(job: OptimizationJob) -> OptimizationJob:
-    remote_turn(pk=job.pk)
+    optimization_poll(pk=job.pk)
     job.refresh_from_db()
     return job
 

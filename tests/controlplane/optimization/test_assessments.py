@@ -17,9 +17,9 @@ from controlplane.deployments.targets.services import target_create
 from controlplane.errors import UnavailableError
 from controlplane.optimization.claims import LEASE
 from controlplane.optimization.models import Assessment, PromptSet
-from controlplane.optimization.sagemaker import assessment_turn as turns
+from controlplane.optimization.sagemaker import assessment_poll as polls
+from controlplane.optimization.sagemaker.assessment_poll import assessment_poll
 from controlplane.optimization.sagemaker.assessment_request import assessment_request
-from controlplane.optimization.sagemaker.assessment_turn import assessment_turn
 from controlplane.optimization.services import work_cancel
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
@@ -78,7 +78,7 @@ def post(client: Client, path: str, body: dict[str, Any]) -> Any:
 def until(row: Assessment, status: str) -> Assessment:
     def is_reached() -> bool:
         if row.status != status:
-            assessment_turn(pk=row.pk)
+            assessment_poll(pk=row.pk)
             row.refresh_from_db()
         return row.status == status
 
@@ -100,7 +100,7 @@ def test_an_endpoint_is_benchmarked_with_our_prompts(
     row = Assessment.objects.get()
     until(row, "running")
     sagemaker, name = stand.client("sagemaker"), row.remote["told"]["name"]
-    assessment_turn(pk=row.pk)
+    assessment_poll(pk=row.pk)
     seen = sagemaker.describe_ai_benchmark_job(AIBenchmarkJobName=name)
     assert seen["BenchmarkTarget"]["Endpoint"] == {
         "Identifier": "gw-llama",
@@ -141,7 +141,7 @@ def test_a_recommendation_tells_instance_types(
     answer = post(staff, "recommendations", body)
     assert answer.status_code == 201, answer.content
     row = until(Assessment.objects.get(), "running")
-    assessment_turn(pk=row.pk)
+    assessment_poll(pk=row.pk)
     stand.advance(200)
     until(row, "done")
     assert row.result is not None
@@ -157,7 +157,7 @@ def test_an_output_that_cannot_be_listed_yet_is_tried_again(
 ) -> None:
     post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
     row = until(Assessment.objects.get(), "running")
-    assessment_turn(pk=row.pk)
+    assessment_poll(pk=row.pk)
     row.refresh_from_db()
     stand.advance(200)
     sagemaker, name = stand.client("sagemaker"), row.remote["told"]["name"]
@@ -168,7 +168,7 @@ def test_an_output_that_cannot_be_listed_yet_is_tried_again(
 
     eventually(is_completed)
     stand.put("faults", [{"kind": "refusal", "operation": "s3", "code": "AccessDenied", "status": 403}])
-    assessment_turn(pk=row.pk)
+    assessment_poll(pk=row.pk)
     row.refresh_from_db()
     assert (row.status, row.phase) == ("running", "unreadable")
     assert "lacks the permission" in row.reason
@@ -183,7 +183,7 @@ def test_an_output_that_cannot_be_listed_yet_is_tried_again(
 def test_a_cancel_stops_it_and_a_refusal_is_told(stand: Stand, staff: Client, deployment: Deployment) -> None:
     post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
     row = until(Assessment.objects.get(), "running")
-    assessment_turn(pk=row.pk)
+    assessment_poll(pk=row.pk)
     row.refresh_from_db()
     assert work_cancel(work=row).status == "cancelling"
     until(row, "cancelled")
@@ -240,7 +240,7 @@ def test_prompts_that_cannot_be_read_now_are_read_later(
     post(staff, "benchmarks", {"deployment": "llama", "workload": "x", "prompts": prompts.pk})
     row = Assessment.objects.get()
     with monkeypatch.context() as patch:
-        patch.setattr(turns, "prompts_read", away)
+        patch.setattr(polls, "prompts_read", away)
         until(row, "running")
         assert row.reason == "the store is away"
         Assessment.objects.update(created_at=timezone.now() - timedelta(hours=2))

@@ -22,7 +22,7 @@ from controlplane.optimization.claims import LEASE, Claim
 from controlplane.optimization.models import Artifact, Attempt, OptimizationJob, PromptSet
 from controlplane.optimization.queueing import TASKS, works_sweep
 from controlplane.optimization.recipes import recipe_read
-from controlplane.optimization.sagemaker.look import GIVE_UP
+from controlplane.optimization.sagemaker.job_poll import GIVE_UP
 from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.sagemaker.request import configs
 from controlplane.optimization.services import job_remove, work_cancel

@@ -14,8 +14,8 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.optimization.models import Attempt, OptimizationJob
+from controlplane.optimization.sagemaker.job_poll import READ_WITHIN
 from controlplane.optimization.sagemaker.keeping import remote_attempt
-from controlplane.optimization.sagemaker.look import READ_WITHIN
 from controlplane.optimization.services import work_cancel
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
 from tests.controlplane.optimization.sagemaker_jobs import advance, create_job, keys, until

@@ -16,8 +16,8 @@ from controlplane.console.paging import page_of
 from controlplane.metering.replay import dead_usage_replay_ask
 from controlplane.metering.selectors import dead_letter_list
 from controlplane.operations.health.base import Level
-from controlplane.operations.health.parts import health_look
-from controlplane.operations.health.queues import work_look
+from controlplane.operations.health.parts import health_report
+from controlplane.operations.health.queues import work_report
 from controlplane.optimization.selectors import comparison_list, job_list
 
 _SHOWN: Final = 20
@@ -39,7 +39,7 @@ def status(request: HttpRequest) -> HttpResponse:
 
 
 def _health() -> dict[str, Any]:
-    report = health_look()
+    report = health_report()
     parts = sorted(report.parts, key=lambda part: _WORST_FIRST.index(part.finding.level))
     return {"report": report, "parts": parts}
 
@@ -69,7 +69,7 @@ def replay(request: HttpRequest) -> HttpResponse:
 
 
 def _work() -> dict[str, Any]:
-    return {"work": work_look(), "jobs": [*_open_jobs(), *_open_comparisons()]}
+    return {"work": work_report(), "jobs": [*_open_jobs(), *_open_comparisons()]}
 
 
 def _open_jobs() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.platform.http.tls import tls_context
 
 CONNECT_SECONDS: Final = 3.0
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 LOAD_SECONDS: Final = 60.0
 """Loading reads files, perhaps from a bucket; it must not outlast a lease."""
 
@@ -90,11 +90,11 @@ class CopyClient:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self.url = url
         self._http = httpx.Client(
-            headers=headers, timeout=LOOK_SECONDS, trust_env=False, verify=tls_context()
+            headers=headers, timeout=POLL_SECONDS, trust_env=False, verify=tls_context()
         )
 
     def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = LOOK_SECONDS
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = POLL_SECONDS
     ) -> httpx.Response:
         """Call the copy's API.
 

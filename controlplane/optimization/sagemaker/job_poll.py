@@ -25,7 +25,7 @@ from controlplane.optimization.events import event_add
 from controlplane.optimization.models import Assessment, OptimizationJob, Status
 
 logger = logging.getLogger(__name__)
-LOOK_S: Final = 10.0
+POLL_S: Final = 10.0
 """Seconds between two polls: SageMaker's states last minutes."""
 _TROUBLE_S: Final = 60.0
 GIVE_UP: Final = dt.timedelta(minutes=15)
@@ -37,7 +37,7 @@ READ_WITHIN: Final = dt.timedelta(hours=24)
 RowT = TypeVar("RowT", OptimizationJob, Assessment)
 
 
-class Look(ABC, Generic[RowT]):
+class JobPoll(ABC, Generic[RowT]):
     """One poll of the SageMaker job under `claim`."""
 
     MADE_WITHIN: ClassVar[dt.timedelta]
@@ -110,7 +110,7 @@ class Look(ABC, Generic[RowT]):
             return False
         elif not self._remote.get("status") and timezone.now() - asked_at <= LEASE:
             # The previous lease holder may be about to create the job.
-            self._again("", LOOK_S)
+            self._again("", POLL_S)
         else:
             self._end(Status.CANCELLED, "cancelled", "")
         return True
@@ -124,7 +124,7 @@ class Look(ABC, Generic[RowT]):
             self._end(Status.CANCELLED, text, "sagemaker")
         elif error.transient or self._remote.get("status"):
             # A job that SageMaker accepted goes on even while it cannot be read.
-            self._trouble(str(error), max(error.wait, LOOK_S if error.transient else _TROUBLE_S))
+            self._trouble(str(error), max(error.wait, POLL_S if error.transient else _TROUBLE_S))
         else:
             self._end(Status.FAILED, str(error), "sagemaker")
 

@@ -17,8 +17,8 @@ from controlplane.optimization.claims import Claim, ClaimLostError
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OptimizationJob, Status
 from controlplane.optimization.outputs import folder_remove, output_read
+from controlplane.optimization.sagemaker.job_poll import POLL_S, JobPoll
 from controlplane.optimization.sagemaker.keeping import remote_attempt, remote_keep
-from controlplane.optimization.sagemaker.look import LOOK_S, Look
 from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.sagemaker.request import create_request, remote_name
 from controlplane.optimization.sagemaker.sources import Uploads
@@ -28,18 +28,18 @@ _PERCENT: Final = {"": 0.0, "STARTING": 2.0, "INPROGRESS": 10.0, "STOPPING": 10.
 """Progress by status, the only progress that SageMaker reports."""
 
 
-def remote_turn(*, pk: int) -> None:
+def optimization_poll(*, pk: int) -> None:
     """Poll one SageMaker job; do nothing if another process holds it."""
     claim = Claim.take(kind=OptimizationJob.KIND, pk=pk)
     if claim is None:
         return
     try:
-        RemoteTurn(claim).run()
+        OptimizationPoll(claim).run()
     except ClaimLostError:
         logger.warning("optimization %s: another process has taken over", pk)
 
 
-class RemoteTurn(Look[OptimizationJob]):
+class OptimizationPoll(JobPoll[OptimizationJob]):
     """One poll of the job under `claim`."""
 
     MADE_WITHIN: ClassVar = dt.timedelta(hours=12)
@@ -69,7 +69,7 @@ class RemoteTurn(Look[OptimizationJob]):
             event_add(self._row, "submitted", f"{name} to {target.name}")
             described = account.find("describe_optimization_job", name, OptimizationJobName=name)
         if described is None:
-            self._again("", LOOK_S)
+            self._again("", POLL_S)
         else:
             self._status(account, target, name, described)
 
@@ -118,12 +118,12 @@ class RemoteTurn(Look[OptimizationJob]):
                 text = "cancelled" if cancelled else "the job was stopped in the account"
                 self._end(Status.CANCELLED, text, "", log=_lines(described))
             case "STOPPING":
-                self._again("", LOOK_S, status=Status.CANCELLING)
+                self._again("", POLL_S, status=Status.CANCELLING)
             case _ if self._row.cancel_asked_at is not None:
                 account.call("stop_optimization_job", name, OptimizationJobName=name)
-                self._again("", LOOK_S, status=Status.CANCELLING)
+                self._again("", POLL_S, status=Status.CANCELLING)
             case _:
-                self._again("", LOOK_S)
+                self._again("", POLL_S)
 
     def _completed(self, account: Account) -> None:
         uri = str(self._remote["request"]["OutputConfig"]["S3OutputLocation"])

@@ -21,7 +21,7 @@ from controlplane.optimization.models import Assessment, Status
 from controlplane.optimization.outputs import folder_remove
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.sagemaker.assessment_request import assessment_request, workload_request
-from controlplane.optimization.sagemaker.look import LOOK_S, Look
+from controlplane.optimization.sagemaker.job_poll import POLL_S, JobPoll
 
 logger = logging.getLogger(__name__)
 _PERCENT: Final = {"InProgress": 10.0, "Stopping": 10.0, "Completed": 100.0}
@@ -42,18 +42,18 @@ _WORDS: Final = {
 }
 
 
-def assessment_turn(*, pk: int) -> None:
+def assessment_poll(*, pk: int) -> None:
     """Poll one assessment; do nothing if another process holds it."""
     claim = Claim.take(kind=Assessment.KIND, pk=pk)
     if claim is None:
         return
     try:
-        AssessmentTurn(claim).run()
+        AssessmentPoll(claim).run()
     except ClaimLostError:
         logger.warning("assessment %s: another process has taken over", pk)
 
 
-class AssessmentTurn(Look[Assessment]):
+class AssessmentPoll(JobPoll[Assessment]):
     """One poll of the assessment under `claim`."""
 
     MADE_WITHIN: ClassVar = dt.timedelta(hours=1)
@@ -81,7 +81,7 @@ class AssessmentTurn(Look[Assessment]):
             account.make("create_ai_workload_config", name, **self._remote["workload"])
             self._claim.write()
             account.make(f"create_{words.call}", name, **self._remote["request"])
-            self._again("", LOOK_S)
+            self._again("", POLL_S)
 
     def _prepare(self, target: Target, store: Store) -> None:
         """Write the row before creating the job, so that every job in the account is known."""
@@ -120,7 +120,7 @@ class AssessmentTurn(Look[Assessment]):
             return
         if status != "Stopping" and self._row.cancel_asked_at is not None:
             account.call(f"stop_{words.call}", name, **{f"{words.noun}Name": name})
-        self._again("", LOOK_S)
+        self._again("", POLL_S)
 
     def _ended(self, store: Store, status: str, described: dict[str, Any]) -> None:
         if status == "Failed":

@@ -9,14 +9,14 @@ from django.db import transaction
 
 from controlplane.metering.hosting.hours import spans_count
 from controlplane.metering.hosting.present import Hosted, hosted_now
-from controlplane.metering.models import HostingLook, HostingSpan
+from controlplane.metering.models import HostingObservation, HostingSpan
 from controlplane.optimization.metered import attempts_metered
 
 LONGEST_GAP: Final = 300
 """Seconds between two observations within which a vanished resource counts until the second one."""
 
 
-def hosting_look(*, now: int) -> int:
+def hosting_observe(*, now: int) -> int:
     """Run one periodic observation; `now` is Unix seconds. Returns how many spans began or ended."""
     with transaction.atomic():
         there = list(hosted_now())
@@ -35,9 +35,9 @@ def spans_update(*, there: Iterable[Hosted], now: int) -> int:
     or changed span ends there, and a changed resource starts again now. Resources that are `exact` count as
     they report.
     """
-    last_look, _ = HostingLook.objects.select_for_update().get_or_create(pk=1, defaults={"at": now})
-    now = max(now, last_look.at)
-    closed_at = now if now - last_look.at <= LONGEST_GAP else last_look.at
+    latest, _ = HostingObservation.objects.select_for_update().get_or_create(pk=1, defaults={"at": now})
+    now = max(now, latest.at)
+    closed_at = now if now - latest.at <= LONGEST_GAP else latest.at
     spans = {(span.kind, span.subject): span for span in HostingSpan.objects.filter(ended_at=None)}
     found: list[HostingSpan] = []
     ended: list[HostingSpan] = []
@@ -51,7 +51,7 @@ def spans_update(*, there: Iterable[Hosted], now: int) -> int:
         if hosted.exact and span is None:
             started_at = hosted.since
         elif span is None:
-            started_at = min(max(hosted.since, last_look.at), now) if hosted.since else now
+            started_at = min(max(hosted.since, latest.at), now) if hosted.since else now
         else:
             started_at, span.ended_at = max(now, span.counted_to), max(closed_at, span.counted_to)
             ended.append(span)
@@ -62,7 +62,7 @@ def spans_update(*, there: Iterable[Hosted], now: int) -> int:
     # Close spans first: a subject may have only one open span.
     HostingSpan.objects.bulk_update(ended, ["ended_at"], batch_size=200)
     HostingSpan.objects.bulk_create(found, batch_size=500)
-    HostingLook.objects.filter(pk=1).update(at=now)
+    HostingObservation.objects.filter(pk=1).update(at=now)
     return len(ended) + len(found)
 
 
