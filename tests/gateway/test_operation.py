@@ -20,7 +20,8 @@ import redis
 from contracts.redis_names import GATEWAYS, ROUTES_VERSION, USAGE_STREAM
 from contracts.usage_event import UsageEvent
 from demo.valkey import server_command
-from gateway.app import Gateway
+from gateway.resources import Resources
+from gateway.routing import Authorizer
 from gateway.settings import Settings
 from gateway.usage.wal import Wal
 from gateway.usage.wal_records import CLOSED
@@ -212,8 +213,9 @@ def test_abandoned_logs_wait_for_room(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        gateway = Gateway(Settings(redis_url=redis_url, fleet_token="t", wal_dir=tmp_path / "w"))
-        gateway._open()
+        settings = Settings(redis_url=redis_url, fleet_token="t", wal_dir=tmp_path / "w")
+        resources = Resources(settings, Authorizer(settings.trusted_proxies))
+        resources.start()
         left = Slot.hold(tmp_path / "w" / "007")
         assert left is not None
         Wal(left).close()
@@ -228,8 +230,8 @@ def test_abandoned_logs_wait_for_room(
         free = Slot.hold(tmp_path / "w" / "007")
         assert free is not None, "the slot was given back"
         free.release()
-        assert not [task for task in gateway._health.tasks if task.done()]
-        await gateway._close()
+        assert not [task for task in resources.health.tasks if task.done()]
+        await resources.close()
 
     asyncio.run(work())
 
