@@ -40,7 +40,7 @@ from controlplane.adapters.serializers import (
     VersionInput,
     VersionSerializer,
 )
-from controlplane.adapters.services import adapter_check, adapter_register
+from controlplane.adapters.services import adapter_check, adapter_registration
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.platform.http.json_parser import StrictJSONParser
@@ -68,14 +68,9 @@ def _default_choice(is_called: IsCalled, tenant: Tenant, name: str, make_default
 def _register(
     request: Request, name: str, base_model: BaseModel, values: dict[str, Any], is_called: IsCalled
 ) -> Response:
-    response = Response(status=status.HTTP_201_CREATED)
-
-    def keep(version: AdapterVersion) -> None:
-        response.data = VersionSerializer(version).data
-        keep_with_change(request, response)
-
-    adapter_register(
-        tenant=request_tenant(request),
+    tenant = request_tenant(request)
+    with adapter_registration(
+        tenant=tenant,
         name=name,
         base_model=base_model,
         files=files_by_name(values["files"]) if "files" in values else None,
@@ -83,10 +78,11 @@ def _register(
         credential=values.get("credential", ""),
         uploads=values.get("uploads"),
         lineage={field: values[field] for field in FIELDS if field in values},
-        make_default=_default_choice(is_called, request_tenant(request), name, values["make_default"]),
+        make_default=_default_choice(is_called, tenant, name, values["make_default"]),
         created_by=request_user(request),
-        then=keep,
-    )
+    ) as version:
+        response = Response(VersionSerializer(version).data, status=status.HTTP_201_CREATED)
+        keep_with_change(request, response)
     return response
 
 

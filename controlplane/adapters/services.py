@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO, Final
 
 from django.db import transaction
@@ -26,10 +27,16 @@ from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import Tenant, User
 
 VALIDATE_TASK: Final = "adapters.validate"
-Registered = Callable[[AdapterVersion], None]
 
 
-def adapter_register(
+def adapter_register(**values: Any) -> AdapterVersion:
+    """Register an adapter or its next version; see `adapter_registration`."""
+    with adapter_registration(**values) as version:
+        return version
+
+
+@contextmanager
+def adapter_registration(
     *,
     tenant: Tenant,
     name: str,
@@ -41,9 +48,11 @@ def adapter_register(
     lineage: Mapping[str, str] | None = None,
     make_default: bool | None = None,
     created_by: User | None = None,
-    then: Registered | None = None,
-) -> AdapterVersion:
+) -> Iterator[AdapterVersion]:
     """Register a new adapter, or the next version of an existing one, and enqueue its validation.
+
+    The block gets the version, `pending`, and runs in the transaction that creates it. A Celery task makes
+    the version `ready` or `refused`.
 
     Args:
         files: a PEFT folder's files by name (see `intake.files_by_name`), or one archive of them; or
@@ -53,33 +62,31 @@ def adapter_register(
         lineage: values of `lineage.FIELDS`.
         make_default: True points the bare name at the version once it is ready. False pins the bare name's
             current version. None lets it follow the newest ready version, unless one is pinned.
-        then: called with the version at the end of the transaction that creates it.
-
-    Returns:
-        the version, `pending`; a Celery task makes it `ready` or `refused`.
 
     Raises:
         InvalidInputError: the name, files, URI or lineage are not acceptable; nothing is stored.
         ConflictError: the name is a base model's, or belongs to an adapter of another base model.
     """
     _check_name(tenant, name, base_model)
-    values: dict[str, Any] = {
-        "created_by": created_by,
-        "then": then,
-        "make_default": make_default,
-        **lineage_check(lineage or {}),
-    }
+    values = lineage_check(lineage or {})
     if (files is not None) + (uri is not None) + (uploads is not None) != 1:
         raise InvalidInputError("send either files, or a uri, or uploads", field="files")
-    if uploads is not None:
-        with transaction.atomic():
+    source = "" if uri is None else source_of(uri, tenant=tenant, credential=credential).uri
+    # Files are staged before the transaction, which would hold locks meanwhile.
+    with nullcontext("") if files is None else staged(files) as staging, transaction.atomic():
+        if uploads is not None:
             uploads_take(tenant=tenant, upload_ids=uploads)
-            return _create_version(tenant, name, base_model, source=upload_uri(list(uploads)), **values)
-    if files is not None:
-        with staged(files) as staging:
-            return _create_version(tenant, name, base_model, staging=staging, **values)
-    source = source_of(uri or "", tenant=tenant, credential=credential)
-    return _create_version(tenant, name, base_model, source=source.uri, **values)
+            source = upload_uri(list(uploads))
+        yield _create_version(
+            tenant,
+            name,
+            base_model,
+            make_default=make_default,
+            created_by=created_by,
+            source=source,
+            staging=staging,
+            **values,
+        )
 
 
 @transaction.atomic
@@ -152,15 +159,8 @@ def _check_base(adapter: Adapter, base_model: BaseModel) -> None:
         )
 
 
-@transaction.atomic
 def _create_version(
-    tenant: Tenant,
-    name: str,
-    base_model: BaseModel,
-    *,
-    then: Registered | None,
-    make_default: bool | None,
-    **values: Any,
+    tenant: Tenant, name: str, base_model: BaseModel, *, make_default: bool | None, **values: Any
 ) -> AdapterVersion:
     """Create the version with the fields `values`, and its adapter if needed."""
     quota_check_registration(tenant=tenant, name=name)
@@ -189,8 +189,6 @@ def _create_version(
     audit_record(
         tenant=adapter.tenant_id, action="adapter_version.register", target=version, before=None, after=after
     )
-    if then is not None:
-        then(version)
     return version
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +18,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.adapters.models import AdapterVersion
-from controlplane.adapters.services import adapter_register
+from controlplane.adapters.services import adapter_registration
 from controlplane.catalog.models import BaseModel
 from controlplane.platform.idempotency.models import KeptAnswer
 from controlplane.platform.idempotency.services import answers_expire
@@ -143,12 +145,14 @@ class Died(BaseException):
 def test_an_upload_whose_process_dies_behind_the_commit_is_not_made_again(
     client: Client, base_model: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(**values: Any) -> None:
-        adapter_register(**values)
+    @contextmanager
+    def dies(**values: Any) -> Iterator[AdapterVersion]:
+        with adapter_registration(**values) as version:
+            yield version
         raise Died
 
     with monkeypatch.context() as patched:
-        patched.setattr("controlplane.adapters.api.adapter_register", dies)
+        patched.setattr("controlplane.adapters.api.adapter_registration", dies)
         patched.setattr("controlplane.platform.idempotency.services.claim_release", lambda **_: None)
         with pytest.raises(Died):
             upload(client)
@@ -163,11 +167,13 @@ def test_an_upload_whose_process_dies_behind_the_commit_is_not_made_again(
 def test_an_upload_that_was_taken_over_changes_nothing(
     client: Client, base_model: BaseModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def slowly(**values: Any) -> Any:
+    @contextmanager
+    def slowly(**values: Any) -> Iterator[AdapterVersion]:
         KeptAnswer.objects.update(claim="0" * 32)
-        return adapter_register(**values)
+        with adapter_registration(**values) as version:
+            yield version
 
-    monkeypatch.setattr("controlplane.adapters.api.adapter_register", slowly)
+    monkeypatch.setattr("controlplane.adapters.api.adapter_registration", slowly)
     assert upload(client).status_code == 409
     assert not AdapterVersion.objects.exists()
     assert [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()] == []
