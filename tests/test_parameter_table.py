@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from contracts.openai import parameters as openai
-from contracts.openai.kinds import Integer, Items, Kind, Number
+from contracts.openai.kinds import Biases, CountOrAll, Integer, Items, Kind, Number, Options, Stops
 from gateway.api import schema as openai_schema
 from gateway.errors import BadRequest, UnknownParameter
 from tests.parameter_table import GATEWAY, PATH, openai_parameters, render
@@ -89,6 +89,16 @@ def edges(kind: Kind) -> tuple[list[Any], list[Any]]:
         return ([kind.high], [*outside, kind.low]) if kind.open_low else ([kind.low, kind.high], outside)
     if isinstance(kind, Integer):
         return [kind.low, kind.high], [kind.low - 1, kind.high + 1]
+    if isinstance(kind, CountOrAll):
+        return [-1, 1, kind.high], [-2, 0, kind.high + 1]
+    if isinstance(kind, Stops):
+        text = "x" * kind.max_length
+        return [text, [text] * kind.most, []], ["", text + "x", [text] * (kind.most + 1)]
+    if isinstance(kind, Biases):
+        full, over = ({str(token): kind.high for token in range(kind.most + more)} for more in (0, 1))
+        return [full, {"1": -kind.high}], [over, {"1": kind.high + 1}, {"1": -kind.high - 1}, {"a": 1}]
+    if isinstance(kind, Options):
+        return [{name: True} for name in kind.names], [{"other": True}, {kind.names[0]: 1}]
     if isinstance(kind, Items):
         item: Any = 1 if kind.kind is int else "x" * (kind.max_length or 1)
         beyond: list[Any] = [[item] * (kind.most + 1), *[[item] * size for size in range(kind.least)]]
@@ -108,10 +118,6 @@ def sized(endpoint: str) -> Iterator[tuple[str, list[Any], list[Any]]]:
         return
     else:
         yield "prompt", [["x"] * openai.PROMPT.most], [["x"] * (openai.PROMPT.most + 1)]
-    text = "x" * openai.MAX_STOP_LENGTH
-    yield "stop", [text, [text] * openai.MAX_STOPS], ["", text + "x", [text] * (openai.MAX_STOPS + 1)]
-    at, over = ({str(token): openai.MAX_BIAS for token in range(openai.MAX_BIASES + more)} for more in (0, 1))
-    yield "logit_bias", [at], [over, {"1": openai.MAX_BIAS + 1}, {"1": -openai.MAX_BIAS - 1}]
 
 
 def refused(read: Callable[[], object]) -> str | None:
@@ -126,7 +132,8 @@ def refused(read: Callable[[], object]) -> str | None:
 @pytest.mark.parametrize("endpoint", KINDS)
 def test_both_planes_accept_each_bound_and_refuse_the_value_outside_it(endpoint: str) -> None:
     def body(name: str, value: Any) -> bytes:
-        return json.dumps(BODIES[endpoint] | {name: value}).encode()
+        stream = {"stream": True} if name == "stream_options" else {}
+        return json.dumps(BODIES[endpoint] | stream | {name: value}).encode()
 
     def gateway(name: str, value: Any) -> str | None:
         return refused(partial(openai_schema.parse, PATHS[endpoint], body(name, value)))

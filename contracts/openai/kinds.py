@@ -66,6 +66,22 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class CountOrAll:
+    """An integer from 1 to `high`, or -1 for all that is possible; None if absent."""
+
+    high: int
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        right = type(value) is int and (value == -1 or 1 <= value <= self.high)
+        return None if right else f"-1 or an integer from 1 to {self.high}"
+
+    @property
+    def schema(self) -> Schema:
+        return {"type": ["integer", "null"], "minimum": -1, "maximum": self.high, "not": {"const": 0}}
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """True or false."""
 
@@ -123,6 +139,74 @@ class Items:
             item |= {"minLength": 1, "maxLength": self.max_length}
         least = {"minItems": self.least} if self.least else {}
         return {"type": ["array", "null"], "items": item, "maxItems": self.most, **least}
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """A string, or a list of at most `most` strings, of 1 to `max_length` characters; None if absent."""
+
+    most: int
+    max_length: int
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        stops = [value] if isinstance(value, str) else value
+        right = isinstance(stops, list) and len(stops) <= self.most
+        if right and all(isinstance(text, str) and 0 < len(text) <= self.max_length for text in stops):
+            return None
+        return f"a string or at most {self.most} strings of 1 to {self.max_length} characters"
+
+    @property
+    def schema(self) -> Schema:
+        text = {"type": "string", "minLength": 1, "maxLength": self.max_length}
+        return {"anyOf": [text, {"type": "array", "items": text, "maxItems": self.most}, {"type": "null"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Biases:
+    """An object of at most `most` numbers from -`high` to `high` by token id; None if absent."""
+
+    most: int
+    high: int
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        right = isinstance(value, dict) and len(value) <= self.most
+        right = right and all(
+            token.isascii() and token.isdecimal() and len(token) < 10 and type(bias) in (int, float)
+            for token, bias in value.items()
+        )
+        if right and all(abs(bias) <= self.high for bias in value.values()):
+            return None
+        return f"an object of at most {self.most} biases from -{self.high} to {self.high} by token id"
+
+    @property
+    def schema(self) -> Schema:
+        return {
+            "type": ["object", "null"],
+            "propertyNames": {"pattern": "^[0-9]{1,9}$"},
+            "additionalProperties": {"type": "number", "minimum": -self.high, "maximum": self.high},
+            "maxProperties": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """An object of flags with these names; None if absent."""
+
+    names: tuple[str, ...]
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        right = isinstance(value, dict) and value.keys() <= set(self.names)
+        if right and all(item is None or type(item) is bool for item in value.values()):
+            return None
+        return f"an object of {', '.join(self.names)}, each true or false"
+
+    @property
+    def schema(self) -> Schema:
+        flags = {name: {"type": ["boolean", "null"]} for name in self.names}
+        return {"type": ["object", "null"], "properties": flags, "additionalProperties": False}
 
 
 @dataclass(frozen=True, slots=True)

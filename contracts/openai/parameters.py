@@ -1,7 +1,7 @@
 """OpenAI's and vLLM's request parameters: one table that gateway and bundled worker check by.
 
-Parameters with a structure of their own, such as `messages` and `stop`, have only their limits here. Each
-plane checks their structure: the gateway what any backend needs, the worker what it serves.
+Of `messages` and `tools` only the limits are here: the gateway checks what any backend needs, the worker what
+it serves.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from contracts.openai.kinds import MAX_TOKENS, Flag, Integer, Items, Kind, Number, Prompts
+from contracts.openai.kinds import (
+    MAX_TOKENS,
+    Biases,
+    CountOrAll,
+    Flag,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    Options,
+    Prompts,
+    Stops,
+)
 
 MAX_MESSAGES: Final = 4096
 MAX_TOOLS: Final = 128
-MAX_STOPS: Final = 16
-MAX_STOP_LENGTH: Final = 1024
-MAX_BIASES: Final = 1024
-MAX_BIAS: Final = 100
 _LOGPROBS: Final = Integer(0, 20)
 _OUTPUT_TOKENS: Final = Integer(1, MAX_TOKENS)
-TRUNCATE: Final = Integer(-1, MAX_TOKENS)
+TRUNCATE: Final = CountOrAll(MAX_TOKENS)
 """Last tokens of a prompt that are used; -1 as many as the context has room for."""
 PROMPT: Final = Prompts(256)
 INPUT: Final = Prompts(2048)
@@ -38,7 +46,9 @@ SAMPLING: Final[Mapping[str, Kind]] = {
     "include_stop_str_in_output": Flag(),
     "skip_special_tokens": Flag(default=True),
     "ignore_eos": Flag(),
+    "stop": Stops(16, 1024),
     "stop_token_ids": Items(int, 64),
+    "logit_bias": Biases(1024, 100),
     "bad_words": Items(str, 64),
     "allowed_token_ids": Items(int, 1 << 16),
 }
@@ -53,6 +63,7 @@ _GENERATION: Final[Mapping[str, Kind]] = {
     **SAMPLING,
     "n": Integer(1, 128),
     "stream": Flag(),
+    "stream_options": Options(("include_usage", "continuous_usage_stats", "include_obfuscation")),
     "return_token_ids": Flag(),
     "truncate_prompt_tokens": TRUNCATE,
     "prompt_logprobs": _LOGPROBS,
@@ -90,7 +101,6 @@ CONSTRAINTS: Final = (
     "guided_grammar",
 )
 """Parameters that constrain the output to a grammar."""
-STREAM_OPTIONS: Final = frozenset({"include_usage", "continuous_usage_stats", "include_obfuscation"})
 IGNORED: Final = frozenset(
     {
         "user",

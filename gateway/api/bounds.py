@@ -8,14 +8,7 @@ from typing import Any, Final
 import orjson
 
 from contracts.openai.kinds import Prompts
-from contracts.openai.parameters import (
-    MAX_BIAS,
-    MAX_BIASES,
-    MAX_MESSAGES,
-    MAX_STOP_LENGTH,
-    MAX_STOPS,
-    STREAM_OPTIONS,
-)
+from contracts.openai.parameters import MAX_MESSAGES
 
 Check = Callable[[Any], str | None]
 """Checks a value; returns None if it is valid, else what was expected."""
@@ -25,13 +18,6 @@ MAX_PAIRS: Final = 16
 MAX_DEPTH: Final = 200
 _ENCODER_DEPTH: Final = 254
 """orjson refuses to encode deeper nesting."""
-
-
-def stop(value: Any) -> str | None:
-    stops = [value] if isinstance(value, str) else value
-    right = isinstance(stops, list) and len(stops) <= MAX_STOPS
-    right = right and all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops)
-    return None if right else f"a string or at most {MAX_STOPS} strings of 1 to {MAX_STOP_LENGTH} characters"
 
 
 def messages(value: Any) -> str | None:
@@ -49,12 +35,6 @@ def prompts(kind: Prompts) -> Check:
 
 def one_of(*values: str) -> Check:
     return lambda value: None if value in values else " or ".join(values)
-
-
-def stream_options(value: Any) -> str | None:
-    known = isinstance(value, dict) and value.keys() <= STREAM_OPTIONS
-    known = known and all(type(item) is bool for item in value.values())
-    return None if known else "an object of include_usage and continuous_usage_stats, true or false"
 
 
 def schema(value: Any) -> str | None:
@@ -76,12 +56,6 @@ def encodes(value: Any, most: int = 1 << 30) -> bool:
         return len(orjson.dumps(value)) - 2 * levels <= most
     except orjson.JSONEncodeError:
         return False
-
-
-def logit_bias(value: Any) -> str | None:
-    right = isinstance(value, dict) and len(value) <= MAX_BIASES
-    right = right and all(type(bias) in (int, float) and abs(bias) <= MAX_BIAS for bias in value.values())
-    return None if right else f"an object of at most {MAX_BIASES} biases from -{MAX_BIAS} to {MAX_BIAS}"
 
 
 def metadata(value: Any) -> str | None:

@@ -14,7 +14,7 @@ import orjson
 
 from contracts.openai import parameters as openai
 from contracts.openai.kinds import Integer, Kind
-from gateway.api.bounds import Check, logit_bias, messages, one_of, prompts, schema, stop, stream_options
+from gateway.api.bounds import Check, messages, one_of, prompts, schema
 from gateway.api.prompts import MAX_SEQUENCES, estimate_tokens, num_prompts
 from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
@@ -27,26 +27,21 @@ def _checks(kinds: Mapping[str, Kind]) -> dict[str, Check]:
     return {name: kind.expected for name, kind in kinds.items()}
 
 
-_STRUCTURED: Final[Mapping[str, Check]] = {
-    "stream_options": stream_options,
-    "stop": stop,
-    "logit_bias": logit_bias,
-    **dict.fromkeys(openai.CONSTRAINTS, schema),
-}
+_CONSTRAINTS: Final[Mapping[str, Check]] = dict.fromkeys(openai.CONSTRAINTS, schema)
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
 PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     CHAT: {
         **_checks(openai.CHAT),
-        **_STRUCTURED,
+        **_CONSTRAINTS,
         "messages": messages,
         "tools": schema,
         "tool_choice": schema,
     },
     COMPLETIONS: {
         **_checks(openai.COMPLETIONS),
-        **_STRUCTURED,
+        **_CONSTRAINTS,
         "prompt": prompts(openai.PROMPT),
         "suffix": schema,
         "best_of": Integer(1, 1).expected,

@@ -68,7 +68,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"stream": 1}, "stream"),
     ({"stream": True, "stream_options": {"x": True}}, "stream_options"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
-    ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+    ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options"),
     ({"logprobs": 3}, "logprobs"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),

@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from contracts.adapters.reference import AdapterMix, AdapterRef
-from contracts.openai.parameters import EMBEDDING_FORMATS, EMBEDDINGS, IGNORED, INPUT
+from contracts.openai.parameters import EMBEDDING_FORMATS, EMBEDDINGS, IGNORED, INPUT, TRUNCATE
 from worker_engine.choices import merge
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route
@@ -28,7 +28,7 @@ from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
 from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
-from worker_engine.openai.schema import WHO, parse_adapter, read_prompts, read_truncate
+from worker_engine.openai.schema import WHO, parse_adapter, read_prompts
 from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
 from worker_engine.service import Service
 
@@ -78,7 +78,7 @@ def parse(body: bytes) -> EmbeddingRequest:
         inputs=_inputs(fields),
         dimensions=fields.read("dimensions", EMBEDDINGS["dimensions"]),
         binary=form == "base64",
-        truncate=read_truncate(fields),
+        truncate=fields.read("truncate_prompt_tokens", TRUNCATE),
         origin=parse_origin(value, adapter),
     )
 

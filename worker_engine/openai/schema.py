@@ -42,25 +42,9 @@ TOOLS: Final = SchemaOnly(
     {"type": ["array", "null"], "items": {"type": "object"}, "maxItems": openai.MAX_TOOLS}
 )
 _OBJECT: Final = SchemaOnly({"type": ["object", "null"]})
-_STOP: Final = {"type": "string", "minLength": 1, "maxLength": openai.MAX_STOP_LENGTH}
 SAMPLING: Final[Mapping[str, Parameter]] = {
     **openai.SAMPLING,
     **openai.WORKER_BOUNDS,
-    "stop": SchemaOnly(
-        {"anyOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": openai.MAX_STOPS}, {"type": "null"}]}
-    ),
-    "logit_bias": SchemaOnly(
-        {
-            "type": ["object", "null"],
-            "propertyNames": {"pattern": "^[0-9]{1,9}$"},
-            "additionalProperties": {
-                "type": "number",
-                "minimum": -openai.MAX_BIAS,
-                "maximum": openai.MAX_BIAS,
-            },
-            "maxProperties": openai.MAX_BIASES,
-        }
-    ),
     **{name: SchemaOnly() for name in openai.CONSTRAINTS},
 }
 """How tokens are drawn: what every route that generates takes."""
@@ -74,7 +58,6 @@ WHO: Final[Mapping[str, Parameter]] = {
 _SHARED: Final[Mapping[str, Parameter]] = {
     **WHO,
     **SAMPLING,
-    "stream_options": _OBJECT,
     **{name: SchemaOnly() for name in (*NEUTRAL, *openai.IGNORED)},
 }
 Prompt = str | tuple[int, ...]
@@ -139,7 +122,9 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     fields.refuse_others(CHAT if chat else COMPLETION)
     _demand_neutral(value)
     given = {name: fields.read(name, kind) for name, kind in (_CHAT if chat else _COMPLETION).items()}
-    options = _stream_options(fields, given["stream"])
+    options = given["stream_options"] or {}
+    if options and not given["stream"]:
+        raise InvalidRequest("stream_options needs stream: true", param="stream_options")
     echo = given.get("echo", False)
     if given["max_tokens"] == 0 and not echo:
         raise InvalidRequest("max_tokens may be 0 only with echo: true", param="max_tokens")
@@ -162,13 +147,13 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
         tools=tools,
         generation_prompt=generation_prompt,
         continues=continues,
-        truncate=read_truncate(fields),
+        truncate=given["truncate_prompt_tokens"],
         return_token_ids=given["return_token_ids"],
         echo=echo,
         prompt_logprobs=given["prompt_logprobs"],
         stream=given["stream"],
-        include_usage=options.flag("include_usage"),
-        continuous_usage=options.flag("continuous_usage_stats"),
+        include_usage=bool(options.get("include_usage")),
+        continuous_usage=bool(options.get("continuous_usage_stats")),
         origin=parse_origin(value, adapter),
     )
     _refuse_conflicts(request)
@@ -184,14 +169,6 @@ def read_chat_flags(fields: Fields) -> tuple[bool, bool]:
             param="continue_final_message",
         )
     return prompt and not continues, continues
-
-
-def read_truncate(fields: Fields) -> int | None:
-    """Read `truncate_prompt_tokens`. Raises InvalidRequest."""
-    truncate: int | None = fields.read("truncate_prompt_tokens", openai.TRUNCATE)
-    if truncate == 0:
-        raise fields.wrong("truncate_prompt_tokens", "-1 or at least 1")
-    return truncate
 
 
 def _demand_neutral(value: Mapping[str, Any]) -> None:
@@ -223,27 +200,19 @@ def _refuse_conflicts(request: CompletionRequest) -> None:
         )
 
 
-def _stream_options(fields: Fields, stream: bool) -> Fields:
-    values = fields.get("stream_options", {}, dict, "an object")
-    if unknown := sorted(set(values) - openai.STREAM_OPTIONS):
-        raise InvalidRequest(f"stream_options.{unknown[0]} is not known", param="stream_options")
-    if values and not stream:
-        raise InvalidRequest("stream_options needs stream: true", param="stream_options")
-    return Fields(values, "stream_options.")
-
-
 def _sampling(fields: Fields, given: Mapping[str, Any], *, echo: bool) -> SamplingParams:
     logprobs = _logprobs(given)
     of_prompt = [given["prompt_logprobs"], logprobs if echo else None]
+    stop, biases = given["stop"] or (), given["logit_bias"] or {}
     return SamplingParams(
         max_tokens=1,
         **{name: given[name] for name in _PASSED},
         top_k=max(given["top_k"] or 0, 0),
-        stop=_stop(fields),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
         include_stop=given["include_stop_str_in_output"],
         min_tokens=given["min_tokens"] or 0,
         allowed_token_ids=given["allowed_token_ids"] or None,
-        logit_bias=_logit_bias(fields),
+        logit_bias=tuple((int(token), float(bias)) for token, bias in biases.items()),
         logprobs=logprobs,
         prompt_logprobs=max((count for count in of_prompt if count is not None), default=None),
     )
@@ -257,28 +226,6 @@ def _logprobs(given: Mapping[str, Any]) -> int | None:
     if given["top_logprobs"] and not given["logprobs"]:
         raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
     return (given["top_logprobs"] or 0) if given["logprobs"] else None
-
-
-def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
-    most = openai.MAX_BIAS
-    wanted = f"an object of at most {openai.MAX_BIASES} biases from -{most} to {most} by token id"
-    values: dict[str, Any] = fields.get("logit_bias", {}, dict, wanted)
-    right = len(values) <= openai.MAX_BIASES and all(
-        token.isascii() and token.isdecimal() and len(token) < 10 for token in values
-    )
-    if not right or not all(type(bias) in (int, float) and abs(bias) <= most for bias in values.values()):
-        raise fields.wrong("logit_bias", wanted)
-    return tuple((int(token), float(bias)) for token, bias in values.items())
-
-
-def _stop(fields: Fields) -> tuple[str, ...]:
-    wanted = f"up to {openai.MAX_STOPS} strings of 1 to {openai.MAX_STOP_LENGTH} characters"
-    value = fields.get("stop", [], (str, list), wanted)
-    stops = [value] if isinstance(value, str) else value
-    right = all(isinstance(item, str) and 0 < len(item) <= openai.MAX_STOP_LENGTH for item in stops)
-    if len(stops) > openai.MAX_STOPS or not right:
-        raise fields.wrong("stop", wanted)
-    return tuple(stops)
 
 
 def parse_adapter(fields: Fields) -> AdapterRef | AdapterMix | None:

@@ -27,6 +27,7 @@ from worker_engine.service import Service
 BODY: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 2, "temperature": 0, "ignore_eos": True}
 GOOD = json.dumps(BODY).encode()
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 MANY = 1000
 
 
@@ -44,11 +45,17 @@ def worker(tiny_model: Path, folder: Path) -> Iterator[Worker]:
 
 
 def exchange(port: int, *parts: bytes, end: bool = False) -> tuple[int, dict[str, str], bytes]:
-    """Sends `parts` one packet each; the first answer's status, headers and body."""
+    """Send `parts` in one packet each; return the first answer's status, headers and body.
+
+    A part with `Expect: 100-continue` is followed by the next one once the worker reads the request.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         for part in parts:
             connection.sendall(part)
-            time.sleep(0.02)
+            if b"Expect: 100-continue" in part:
+                assert connection.recv(len(CONTINUE), socket.MSG_WAITALL) == CONTINUE
+            else:
+                time.sleep(0.02)
         if end:
             connection.shutdown(socket.SHUT_WR)
         data = b""
@@ -93,7 +100,8 @@ def test_what_is_no_http_is_refused_in_openais_form(case: str, worker: Worker) -
 @pytest.mark.parametrize("before", [b"", b"5\r\nhello\r\n"])
 def test_a_chunk_that_is_none_is_refused_at_once(worker: Worker, before: bytes, bad: bytes) -> None:
     """In a packet after its head's, where the request is already being read."""
-    parts = (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *([before] if before else []), bad)
+    head = HEAD + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+    parts = (head, *([before] if before else []), bad)
     status, headers, body = exchange(worker.port, *parts)
     assert (status, headers["connection"]) == (400, "close")
     assert json.loads(body)["error"]["message"].startswith("the body cannot be read: ")
