@@ -143,8 +143,8 @@ def test_books_that_differ_or_cannot_be_compared_are_told(
     billing_nightly()
     told = nightly_finding()
     assert (told.level, told.text) == (Level.WARN, "2 totals do not match their source records.")
-    assert "books of acme could not be compared" in told.details
-    assert f"books of globex on {day}: 1 booked, 2 expected" in told.details
+    assert "ledger of acme could not be compared with usage" in told.details
+    assert f"ledger of globex on {day}: 1 booked, 2 expected" in told.details
 
 
 @pytest.mark.parametrize("step", ["books_drift", "usage_post"])
