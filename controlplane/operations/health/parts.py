@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, Max, Min
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
 from controlplane.billing.quantities import first_day
@@ -151,10 +151,11 @@ def _dead_letters() -> Finding:
     if not totals["count"]:
         return Finding(Level.OK, _("No dead letters."))
     reason = DeadUsageEvent.objects.values_list("reason", flat=True).get(pk=totals["last"])
-    text = _("%(count)d usage events could not be recorded. Latest reason: %(reason)s") % {
-        "count": totals["count"],
-        "reason": reason[:200],
-    }
+    text = ngettext(
+        "%(count)d usage event could not be recorded. Reason: %(reason)s",
+        "%(count)d usage events could not be recorded. Latest reason: %(reason)s",
+        totals["count"],
+    ) % {"count": totals["count"], "reason": reason[:200]}
     todo = _("Fix the causes that the reasons name, then replay the events on the queues page.")
     return Finding(Level.WARN, text, todo, totals["first"])
 
@@ -165,7 +166,11 @@ def _webhooks(now: dt.datetime) -> Finding:
     totals = due.aggregate(count=Count("*"), first=Min("next_at"))
     if not totals["count"]:
         return Finding(Level.OK, _("No delivery is overdue."))
-    text = _("%(count)d deliveries are more than 5 minutes overdue.") % {"count": totals["count"]}
+    text = ngettext(
+        "%(count)d delivery is more than 5 minutes overdue.",
+        "%(count)d deliveries are more than 5 minutes overdue.",
+        totals["count"],
+    ) % {"count": totals["count"]}
     todo = _("Start Celery workers for the queue graftwork.webhooks, and Celery beat.")
     return Finding(Level.WARN, text, todo, totals["first"])
 
@@ -179,7 +184,11 @@ def _optimization(now: dt.datetime) -> Finding:
         waiting, oldest = waiting + totals["count"], min(oldest, totals["first"] or now)
     if not waiting:
         return Finding(Level.OK, _("No job is waiting for a worker."))
-    text = _("%(count)d jobs have waited more than 2 minutes for a worker.") % {"count": waiting}
+    text = ngettext(
+        "%(count)d job has waited more than 2 minutes for a worker.",
+        "%(count)d jobs have waited more than 2 minutes for a worker.",
+        waiting,
+    ) % {"count": waiting}
     todo = _("Start Celery workers for the queues graftwork.optimize.cpu or graftwork.optimize.gpu.")
     return Finding(Level.WARN, text, todo, oldest)
 

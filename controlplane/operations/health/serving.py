@@ -152,9 +152,11 @@ def deployments(rows: Sequence[Deployment], now: dt.datetime) -> Finding:
     late = [row for row in rows if row.next_at < now - _OVERDUE]
     details = tuple(f"{row.name}: {row.status}. {row.reason}"[:400] for row in bad[:20])
     if late:
-        text = _("%(count)d deployments are more than 5 minutes overdue for reconciliation.") % {
-            "count": len(late)
-        }
+        text = ngettext(
+            "%(count)d deployment is more than 5 minutes overdue for reconciliation.",
+            "%(count)d deployments are more than 5 minutes overdue for reconciliation.",
+            len(late),
+        ) % {"count": len(late)}
         todo = _("Start a Celery worker for the queue graftwork.deployments, and Celery beat.")
         return Finding(Level.DOWN, text, todo, min(row.next_at for row in late), details)
     if bad:
@@ -165,9 +167,12 @@ def deployments(rows: Sequence[Deployment], now: dt.datetime) -> Finding:
         return Finding(
             Level.WARN, text, _("See the page of each deployment for the recommended action."), None, details
         )
-    return Finding(
-        Level.OK, _("All %(all)d deployments are in their desired state or converging.") % {"all": len(rows)}
+    text = ngettext(
+        "%(all)d deployment is in its desired state or converging.",
+        "All %(all)d deployments are in their desired state or converging.",
+        len(rows),
     )
+    return Finding(Level.OK, text % {"all": len(rows)})
 
 
 def sagemaker(targets: int, rows: Sequence[Deployment]) -> Finding:

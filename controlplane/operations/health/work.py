@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from django.conf import settings
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from redis.exceptions import ResponseError
 
 from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
@@ -125,7 +126,11 @@ def nightly_checks(oldest: dt.date | None, now: dt.datetime) -> Finding:
     details = tuple(line for name, sign in results.items() for line in _check_lines(name, sign))
     differing = sum(sign.differing for sign in results.values() if sign is not None)
     if differing:
-        text = _("%(count)d totals do not match their source records.") % {"count": differing}
+        text = ngettext(
+            "%(count)d total does not match its source records.",
+            "%(count)d totals do not match their source records.",
+            differing,
+        ) % {"count": differing}
         todo = _(
             "Do not finalize invoices for these days yet. The logs of metering.nightly and billing.nightly"
             " list each difference; manage.py check_usage repeats the usage check."

@@ -81,7 +81,7 @@ def test_both_tasks_say_what_they_found(tenant: Tenant, redis_url: str) -> None:
     assert metering_nightly() == 1
     drift = nightly_finding()
     assert drift.level is Level.WARN
-    assert "1 totals do not match" in drift.text
+    assert "1 total does not match" in drift.text
     assert "check_usage" in drift.todo
     assert any("'key_id': 'k1'" in line for line in drift.details), "which one"
 

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.console.pages import staff_page
@@ -64,7 +65,10 @@ def queues_status(request: HttpRequest) -> HttpResponse:
 def replay(request: HttpRequest) -> HttpResponse:
     """Queue a task that ingests the dead letters again."""
     count = dead_usage_replay_ask()
-    messages.success(request, _("Replay of %(count)d dead letters queued.") % {"count": count})
+    text = ngettext(
+        "Replay of %(count)d dead letter queued.", "Replay of %(count)d dead letters queued.", count
+    )
+    messages.success(request, text % {"count": count})
     return redirect("console:staff-queues")
 
 
