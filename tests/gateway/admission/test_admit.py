@@ -78,6 +78,16 @@ def test_without_a_queue_only_a_full_limit_refuses(valkey: Valkey) -> None:
     asyncio.run(scenario())
 
 
+def test_a_limit_of_none_at_a_time_refuses_without_waiting(valkey: Valkey) -> None:
+    async def scenario() -> None:
+        limits = LimitsRoute((Limit("concurrency", 0),))
+        async with over(valkey, queue=3600.0, tenant__acme=limits) as running:
+            with pytest.raises(RateLimited):
+                await asyncio.wait_for(running.admit(), 60)
+
+    asyncio.run(scenario())
+
+
 def test_whoever_leaves_the_queue_takes_no_place_along(valkey: Valkey) -> None:
     async def scenario() -> None:
         async with over(valkey, tenant__acme=LimitsRoute((Limit("concurrency", 1),))) as running:

@@ -179,6 +179,7 @@ def test_preallocation_that_fails_refuses_before_anything_is_lost(tmp_path: Path
             log.append(CLOSED, payload(1, filler="x" * 3000))
             await commit(log)
             eventually(lambda: "no room" in log.admits())
+            eventually(lambda: len(list(tmp_path.glob("000/*.wal"))) == 1)  # the failed one is removed
         log.flush()
         eventually(lambda: log.admits() == "")
 
