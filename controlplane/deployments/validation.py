@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family, Image
+from controlplane.deployments.containers.images import (
+    BUNDLED_WORKER,
+    DEFAULT_IMAGE,
+    IMAGES,
+    OTHER_SERVER,
+    Family,
+    Image,
+)
 from controlplane.deployments.containers.options import (
     LmiOptions,
     secret_variable_check,
-    worker_options_check,
+    worker_checkpoint_check,
 )
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
@@ -35,6 +42,8 @@ _MOST_LOCAL: Final = 16
 _SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
 """Fields that concern the endpoint, not one base model's copies."""
 _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
+_CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras"})
+"""Options that tell how much a running server can hold; the consolidation page plans with them."""
 
 
 def deployment_check(deployment: Deployment) -> None:
@@ -71,9 +80,23 @@ def deployment_check(deployment: Deployment) -> None:
     for field in ("endpoint", "instance_type", "image", "image_family", "compute"):
         if getattr(deployment, field):
             raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
-    LmiOptions.from_values(deployment.options, Image("worker", Family.WORKER, lora=True))
-    if kind == Target.Kind.LOCAL and deployment.min_copies > 16:
+    if kind == Target.Kind.OPENAI_HTTP:
+        _check_server_options(deployment.options)
+        return
+    LmiOptions.from_values(deployment.options, BUNDLED_WORKER)
+    if deployment.min_copies > 16:
         raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
+
+
+def _check_server_options(options: Mapping[str, Any]) -> None:
+    """Check options of running servers: only those that describe their capacity have an effect."""
+    if unused := sorted(set(options) - _CAPACITY):
+        raise InvalidInputError(
+            f"options.{unused[0]} has no effect on running servers: configure it where they are started; "
+            f"options for them are {', '.join(sorted(_CAPACITY))}",
+            field=f"options.{unused[0]}",
+        )
+    LmiOptions.from_values(options, OTHER_SERVER)
 
 
 def _check_variant(deployment: Deployment) -> None:
@@ -95,7 +118,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="image")
     options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER:
-        worker_options_check(options, checkpoint=deployment.base_model.source)
+        worker_checkpoint_check(deployment.base_model.source)
     if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
             f"{image.name} does not serve adapters as configured: choose hosting fused, or an lmi image "

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
-from controlplane.deployments.containers.images import Family, Image
+from controlplane.deployments.containers.images import BUNDLED_WORKER, OTHER_SERVER
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.journal import step_add
 from controlplane.deployments.models import Copy, Deployment, Scaling, Target
@@ -71,7 +71,8 @@ def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, l
     copies = list(
         Copy.objects.filter(deployment=deployment).order_by("created_at").values_list("pk", flat=True)
     )
-    options = LmiOptions.from_values(deployment.options, Image("worker", Family.WORKER, lora=True))
+    image = OTHER_SERVER if deployment.target.kind == Target.Kind.OPENAI_HTTP else BUNDLED_WORKER
+    options = LmiOptions.from_values(deployment.options, image)
     traffic = traffic_of(
         copies=copies, base_model=deployment.base_model.name, minutes=minutes, now=timezone.now()
     )

@@ -171,3 +171,7 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
 )
 """The images by name, newest first."""
 DEFAULT_IMAGE: Final = "lmi-0.38.0"
+BUNDLED_WORKER: Final = Image("worker", Family.WORKER, lora=True)
+"""The bundled worker on a host, without a container."""
+OTHER_SERVER: Final = Image("server", Family.LMI, lora=True)
+"""A running server with vLLM's options, which others started."""

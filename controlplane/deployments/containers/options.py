@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 from controlplane.deployments.containers.images import Family, Image
@@ -17,6 +17,58 @@ QUANTIZE: Final = ("", "awq", "fp8", "gptq", "bitsandbytes")
 SPECULATION: Final = ("off", "ngram")
 """Values of the worker's `--speculation`. A draft model is a folder on its host, named by its flags."""
 _BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
+_SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
+    Family.LMI: dict.fromkeys(
+        (
+            "enable_lora",
+            "tensor_parallel",
+            "max_rolling_batch_size",
+            "max_model_len",
+            "max_loras",
+            "max_lora_rank",
+            "max_cpu_loras",
+            "fully_sharded_loras",
+            "lora_extra_vocab_size",
+            "dtype",
+            "quantize",
+            "rolling_batch",
+            "gpu_memory_utilization",
+            "trust_remote_code",
+        )
+    ),
+    Family.TGI: {
+        "enable_lora": (False,),
+        "tensor_parallel": None,
+        "max_rolling_batch_size": None,
+        "max_model_len": None,
+        "dtype": ("fp16", "bf16"),
+        "quantize": None,
+        "gpu_memory_utilization": None,
+        "trust_remote_code": None,
+    },
+    Family.TRITON: {"enable_lora": (False,)},
+    Family.PYTORCH: {"enable_lora": (False,)},
+    Family.WORKER: {
+        "tensor_parallel": (1,),
+        "max_rolling_batch_size": None,
+        "max_model_len": None,
+        "max_loras": None,
+        "dtype": ("bf16", "fp32"),
+        "rolling_batch": ("vllm",),
+        "speculation": None,
+    },
+}
+"""Options with an effect, by family, and their supported values besides the default; None for all."""
+_WORKER_REMEDIES: Final = {
+    "enable_lora": "it always serves adapters",
+    "tensor_parallel": "it uses one GPU; choose an lmi image for several",
+    "max_lora_rank": "it serves every rank",
+    "max_cpu_loras": "set GRAFTWORK_WORKER_FLAG_ADAPTER_CACHE_GIB in environment",
+    "dtype": "set auto, bf16 or fp32",
+    "quantize": "use a quantized variant of the base model, or an lmi image",
+    "gpu_memory_utilization": "set GRAFTWORK_WORKER_FLAG_MEMORY_GIB in environment",
+}
+_TGI_DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16"}
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
 
 _SECRET: Final = re.compile(
@@ -79,6 +131,8 @@ class LmiOptions:
                 raise _wrong(name, f"must be of type {kinds[name].__name__}, got {value!r}")
         made = cls(**{**values, "enable_lora": False} if fused else values)
         made._check(image)
+        # Fused hosting turns adapters off by itself, for every image.
+        (replace(made, enable_lora=True) if fused else made)._check_served(image)
         return made
 
     @property
@@ -153,16 +207,28 @@ class LmiOptions:
                 raise _wrong(name, f"must be one of {listed}, got {getattr(self, name)!r}")
         if self.max_cpu_loras and self.max_cpu_loras < self.max_loras:
             raise _wrong("max_cpu_loras", f"must be at least max_loras, which is {self.max_loras}")
-        if self.speculation != "off" and image.family is not Family.WORKER:
-            raise _wrong(
-                "speculation", f"is supported only by the bundled worker, not by {image.name}: set it to off"
-            )
         if self.lora_extra_vocab_size and not image.extra_vocab:
             raise _wrong("lora_extra_vocab_size", f"is not supported by {image.name}: set it to 0")
         if self.enable_lora and not image.lora:
             raise _wrong(
                 "enable_lora", f"is not supported by {image.name}: choose an lmi image, or hosting fused"
             )
+
+    def _check_served(self, image: Image) -> None:
+        """Refuse values that would have no effect in the image. Raises InvalidInputError."""
+        served = _SERVED[image.family]
+        for item in fields(self):
+            value = getattr(self, item.name)
+            supported = served.get(item.name, ())
+            if value == item.default or supported is None or value in supported:
+                continue
+            remedy = "omit it, or choose an lmi image"
+            if item.name == "speculation":
+                remedy = "set it to off, or use the bundled worker"
+            elif image.family is Family.WORKER:
+                remedy = _WORKER_REMEDIES.get(item.name, remedy)
+            name = "the bundled worker" if image.family is Family.WORKER else image.name
+            raise _wrong(item.name, f"{value!r} is not supported by {name}: {remedy}")
 
 
 def container_environment(
@@ -182,7 +248,11 @@ def container_environment(
                 "HF_MODEL_ID": model,
                 "SM_NUM_GPUS": str(options.tensor_parallel or max(1, accelerators)),
                 "MAX_CONCURRENT_REQUESTS": str(4 * options.max_rolling_batch_size),
+                "CUDA_MEMORY_FRACTION": f"{options.gpu_memory_utilization:g}",
                 **({"MAX_TOTAL_TOKENS": str(options.max_model_len)} if options.max_model_len else {}),
+                **({"DTYPE": _TGI_DTYPES[options.dtype]} if options.dtype in _TGI_DTYPES else {}),
+                **({"QUANTIZE": options.quantize} if options.quantize else {}),
+                **({"TRUST_REMOTE_CODE": "true"} if options.trust_remote_code else {}),
             }
         case Family.TRITON:
             return {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": served_name}
@@ -206,20 +276,23 @@ def container_environment(
             return env
 
 
-def worker_options_check(options: LmiOptions, *, checkpoint: str) -> None:
-    """Check the options of the bundled worker for a SageMaker container.
+def worker_flags(options: LmiOptions) -> list[str]:
+    """Return the bundled worker's start-up flags for these options."""
+    flags = ["--max-num-seqs", str(options.max_rolling_batch_size)]
+    if options.max_model_len:
+        flags += ["--max-model-len", str(options.max_model_len)]
+    # LMI's default was not chosen by the operator; the worker's own default is eight times as high.
+    if options.max_loras != LmiOptions().max_loras:
+        flags += ["--max-adapters-per-batch", str(options.max_loras)]
+    if options.dtype != "auto":
+        flags += ["--dtype", {"bf16": "bfloat16", "fp32": "float32"}[options.dtype]]
+    if options.speculation != "off":
+        flags += ["--speculation", options.speculation]
+    return flags
 
-    Raises:
-        InvalidInputError: the worker does not support an option, or would find no weights.
-    """
-    if options.quantize:
-        raise _wrong("quantize", "is not supported by the bundled worker: choose an lmi image, or omit it")
-    if options.dtype == "fp16":
-        raise _wrong("dtype", "must be auto, bf16 or fp32 for the bundled worker")
-    if options.tensor_parallel > 1:
-        raise _wrong(
-            "tensor_parallel", "must be 1 for the bundled worker: choose an lmi image for several GPUs"
-        )
+
+def worker_checkpoint_check(checkpoint: str) -> None:
+    """Check that the bundled worker finds weights in a SageMaker container. Raises InvalidInputError."""
     if checkpoint.startswith("hf://"):
         raise InvalidInputError(
             f"SageMaker lays no files of {checkpoint} into a container, and the bundled worker fetches none: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import fields
 from typing import Any
 
 import boto3
@@ -12,7 +13,8 @@ from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family,
 from controlplane.deployments.containers.options import (
     LmiOptions,
     container_environment,
-    worker_options_check,
+    worker_checkpoint_check,
+    worker_flags,
 )
 from controlplane.errors import InvalidInputError
 
@@ -177,19 +179,99 @@ def test_speculation_is_the_bundled_workers() -> None:
         LmiOptions.from_values({"speculation": "ngram"}, Image.from_name("lmi-0.38.0"))
 
 
+WORKER = Image("own/worker", Family.WORKER, lora=True)
+
+
 @pytest.mark.parametrize(
-    ("changes", "checkpoint", "field"),
+    ("values", "remedy"),
     [
-        ({"quantize": "awq"}, "/models/m", "options.quantize"),
-        ({"dtype": "fp16"}, "/models/m", "options.dtype"),
-        ({"tensor_parallel": 2}, "/models/m", "options.tensor_parallel"),
-        ({}, "hf://org/model@main", "image"),
+        ({"quantize": "awq"}, "use a quantized variant"),
+        ({"dtype": "fp16"}, "set auto, bf16 or fp32"),
+        ({"tensor_parallel": 2}, "one GPU"),
+        ({"enable_lora": False}, "always serves adapters"),
+        ({"max_lora_rank": 64}, "every rank"),
+        ({"max_cpu_loras": 64}, "ADAPTER_CACHE_GIB"),
+        ({"gpu_memory_utilization": 0.5}, "MEMORY_GIB"),
+        ({"trust_remote_code": True}, "omit it"),
+        ({"fully_sharded_loras": True}, "omit it"),
+        ({"rolling_batch": "trtllm"}, "omit it"),
     ],
 )
-def test_what_the_bundled_worker_cannot_do_is_refused(
-    changes: dict[str, Any], checkpoint: str, field: str
+def test_options_without_effect_in_the_bundled_worker_are_refused(
+    values: dict[str, Any], remedy: str
 ) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        worker_options_check(LmiOptions(**changes), checkpoint=checkpoint)
-    assert caught.value.field == field
-    worker_options_check(LmiOptions(dtype="bf16", tensor_parallel=1), checkpoint="s3://b/m/")
+    with pytest.raises(InvalidInputError, match=remedy) as caught:
+        LmiOptions.from_values(values, WORKER)
+    assert caught.value.field == f"options.{next(iter(values))}"
+
+
+def test_the_bundled_worker_gets_its_options_as_flags() -> None:
+    values = {
+        "max_rolling_batch_size": 8,
+        "max_model_len": 512,
+        "max_loras": 8,
+        "dtype": "bf16",
+        "speculation": "ngram",
+        "tensor_parallel": 1,
+        "rolling_batch": "vllm",
+    }
+    flags = worker_flags(LmiOptions.from_values(values, WORKER))
+    assert dict(zip(flags[::2], flags[1::2], strict=True)) == {
+        "--max-num-seqs": "8",
+        "--max-model-len": "512",
+        "--max-adapters-per-batch": "8",
+        "--dtype": "bfloat16",
+        "--speculation": "ngram",
+    }
+    assert worker_flags(LmiOptions.from_values({}, WORKER)) == ["--max-num-seqs", "32"]
+
+
+OTHERS: dict[str, Any] = {
+    "enable_lora": False,
+    "tensor_parallel": 2,
+    "max_rolling_batch_size": 8,
+    "max_model_len": 512,
+    "max_loras": 8,
+    "max_lora_rank": 64,
+    "max_cpu_loras": 64,
+    "fully_sharded_loras": True,
+    "lora_extra_vocab_size": 256,
+    "dtype": "bf16",
+    "quantize": "awq",
+    "rolling_batch": "lmi-dist",
+    "gpu_memory_utilization": 0.5,
+    "trust_remote_code": True,
+    "speculation": "ngram",
+}
+"""A value besides the default for every option."""
+
+
+@pytest.mark.parametrize(
+    "image", [OLD, NEW, *(IMAGES[name] for name in ("tgi-3.3.6", "triton-26.05", "pytorch-2.6.0")), WORKER]
+)
+@pytest.mark.parametrize("option", [item.name for item in fields(LmiOptions)])
+def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, option: str) -> None:
+    base = {} if image.lora else {"enable_lora": False}
+
+    def configuration(values: dict[str, Any]) -> dict[str, str]:
+        options = LmiOptions.from_values(base | values, image)
+        told = container_environment(image, options, model="s3://b/m/", served_name="m", accelerators=1)
+        return told | dict.fromkeys(worker_flags(options), "") if image is WORKER else told
+
+    if option == "enable_lora" and not image.lora:
+        return  # as these images are configured anyway
+    changed: dict[str, str] | None = None
+    refused = ""
+    try:
+        changed = configuration({option: OTHERS[option]})
+    except InvalidInputError as error:
+        refused = error.field
+    assert changed != configuration({}), f"{option} has no effect in {image.name}"
+    assert refused == ("" if changed else f"options.{option}")
+
+
+def test_the_bundled_worker_needs_files_at_sagemaker() -> None:
+    with pytest.raises(InvalidInputError, match="lays no files") as caught:
+        worker_checkpoint_check("hf://org/model@main")
+    assert caught.value.field == "image"
+    worker_checkpoint_check("s3://b/m/")

@@ -20,8 +20,8 @@ from typing import Final, Self
 import httpx
 from django.conf import settings
 
-from controlplane.deployments.containers.images import Family, Image
-from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.images import BUNDLED_WORKER
+from controlplane.deployments.containers.options import LmiOptions, worker_flags
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -358,13 +358,8 @@ def _flags(state: Desired) -> list[str]:
             f"workers on a host read the checkpoint from a folder, and this base model's is {source}: "
             "register it from a folder of that host"
         )
-    options = LmiOptions.from_values(state.options, Image("worker", Family.WORKER, lora=True))
-    flags = ["--model", source, "--served-model-name", state.served_name]
-    flags += ["--max-num-seqs", str(options.max_rolling_batch_size)]
-    if options.max_model_len:
-        flags += ["--max-model-len", str(options.max_model_len)]
-    if options.speculation != "off":
-        flags += ["--speculation", options.speculation]
+    options = LmiOptions.from_values(state.options, BUNDLED_WORKER)
+    flags = ["--model", source, "--served-model-name", state.served_name, *worker_flags(options)]
     for name, value in sorted(state.environment.items()):
         if name.startswith(_FLAG):
             flags += ["--" + name.removeprefix(_FLAG).lower().replace("_", "-"), value]
