@@ -1,7 +1,7 @@
 """Triggers that protect the ledger and finalized invoices from changes, on both databases.
 
-They bind every role but the tables' owner, who can drop them by a schema change. These are the current
-ones. Each migration that changes them has its own copy, and a test compares the newest copy with these.
+They bind every role but the tables' owner, who can drop them by a schema change. The app's initial migration
+creates them from this module.
 """
 
 from __future__ import annotations

@@ -42,3 +42,12 @@ def test_less_than_was_reserved_is_reported_once(window: WindowAccount) -> None:
     assert returned(window) == {7: 15}
     window.failed()
     assert returned(window) == {}, "an amount given back twice would exceed the limit"
+
+
+def test_a_server_that_lost_its_data_is_told_what_the_lease_holds_and_has_spent(
+    window: WindowAccount,
+) -> None:
+    window.slice, window.left = 3, 12
+    window.take(6)
+    window.forgotten()
+    assert returned(window) == {3: -12}
