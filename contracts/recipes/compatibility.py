@@ -24,7 +24,6 @@ ARCHITECTURES: Final = (
 """Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
 MOST_CONFIGS: Final = 10
 """Most configurations of one CreateOptimizationJob."""
-_INT4: Final = (Quantization.AWQ_G128, Quantization.AWQ_G64, Quantization.RTN_G128)
 _FP8_CAPABILITY: Final = 89
 
 

@@ -13,7 +13,6 @@ from typing import Final
 from gateway.observability.cells import CellFile
 from gateway.observability.families import ADAPTER_CELLS, ADAPTERS
 
-SETTLE_SECONDS: Final = 10.0
 _CANDIDATES: Final = 20_000
 """Most adapters whose use is counted between two settlements."""
 _FORGET: Final = 0.8

@@ -67,11 +67,6 @@ class PagedAdapterBatch:
     def num_resident(self) -> int:
         return len(self._held)
 
-    @property
-    def num_copied(self) -> int:
-        """Number of adapter loads to the device."""
-        return self._tier.num_loads
-
     def select(self, adapters: Sequence[Adapter | None]) -> list[int]:
         """As `AdapterBatch.select`. Raises KeyError for an adapter without pages."""
         active = dict.fromkeys(adapter for adapter in adapters if adapter is not None)
