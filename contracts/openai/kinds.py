@@ -67,7 +67,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class CountOrAll:
-    """An integer from 1 to `high`, or -1 for all that is possible; None if absent."""
+    """An integer from 1 to `high`, or -1 for as many as possible; None if absent."""
 
     high: int
     default: None = None

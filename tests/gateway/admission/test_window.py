@@ -1,4 +1,4 @@
-"""What a window of tokens reports to Redis, and again when a call has failed."""
+"""Corrections of token usage that a gateway sends to Redis, repeated after a failed call."""
 
 from __future__ import annotations
 
