@@ -19,6 +19,6 @@ def billing_triggers_stand(*, databases: Sequence[str] | None = None, **kwargs: 
         connection = connections[alias]
         if TABLES[0] in connection.introspection.table_names() and not installed(connection):
             hint = "Run manage.py billing_protect, and find out who removed them."
-            text = f"the ledger of database {alias!r} are not append-only: triggers are missing"
+            text = f"the ledger of database {alias!r} is not append-only: triggers are missing"
             found.append(Error(text, hint=hint, id="billing.E001"))
     return found

@@ -56,10 +56,7 @@ class TermSerializer(StrictSerializer, serializers.ModelSerializer[PriceBookTerm
 
 class TermInput(StrictSerializer):
     tenant = serializers.CharField(
-        max_length=63,
-        required=False,
-        allow_blank=True,
-        help_text="Tenant id. Omit it, or '', for all tenants.",
+        max_length=63, required=False, allow_blank=True, help_text="Tenant id; omitted or '' for all tenants."
     )
     starts = serializers.DateField(help_text="First UTC day.")
     ends = serializers.DateField(

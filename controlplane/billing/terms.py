@@ -112,9 +112,8 @@ def currency_check(*, book: PriceBook) -> None:
     other = PriceBookTerm.objects.exclude(book__currency=book.currency).select_related("book").first()
     if other is not None:
         raise ConflictError(
-            f"price book {book.name!r} is in {book.currency}, but {other.book.name!r}, which is in force, "
-            "is in"
-            f" {other.book.currency}: price books in force must share one currency"
+            f"price book {book.name!r} is in {book.currency}, but {other.book.name!r}, which is in force, is "
+            f"in {other.book.currency}: price books in force must share one currency"
         )
 
 

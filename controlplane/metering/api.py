@@ -110,7 +110,7 @@ class UsageEventsApi(generics.GenericAPIView[Any]):
 
 class UsageSourceSerializer(StrictSerializer, serializers.ModelSerializer[UsageSource]):
     tenant = serializers.CharField(
-        source="service_account.tenant_id", help_text="Name of the service account."
+        source="service_account.tenant_id", help_text="Tenant of the service account."
     )
     service_account = serializers.CharField(source="service_account.name", max_length=63)
     tenants = serializers.ListField(

@@ -54,7 +54,7 @@ RULES: Final = {
         ("bound", _MORE, "credit notes cannot exceed the amount of the invoice"),
     ),
     LINE: (
-        ("sum", _LINES_MORE, "the lines of a credit note must add up to its net amount"),
+        ("sum", _LINES_MORE, "the lines of a credit note cannot exceed its net amount"),
         ("bound", _LINE_MORE, "credit notes cannot exceed the amount of the invoice line"),
     ),
 }

@@ -278,7 +278,9 @@ class Migration(migrations.Migration):
                 ("quantity", models.BigIntegerField()),
                 (
                     "unit_nano",
-                    models.BigIntegerField(help_text="Price per `per`; null if unpriced.", null=True),
+                    models.BigIntegerField(
+                        help_text="Price of `per` units of the item; null if unpriced.", null=True
+                    ),
                 ),
                 ("per", models.BigIntegerField()),
                 ("amount_nano", models.BigIntegerField(help_text="Null: unpriced.", null=True)),
@@ -477,7 +479,7 @@ class Migration(migrations.Migration):
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Per successful attempt.",
+                        help_text="Per attempt, unless it ended in an error.",
                         validators=[django.core.validators.MinValueValidator(0)],
                     ),
                 ),
@@ -756,7 +758,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "attempts",
-                    models.PositiveIntegerField(default=0, help_text="Failed attempts to render it."),
+                    models.PositiveIntegerField(default=0, help_text="Attempts to render it so far."),
                 ),
                 ("key", models.CharField(blank=True, help_text="Key in the artifact store.", max_length=200)),
                 ("size", models.BigIntegerField(default=0)),
@@ -807,7 +809,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "attempts",
-                    models.PositiveIntegerField(default=0, help_text="Failed attempts to render it."),
+                    models.PositiveIntegerField(default=0, help_text="Attempts to render it so far."),
                 ),
                 ("key", models.CharField(blank=True, help_text="Key in the artifact store.", max_length=200)),
                 ("size", models.BigIntegerField(default=0)),
@@ -934,7 +936,7 @@ class Migration(migrations.Migration):
                 ("backend", models.CharField(blank=True, max_length=200)),
                 ("item", models.CharField(help_text="Billed item; see `billing.items`.", max_length=20)),
                 ("quantity", models.BigIntegerField(help_text="Negative in a reversal.")),
-                ("unit_nano", models.BigIntegerField(help_text="Price per `per`.")),
+                ("unit_nano", models.BigIntegerField(help_text="Price of `per` units of the item.")),
                 ("per", models.BigIntegerField()),
                 (
                     "amount_nano",

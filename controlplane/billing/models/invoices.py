@@ -122,7 +122,9 @@ class InvoiceLine(models.Model):
     backend = models.CharField(max_length=200, blank=True)
     item = models.CharField(max_length=20)
     quantity = models.BigIntegerField()
-    unit_nano = models.BigIntegerField(null=True, help_text="Price per `per`; null if unpriced.")
+    unit_nano = models.BigIntegerField(
+        null=True, help_text="Price of `per` units of the item; null if unpriced."
+    )
     per = models.BigIntegerField()
     amount_nano = models.BigIntegerField(null=True, help_text="Null: unpriced.")
 

@@ -169,7 +169,7 @@ class UsagePosting(models.Model):
     backend = models.CharField(max_length=200, blank=True)
     item = models.CharField(max_length=20, help_text="Billed item; see `billing.items`.")
     quantity = models.BigIntegerField(help_text="Negative in a reversal.")
-    unit_nano = models.BigIntegerField(help_text="Price per `per`.")
+    unit_nano = models.BigIntegerField(help_text="Price of `per` units of the item.")
     per = models.BigIntegerField()
     amount_nano = models.BigIntegerField(help_text="Amount of the entry; negative in a reversal.")
 

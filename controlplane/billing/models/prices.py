@@ -74,7 +74,10 @@ class Price(models.Model):
     cached_input_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     output_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     request_nano = models.BigIntegerField(
-        default=0, db_default=0, validators=[MinValueValidator(0)], help_text="Per successful attempt."
+        default=0,
+        db_default=0,
+        validators=[MinValueValidator(0)],
+        help_text="Per attempt, unless it ended in an error.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -57,7 +57,9 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
 class _Range(serializers.Serializer[Any]):
     start = serializers.DateField(help_text="First UTC day.")
     end = serializers.DateField(help_text="Last UTC day, included.")
-    region = serializers.CharField(max_length=30, default=REGION, help_text="Day whose prices apply.")
+    region = serializers.CharField(
+        max_length=30, default=REGION, help_text="Region whose instance prices apply."
+    )
 
 
 class AttributionQuery(_Range):

@@ -98,7 +98,7 @@ def _parameters(kind: Kind) -> list[OpenApiParameter]:
     listed = "Comma-separated, or repeated, also as `name[]`."
     return [
         OpenApiParameter(
-            "start_time", int, required=True, description="Unix seconds; start of the first bucket."
+            "start_time", int, required=True, description="Unix seconds, within the first bucket."
         ),
         OpenApiParameter("end_time", int, description="Unix seconds, excluded. Defaults to now."),
         OpenApiParameter("bucket_width", texts, description=f"{widths}. Buckets are of UTC."),

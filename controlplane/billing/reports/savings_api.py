@@ -27,7 +27,9 @@ TENANT_TIER = "stored"
 class TenantSavingQuery(serializers.Serializer[Any]):
     start = serializers.DateField(required=False, help_text="First UTC day; defaults to the last 30 days.")
     end = serializers.DateField(required=False, help_text="Last UTC day, included.")
-    region = serializers.CharField(max_length=30, default=REGION, help_text="Day whose prices apply.")
+    region = serializers.CharField(
+        max_length=30, default=REGION, help_text="Region whose instance prices apply."
+    )
     dedicated_type = serializers.CharField(
         max_length=40,
         required=False,
@@ -65,7 +67,7 @@ class TenantSavingSerializer(serializers.Serializer[Any]):
         help_text="True if some requests or hosting have no price, so that `paid` is too low."
     )
     dedicated_price = InstancePriceSerializer(help_text="Price with its day, region and source.")
-    versions = VersionSavingSerializer(many=True, help_text="The 100 adapters with the most hours.")
+    versions = VersionSavingSerializer(many=True, help_text="The 100 versions with the most hours.")
 
 
 class TenantSavingsApi(generics.GenericAPIView[Any]):

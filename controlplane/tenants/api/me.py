@@ -22,7 +22,9 @@ class IdentitySerializer(serializers.Serializer[Any]):
     role = serializers.ChoiceField(choices=Role.choices)
     permissions = serializers.ListField(child=serializers.ChoiceField(choices=[*Permission]))
     key = serializers.CharField(allow_null=True, help_text="Public id of the API key; null for a user.")
-    email = serializers.CharField(allow_null=True, help_text="Role of the user; null for an API key.")
+    email = serializers.CharField(
+        allow_null=True, help_text="E-mail address of the user; null for an API key."
+    )
     gateway_url = serializers.CharField(help_text="Base URL for inference; ends in /v1.")
 
 

@@ -165,7 +165,7 @@ def test_the_database_refuses_what_the_services_would(priced: Tenant) -> None:
         ),
         ("cannot exceed the amount of the invoice", lambda: made(tax_nano=1, pre_payment_nano=CENT + 1)),
         ("credit_note_adds_up", lambda: made(pre_payment_nano=0)),
-        ("add up to its net amount", lambda: line_of(1)),
+        ("cannot exceed its net amount", lambda: line_of(1)),
         ("cannot decrease", lambda: LedgerHead.objects.update(credit_notes=0)),
     ]
     for text, change in refused:
