@@ -83,7 +83,10 @@ def deployment_check(deployment: Deployment) -> None:
     if kind == Target.Kind.OPENAI_HTTP:
         _check_server_options(deployment.options)
         return
-    LmiOptions.from_values(deployment.options, BUNDLED_WORKER)
+    options = LmiOptions.from_values(deployment.options, BUNDLED_WORKER)
+    if options.draft_model and not options.draft_model.startswith("/"):
+        text = "options.draft_model must be a folder of the host, such as /models/draft"
+        raise InvalidInputError(text, field="options.draft_model")
     if deployment.min_copies > 16:
         raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
 
@@ -119,6 +122,9 @@ def _check_sagemaker(deployment: Deployment) -> None:
     options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER:
         worker_checkpoint_check(deployment.base_model.source)
+    if options.draft_model.startswith("/"):
+        text = "options.draft_model must be s3://bucket/prefix or hf://organization/name on SageMaker"
+        raise InvalidInputError(text, field="options.draft_model")
     if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
             f"{image.name} does not serve adapters as configured: choose hosting fused, or an lmi image "

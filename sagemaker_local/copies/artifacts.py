@@ -7,8 +7,8 @@ import hashlib
 import os
 import shutil
 import tarfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +23,16 @@ _MODEL_DIR: Final = "/opt/ml/model"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A folder of weights, a folder of adapters that came with them, and the fetched folders."""
+    """A folder of weights, a folder of adapters that came with them, and the fetched folders.
+
+    Attributes:
+        additional: folders of additional data sources, by name of the channel.
+    """
 
     folder: Path
     adapters: Path | None
     fetched: tuple[Path, ...]
+    additional: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Artifacts:
@@ -40,6 +45,11 @@ class Artifacts:
 
     async def model(self, spec: ContainerSpec) -> Model:
         """Fetch a container's files. Raises ArtifactError if they do not exist."""
+        model = await self._model(spec)
+        additional = {channel: await self.fetch(url) for channel, url in spec.additional.items()}
+        return replace(model, fetched=(*model.fetched, *additional.values()), additional=additional)
+
+    async def _model(self, spec: ContainerSpec) -> Model:
         unpacked = await self.fetch(spec.artifact) if spec.artifact else None
         fetched = () if unpacked is None else (unpacked,)
         adapters = (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from contracts.container_options import PREFIX, is_served
 
 WORKER: Final = (
     sys.executable,
@@ -30,6 +33,10 @@ WORKER: Final = (
 container's environment, as at SageMaker."""
 
 
+_ADDITIONAL_DIR: Final = "/opt/ml/additional-model-data-sources"
+_AWS_IMAGE: Final = re.compile(r"/(djl-inference|huggingface-pytorch-tgi-inference|vllm)[:@]")
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """Specification of a copy's container.
@@ -37,11 +44,13 @@ class ContainerSpec:
     Attributes:
         artifact: `s3://` of an archive or a prefix, "" for none.
         environment: from the model or the component.
+        additional: name of a channel -> `s3://` prefix of its files.
     """
 
     image: str
     artifact: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    additional: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model_id(self) -> str:
@@ -51,11 +60,12 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class CopyFolders:
-    """A copy's folders."""
+    """A copy's folders; `additional` by name of the channel."""
 
     model: Path
     adapters: Path
     cache: Path
+    additional: Mapping[str, Path] = field(default_factory=dict)
 
 
 def command(
@@ -73,3 +83,22 @@ def command(
         "port": str(port),
     }
     return [word.format_map(values) for word in template]
+
+
+def variables(spec: ContainerSpec, folders: CopyFolders) -> dict[str, str]:
+    """Return a container's environment for a process of this host.
+
+    Folders of additional data sources are replaced by those on this host. For AWS's images the bundled worker
+    runs, without the settings that it does not have.
+    """
+    found = dict(spec.environment)
+    for channel, folder in folders.additional.items():
+        there = f"{_ADDITIONAL_DIR}/{channel}"
+        found = {name: value.replace(there, str(folder)) for name, value in found.items()}
+    if not _AWS_IMAGE.search(spec.image):
+        return found
+    return {
+        name: value
+        for name, value in found.items()
+        if not name.startswith(PREFIX) or not value or is_served(name, value)
+    }

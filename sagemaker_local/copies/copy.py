@@ -17,8 +17,8 @@ from typing import Final
 
 import aiohttp
 
-from sagemaker_local.copies.artifacts import link_tree
-from sagemaker_local.copies.command import ContainerSpec, CopyFolders, command
+from sagemaker_local.copies.artifacts import Model, link_tree
+from sagemaker_local.copies.command import ContainerSpec, CopyFolders, command, variables
 from sagemaker_local.copies.errors import AdapterRefused, StartError
 from sagemaker_local.state import Load
 
@@ -129,8 +129,7 @@ class Copy:
 async def launch(
     spec: ContainerSpec,
     folder: Path,
-    model: Path,
-    preloaded: Path | None,
+    model: Model,
     *,
     name: str,
     environment: Mapping[str, str],
@@ -139,22 +138,21 @@ async def launch(
     """Start the process in the new folder `folder`; it may not serve yet.
 
     Args:
-        preloaded: a folder of adapters that came with the model; None for none.
         environment: variables for every container, in addition to its own.
     """
-    folders = CopyFolders(model, folder / "adapters", folder / "cache")
+    folders = CopyFolders(model.folder, folder / "adapters", folder / "cache", model.additional)
     folders.adapters.mkdir(parents=True)
-    if preloaded is not None:
-        await asyncio.to_thread(link_tree, preloaded, folders.adapters)
+    if model.adapters is not None:
+        await asyncio.to_thread(link_tree, model.adapters, folders.adapters)
     port = _free_port()
     words = command(spec, folders, name=name, port=port, images=images)
     ours = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED_ON}
-    variables = ours | dict(environment) | dict(spec.environment) | {"SAGEMAKER_BIND_TO_PORT": str(port)}
+    told = ours | dict(environment) | variables(spec, folders) | {"SAGEMAKER_BIND_TO_PORT": str(port)}
     tether = [sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()), *words]
     with (folder / "log").open("wb") as log:
         # A new session, so that Ctrl-C reaches only the server, which ends its copies in order.
         process = await asyncio.create_subprocess_exec(
-            *tether, stdout=log, stderr=log, env=variables, start_new_session=True
+            *tether, stdout=log, stderr=log, env=told, start_new_session=True
         )
     return Copy(spec, folder, port, process)
 

@@ -83,8 +83,7 @@ class Fleet:
         copy = await launch(
             spec,
             self.host.folder / f"{self.name}.{next(_numbers)}",
-            model.folder,
-            model.adapters,
+            model,
             name=self.name,
             environment=self.host.environment,
             images=self.host.images,

@@ -158,4 +158,8 @@ def container_of(model: dict[str, Any]) -> ContainerSpec:
         raise ValidationException("The local SageMaker runs models of one container.")
     source = given[0].get("ModelDataSource", {}).get("S3DataSource", {}).get("S3Uri", "")
     artifact = given[0].get("ModelDataUrl", source)
-    return ContainerSpec(given[0].get("Image", ""), artifact, given[0].get("Environment", {}))
+    additional = {
+        item["ChannelName"]: item["S3DataSource"]["S3Uri"]
+        for item in given[0].get("AdditionalModelDataSources", ())
+    }
+    return ContainerSpec(given[0].get("Image", ""), artifact, given[0].get("Environment", {}), additional)

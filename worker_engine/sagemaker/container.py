@@ -6,21 +6,19 @@ under /opt/ml/model) and LMI's configuration by OPTION_* variables.
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from contracts.container_options import DTYPES, PREFIX, is_served, remedy
 from worker_engine.errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 SERVE: Final = "serve"
 _MODEL_DIR: Final = "/opt/ml/model"
 """Where SageMaker lays a model's files, and adapters that came in its archive under `adapters`."""
 _PORT: Final = "8080"
 _CACHE_DIR: Final = "/tmp/graftwork/adapters"  # noqa: S108  # the container's own, writable for any user
-_PREFIX: Final = "OPTION_"
 _FLAG_PREFIX: Final = "GRAFTWORK_WORKER_FLAG_"
 """GRAFTWORK_WORKER_FLAG_MEMORY_GIB=0.5 is --memory-gib 0.5."""
 _FLAGS: Final = {
@@ -28,27 +26,19 @@ _FLAGS: Final = {
     "OPTION_MAX_MODEL_LEN": "--max-model-len",
     "OPTION_MAX_LORAS": "--max-adapters-per-batch",
 }
-_DTYPES: Final = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32"}
-_AS_IT_IS: Final = {
-    "OPTION_ENABLE_LORA": ("true",),
-    "OPTION_TENSOR_PARALLEL_DEGREE": ("1",),
-    "OPTION_DTYPE": ("auto",),
-    "OPTION_QUANTIZE": ("none",),
-    "OPTION_ROLLING_BATCH": ("auto", "vllm"),
-    "OPTION_TRUST_REMOTE_CODE": ("false",),
-}
-"""Values that say what this worker does anyway."""
+_SPECULATION: Final = {"ngram": "ngram", "draft_model": "draft"}
+"""Methods of vLLM that the worker has, and its `--speculation` for them."""
 
 
 def expand_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """The worker's flags, where the first argument is `serve`; others are returned as they are.
 
-    Flags behind `serve` win over the environment, and there GRAFTWORK_WORKER_FLAG_* over OPTION_*. What the
-    environment asks for and the worker does not have is logged by name, since a value may be a secret, and
-    left out: the images that read those variables have settings that it lacks. An empty one is none.
+    Flags after `serve` win over the environment, and there GRAFTWORK_WORKER_FLAG_* over OPTION_*. An empty
+    variable counts as unset.
 
     Raises:
-        ConfigError: a hub's model is asked for, which this worker does not fetch.
+        ConfigError: the environment has settings that the worker does not serve, or names a model of a hub.
+            The message has no values, which may be secrets.
     """
     if not arguments or arguments[0] != SERVE:
         return list(arguments)
@@ -65,19 +55,43 @@ def expand_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -
         "--adapter-cache-dir",
         _CACHE_DIR,
     ]
-    own, unknown = [], []
+    refused = [name for name, value in told.items() if name.startswith(PREFIX) and not is_served(name, value)]
+    if refused:
+        listed = "; ".join(f"{name}: {remedy(name)}" for name in refused)
+        raise ConfigError(f"the worker does not support these settings as they are: {listed}")
+    own = []
     for name, value in told.items():
         if name in _FLAGS:
             flags += [_FLAGS[name], value]
         elif name.startswith(_FLAG_PREFIX):
             own += [f"--{name.removeprefix(_FLAG_PREFIX).lower().replace('_', '-')}", value]
-        elif name == "OPTION_DTYPE" and value.lower() in _DTYPES:
-            flags += ["--dtype", _DTYPES[value.lower()]]
-        elif _is_left_out(name, value):
-            unknown.append(name)
-    if unknown:
-        log.warning("the worker has no such settings, and goes on without: %s", ", ".join(unknown))
+        elif name == "OPTION_DTYPE" and value.lower() in DTYPES:
+            flags += ["--dtype", DTYPES[value.lower()]]
+        elif name == "OPTION_SPECULATIVE_CONFIG":
+            flags += _speculation(value)
     return [*flags, *own, *arguments[1:]]
+
+
+def _speculation(text: str) -> list[str]:
+    """Return the flags for vLLM's speculative configuration. Raises ConfigError if it is not served."""
+    try:
+        config: Any = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise ConfigError("OPTION_SPECULATIVE_CONFIG must be a JSON object")
+    method = config.get("method", "draft_model")
+    if method not in _SPECULATION or not isinstance(config.get("num_speculative_tokens", 1), int):
+        raise ConfigError(
+            f"OPTION_SPECULATIVE_CONFIG: method must be one of {', '.join(_SPECULATION)}, and"
+            " num_speculative_tokens an integer"
+        )
+    flags = ["--speculation", _SPECULATION[method]]
+    if "num_speculative_tokens" in config:
+        flags += ["--speculation-tokens", str(config["num_speculative_tokens"])]
+    if method == "draft_model":
+        flags += ["--draft-model", str(config.get("model", ""))]
+    return flags
 
 
 def _model(source: str) -> str:
@@ -90,9 +104,3 @@ def _model(source: str) -> str:
             "container the checkpoint as ModelDataSource, or a folder of the image"
         )
     return _MODEL_DIR
-
-
-def _is_left_out(name: str, value: str) -> bool:
-    if not name.startswith(_PREFIX) or name in ("OPTION_MODEL_ID", "OPTION_SERVED_MODEL_NAME"):
-        return False
-    return value.lower() not in _AS_IT_IS.get(name, ())

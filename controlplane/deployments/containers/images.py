@@ -66,6 +66,25 @@ _URI: Final = re.compile(
 )
 
 
+_DJL_TAG: Final = re.compile(r"(?:^|:)(\d+)\.(\d+)\.\d+-(lmi|deepspeed|tensorrtllm|neuronx)")
+"""Tags of djl-inference, such as 0.38.0-lmi29.0.0-cu130, also in another registry."""
+_NEWEST: Final = (0, 38)
+_ASYNC_FROM: Final = (0, 34)
+_DRAFT_MODEL_FROM: Final = (0, 36)
+"""Its vLLM has draft models in the engine V1, the only one since LMI 15."""
+_EXTRA_VOCAB_UNTIL: Final = (0, 32)
+_LMI_DIST_UNTIL: Final = (0, 32)
+
+
+class _Engine(StrEnum):
+    """Engines of LMI's images, as their tags name them."""
+
+    LMI = "lmi"
+    DEEPSPEED = "deepspeed"
+    TENSORRT_LLM = "tensorrtllm"
+    NEURON = "neuronx"
+
+
 class Family(StrEnum):
     """Serving stack of an image; it decides how the image is configured and called."""
 
@@ -84,8 +103,6 @@ class Image:
         name: `<family>-<version>` for an image of our table, otherwise the full address.
         cached: SageMaker caches it on its instances, so a new copy waits for no download.
         lora: it can serve adapters.
-        async_mode: it has LMI's asynchronous vLLM handler (from version 16 on).
-        extra_vocab: it accepts OPTION_LORA_EXTRA_VOCAB_SIZE, which newer images refuse.
         absent: regions whose registry does not have it.
     """
 
@@ -95,9 +112,46 @@ class Image:
     tag: str = ""
     cached: bool = False
     lora: bool = False
-    async_mode: bool = False
-    extra_vocab: bool = False
     absent: frozenset[str] = frozenset()
+
+    @property
+    def async_mode(self) -> bool:
+        """True if it has LMI's asynchronous vLLM handler."""
+        is_lmi = self.family is Family.LMI and self._engine is _Engine.LMI
+        return is_lmi and self._version >= _ASYNC_FROM
+
+    @property
+    def extra_vocab(self) -> bool:
+        """True if it accepts OPTION_LORA_EXTRA_VOCAB_SIZE."""
+        return self.family is Family.LMI and self._version <= _EXTRA_VOCAB_UNTIL
+
+    @property
+    def rolling_batches(self) -> tuple[str, ...]:
+        """Values of OPTION_ROLLING_BATCH with which it serves a model; the first one is its default."""
+        match self._engine:
+            case _Engine.TENSORRT_LLM:
+                return ("trtllm", "disable")
+            case _Engine.NEURON:
+                return ("vllm", "disable")
+        return ("vllm", "lmi-dist", "disable") if self._version <= _LMI_DIST_UNTIL else ("vllm", "disable")
+
+    @property
+    def speculation(self) -> tuple[str, ...]:
+        """Methods of speculative decoding that OPTION_SPECULATIVE_CONFIG selects."""
+        if not self.async_mode:
+            return ()
+        return ("ngram", "draft") if self._version >= _DRAFT_MODEL_FROM else ("ngram",)
+
+    @property
+    def _version(self) -> tuple[int, int]:
+        """Version of DJL Serving by the image's tag; that of the newest images if the tag does not say."""
+        found = _DJL_TAG.search(self.tag or self.name)
+        return (int(found[1]), int(found[2])) if found else _NEWEST
+
+    @property
+    def _engine(self) -> _Engine:
+        found = _DJL_TAG.search(self.tag or self.name)
+        return _Engine(found[3]) if found else _Engine.LMI
 
     def uri(self, region: str) -> str:
         """Return the address from which `region` pulls the image."""
@@ -127,15 +181,11 @@ class Image:
             raise InvalidInputError(
                 f"family is required for image {name}: one of {', '.join(Family)}", field="family"
             )
-        return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER), async_mode=True)
+        return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
 
 
-def _lmi(
-    version: str, tag: str, *, cached: bool = True, async_mode: bool = False, extra: bool = False
-) -> Image:
-    return Image(
-        f"lmi-{version}", Family.LMI, "djl-inference", tag, cached, True, async_mode, extra_vocab=extra
-    )
+def _lmi(tag: str, *, cached: bool = True) -> Image:
+    return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, cached, lora=True)
 
 
 _TGI: Final = "huggingface-pytorch-tgi-inference"
@@ -144,14 +194,14 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
     {
         image.name: image
         for image in (
-            _lmi("0.38.0", "0.38.0-lmi29.0.0-cu130", async_mode=True),
-            _lmi("0.36.0", "0.36.0-lmi27.0.0-cu130", async_mode=True),
-            _lmi("0.35.0", "0.35.0-lmi17.0.0-cu128", async_mode=True),
-            _lmi("0.34.0", "0.34.0-lmi16.0.0-cu128", async_mode=True),
-            _lmi("0.33.0", "0.33.0-lmi15.0.0-cu128"),
-            _lmi("0.32.0", "0.32.0-lmi14.0.0-cu126", extra=True),
-            _lmi("0.31.0", "0.31.0-lmi13.0.0-cu124", extra=True),
-            _lmi("0.30.0", "0.30.0-lmi12.0.0-cu124", cached=False, extra=True),
+            _lmi("0.38.0-lmi29.0.0-cu130"),
+            _lmi("0.36.0-lmi27.0.0-cu130"),
+            _lmi("0.35.0-lmi17.0.0-cu128"),
+            _lmi("0.34.0-lmi16.0.0-cu128"),
+            _lmi("0.33.0-lmi15.0.0-cu128"),
+            _lmi("0.32.0-lmi14.0.0-cu126"),
+            _lmi("0.31.0-lmi13.0.0-cu124"),
+            _lmi("0.30.0-lmi12.0.0-cu124", cached=False),
             Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04", cached=True),
             Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04", cached=True),
             Image(

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
+from contracts.recipes.recipe import Speculation
 from controlplane.deployments.containers.images import Family, Image
+from controlplane.deployments.containers.speculation import METHODS, speculation_error, speculative_config
 from controlplane.errors import InvalidInputError
 
 RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Adapter ranks that vLLM compiles its kernels for."""
 DTYPES: Final = ("auto", "fp16", "bf16", "fp32")
 QUANTIZE: Final = ("", "awq", "fp8", "gptq", "bitsandbytes")
-SPECULATION: Final = ("off", "ngram")
-"""Values of the worker's `--speculation`. A draft model is a folder on its host, named by its flags."""
-_BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
+ROLLING_BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
 _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
     Family.LMI: dict.fromkeys(
         (
@@ -34,6 +34,9 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
             "rolling_batch",
             "gpu_memory_utilization",
             "trust_remote_code",
+            "speculation",
+            "speculation_tokens",
+            "draft_model",
         )
     ),
     Family.TGI: {
@@ -56,6 +59,8 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
         "dtype": ("bf16", "fp32"),
         "rolling_batch": ("vllm",),
         "speculation": None,
+        "speculation_tokens": None,
+        "draft_model": None,
     },
 }
 """Options with an effect, by family, and their supported values besides the default; None for all."""
@@ -92,7 +97,9 @@ class LmiOptions:
         lora_extra_vocab_size: tokens that an adapter may add; only for images that support it.
         rolling_batch: "auto" uses the asynchronous handler if the image has one, else vLLM's.
         gpu_memory_utilization: share of each GPU's memory.
-        speculation: speculative decoding; only for the bundled worker.
+        speculation: speculative decoding; LMI images and the bundled worker.
+        speculation_tokens: most draft tokens per step.
+        draft_model: `s3://...` or, for LMI, `hf://...`; at workers on a host, a folder. Only with "draft".
     """
 
     enable_lora: bool = True
@@ -110,6 +117,8 @@ class LmiOptions:
     gpu_memory_utilization: float = 0.9
     trust_remote_code: bool = False
     speculation: str = "off"
+    speculation_tokens: int = Speculation().tokens
+    draft_model: str = ""
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
@@ -159,6 +168,10 @@ class LmiOptions:
             env["OPTION_QUANTIZE"] = self.quantize
         if self.trust_remote_code:
             env["OPTION_TRUST_REMOTE_CODE"] = "true"
+        if self.speculation != "off":
+            env["OPTION_SPECULATIVE_CONFIG"] = speculative_config(
+                self.speculation, self.speculation_tokens, self.draft_model
+            )
         return {**env, **self._lora()} if self.enable_lora else env
 
     def _batching(self, image: Image) -> dict[str, str]:
@@ -168,7 +181,8 @@ class LmiOptions:
                 "OPTION_ROLLING_BATCH": "disable",
                 "OPTION_ENTRYPOINT": _ENTRYPOINT,
             }
-        return {"OPTION_ROLLING_BATCH": "vllm" if self.rolling_batch == "auto" else self.rolling_batch}
+        batch = image.rolling_batches[0] if self.rolling_batch == "auto" else self.rolling_batch
+        return {"OPTION_ROLLING_BATCH": batch}
 
     def _lora(self) -> dict[str, str]:
         env = {
@@ -188,6 +202,7 @@ class LmiOptions:
             ("tensor_parallel", 0, 8),
             ("max_rolling_batch_size", 1, 1024),
             ("max_model_len", 0, 10_000_000),
+            ("speculation_tokens", 1, 16),
             ("max_loras", 1, 1024),
             ("max_cpu_loras", 0, 100_000),
             ("lora_extra_vocab_size", 0, 4096),
@@ -199,8 +214,8 @@ class LmiOptions:
             ("max_lora_rank", RANKS),
             ("dtype", DTYPES),
             ("quantize", QUANTIZE),
-            ("rolling_batch", _BATCHES),
-            ("speculation", SPECULATION),
+            ("rolling_batch", ROLLING_BATCHES),
+            ("speculation", METHODS),
         ):
             if getattr(self, name) not in choices:
                 listed = ", ".join(repr(choice) for choice in choices)
@@ -209,6 +224,15 @@ class LmiOptions:
             raise _wrong("max_cpu_loras", f"must be at least max_loras, which is {self.max_loras}")
         if self.lora_extra_vocab_size and not image.extra_vocab:
             raise _wrong("lora_extra_vocab_size", f"is not supported by {image.name}: set it to 0")
+        batches = ("auto", *image.rolling_batches)
+        if image.family is Family.LMI and self.rolling_batch not in batches:
+            listed = ", ".join(batches)
+            raise _wrong(
+                "rolling_batch", f"{self.rolling_batch!r} is not supported by {image.name}: use {listed}"
+            )
+        option, error = speculation_error(image, self.speculation, self.speculation_tokens, self.draft_model)
+        if error:
+            raise _wrong(option, error)
         if self.enable_lora and not image.lora:
             raise _wrong(
                 "enable_lora", f"is not supported by {image.name}: choose an lmi image, or hosting fused"
@@ -224,7 +248,7 @@ class LmiOptions:
                 continue
             remedy = "omit it, or choose an lmi image"
             if item.name == "speculation":
-                remedy = "set it to off, or use the bundled worker"
+                remedy = "set it to off, or choose an lmi image"
             elif image.family is Family.WORKER:
                 remedy = _WORKER_REMEDIES.get(item.name, remedy)
             name = "the bundled worker" if image.family is Family.WORKER else image.name
@@ -272,7 +296,9 @@ def container_environment(
             if options.max_loras != LmiOptions().max_loras:
                 env["OPTION_MAX_LORAS"] = str(options.max_loras)
             if options.speculation != "off":
-                env["GRAFTWORK_WORKER_FLAG_SPECULATION"] = options.speculation
+                env["OPTION_SPECULATIVE_CONFIG"] = speculative_config(
+                    options.speculation, options.speculation_tokens, options.draft_model
+                )
             return env
 
 
@@ -287,7 +313,10 @@ def worker_flags(options: LmiOptions) -> list[str]:
     if options.dtype != "auto":
         flags += ["--dtype", {"bf16": "bfloat16", "fp32": "float32"}[options.dtype]]
     if options.speculation != "off":
-        flags += ["--speculation", options.speculation]
+        tokens = str(options.speculation_tokens)
+        flags += ["--speculation", options.speculation, "--speculation-tokens", tokens]
+    if options.draft_model:
+        flags += ["--draft-model", options.draft_model]
     return flags
 
 

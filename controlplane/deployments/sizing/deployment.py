@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.db.models import Sum
 
+from controlplane.catalog.models import BaseModel
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Deployment
@@ -20,11 +23,16 @@ def requirements_of(deployment: Deployment) -> Requirements:
     image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     fused = deployment.hosting == Deployment.Hosting.FUSED
     options = LmiOptions.from_values(deployment.options, image, fused=fused)
-    return requirements(_shape(deployment), deployment.instance_type, _load(deployment, options))
+    draft = BaseModel.objects.filter(source=options.draft_model).first() if options.draft_model else None
+    load = _load(deployment, options, _shape(draft) if draft else None)
+    found = requirements(_shape(deployment.base_model), deployment.instance_type, load)
+    if options.draft_model and draft is None:
+        text = f"the draft model's size is unknown and not included: register {options.draft_model}"
+        found = replace(found, reasons=(*found.reasons, f"{text} as a base model"))
+    return found
 
 
-def _shape(deployment: Deployment) -> Shape:
-    base = deployment.base_model
+def _shape(base: BaseModel) -> Shape:
     weights = base.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
     try:
         return Shape.from_modules(
@@ -35,7 +43,7 @@ def _shape(deployment: Deployment) -> Shape:
         raise InvalidInputError(text, field="compute") from error
 
 
-def _load(deployment: Deployment, options: LmiOptions) -> Load:
+def _load(deployment: Deployment, options: LmiOptions, draft: Shape | None) -> Load:
     serves_adapters = deployment.hosting != Deployment.Hosting.FUSED and options.enable_lora
     return Load(
         sequences=options.max_rolling_batch_size,
@@ -43,4 +51,6 @@ def _load(deployment: Deployment, options: LmiOptions) -> Load:
         max_loras=options.max_loras if serves_adapters else 0,
         max_lora_rank=options.max_lora_rank,
         max_cpu_loras=options.cpu_loras if serves_adapters else 0,
+        draft=draft,
+        gpu_memory_utilization=options.gpu_memory_utilization,
     )

@@ -1,6 +1,6 @@
 """Compute what a copy of a base model needs of an instance, from the checkpoint's shapes.
 
-    device memory  =  weights  +  max_loras x one adapter at max_lora_rank  +  KV cache  +  the engine's own
+    device memory  =  weights  +  max_loras x one adapter at max_lora_rank  +  KV cache  +  draft model
     accelerators   =  the smallest count that divides the KV heads' width and has that much memory
 
 Each term becomes a sentence of `Requirements.reasons`, so that operators can follow the result.
@@ -20,8 +20,6 @@ GIB: Final = 1 << 30
 MIB: Final = 1 << 20
 KV_HEADROOM: Final = 0.2
 """Spare KV cache beyond the concurrent sequences, for cached prefixes and fragments of pages."""
-GPU_UTILIZATION: Final = 0.9
-"""Share of a GPU's memory that engines take by default (vLLM's gpu_memory_utilization)."""
 ENGINE_GIB: Final = 1.0
 """CUDA context, activations and recorded graphs per GPU; a conservative guess."""
 SYSTEM_GIB: Final = 2
@@ -93,6 +91,8 @@ class Load:
         tokens: context length of each; 0 uses the checkpoint's maximum.
         max_loras: adapters in device memory at once; 0 for none.
         max_cpu_loras: adapters in host memory.
+        draft: the draft model of speculative decoding; None without one, or if its size is unknown.
+        gpu_memory_utilization: share of a GPU's memory that the engine takes.
     """
 
     sequences: int = 32
@@ -100,6 +100,8 @@ class Load:
     max_loras: int = 4
     max_lora_rank: int = 16
     max_cpu_loras: int = 0
+    draft: Shape | None = None
+    gpu_memory_utilization: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +137,10 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
         )
     tokens = min(load.tokens or shape.max_model_len, shape.max_model_len)
     adapter = shape.lora_parameters * load.max_lora_rank * shape.element_bytes
-    kv = math.ceil(load.sequences * tokens * shape.kv_bytes * (1 + KV_HEADROOM))
+    kv = _kv_cache(shape, load, tokens)
     lora = load.max_loras * adapter
-    device = shape.weight_bytes + kv + lora
+    draft = load.draft.weight_bytes + _kv_cache(load.draft, load, tokens) if load.draft else 0
+    device = shape.weight_bytes + kv + lora + draft
     reasons = [
         f"weights: {_gib(shape.weight_bytes)}",
         f"KV cache: {load.sequences} sequences of {tokens} tokens at {shape.kv_bytes / 1024:.4g} KiB "
@@ -150,8 +153,13 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
             f"{_mib(adapter)} each: "
             f"{_gib(lora)}"
         )
+    if draft:
+        reasons.append(f"draft model: its weights and KV cache: {_gib(draft)}")
     host = max(load.max_cpu_loras, load.max_loras) * adapter + CONTAINER_GIB * GIB
-    found = (_on_gpus if instance.accelerators else _on_cpus)(shape, instance, device, host, reasons)
+    if instance.accelerators:
+        found = _on_gpus(shape, instance, device, host, load.gpu_memory_utilization, reasons)
+    else:
+        found = _on_cpus(instance, device, host, reasons)
     copies = _copies(instance, *found)
     accelerators, cpus, memory = found
     reasons.append(f"{copies} {'copy fits' if copies == 1 else 'copies fit'} on one {instance.name}")
@@ -159,22 +167,26 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
     return Requirements(accelerators, cpus, memory, copies, room, tuple(reasons))
 
 
+def _kv_cache(shape: Shape, load: Load, tokens: int) -> int:
+    return math.ceil(load.sequences * tokens * shape.kv_bytes * (1 + KV_HEADROOM))
+
+
 def _on_gpus(
-    shape: Shape, instance: Instance, device: int, host: float, reasons: list[str]
+    shape: Shape, instance: Instance, device: int, host: float, utilization: float, reasons: list[str]
 ) -> tuple[int, float, int]:
-    each = instance.accelerator_gib * GIB * GPU_UTILIZATION - ENGINE_GIB * GIB
+    each = instance.accelerator_gib * GIB * utilization - ENGINE_GIB * GIB
     counts = [2**power for power in range(4) if 2**power <= instance.accelerators]
     fitting = [count for count in counts if count * each >= device and shape.kv_width % count == 0]
     reasons.append(
         f"a GPU of {instance.name} has {instance.accelerator_gib} GiB, of which {_gib(each)} are left at "
-        f"{GPU_UTILIZATION:.0%} use and {ENGINE_GIB:.0f} GiB for the engine"
+        f"{utilization:.0%} use and {ENGINE_GIB:.0f} GiB for the engine"
     )
     if not fitting:
         raise InvalidInputError(
             f"one copy needs {_gib(device)} of device memory ({'; '.join(reasons)}): {instance.name} has "
             f"{instance.accelerators} of them, which is too little. Lower the sequences or their "
             f"tokens, or take "
-            f"{_larger(device, shape.kv_width)}",
+            f"{_larger(device, shape.kv_width, utilization)}",
             field="instance_type",
         )
     count = fitting[0]
@@ -195,9 +207,7 @@ def _on_gpus(
     return count, float(max(1, instance.cpus * count // (2 * instance.accelerators))), memory
 
 
-def _on_cpus(
-    shape: Shape, instance: Instance, device: int, host: float, reasons: list[str]
-) -> tuple[int, float, int]:
+def _on_cpus(instance: Instance, device: int, host: float, reasons: list[str]) -> tuple[int, float, int]:
     memory = math.ceil((device + host) / MIB)
     reasons.append(f"no GPU: all of it, and the server, in host memory: {_gib(memory * MIB)}")
     available = (instance.memory_gib - SYSTEM_GIB) * GIB
@@ -218,11 +228,11 @@ def _copies(instance: Instance, accelerators: int, cpus: float, memory: int) -> 
     return max(1, min(by_memory, by_cpu, by_gpu))
 
 
-def _larger(device: int, width: int) -> str:
+def _larger(device: int, width: int, utilization: float) -> str:
     """Return the smallest known types on which a copy would fit."""
     found = []
     for instance in INSTANCES.values():
-        each = instance.accelerator_gib * GIB * GPU_UTILIZATION - ENGINE_GIB * GIB
+        each = instance.accelerator_gib * GIB * utilization - ENGINE_GIB * GIB
         if (
             instance.accelerators
             and instance.accelerators * each >= device

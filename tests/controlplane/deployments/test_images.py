@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import fields
 from typing import Any
 
@@ -167,16 +168,88 @@ def test_the_bundled_worker_is_told_what_it_can_do() -> None:
     }
     more = {"OPTION_DTYPE": "fp32", "OPTION_MAX_LORAS": "8", "OPTION_MAX_MODEL_LEN": "512"}
     assert _worker(dtype="fp32", max_loras=8, max_model_len=512).items() >= more.items()
-    assert _worker(speculation="ngram")["GRAFTWORK_WORKER_FLAG_SPECULATION"] == "ngram"
+    assert json.loads(_worker(speculation="ngram")["OPTION_SPECULATIVE_CONFIG"]) == NGRAM
 
 
-def test_speculation_is_the_bundled_workers() -> None:
-    worker = Image("own/worker", Family.WORKER, lora=True)
-    assert LmiOptions.from_values({"speculation": "ngram"}, worker).speculation == "ngram"
-    with pytest.raises(InvalidInputError, match="one of 'off', 'ngram'"):
-        LmiOptions.from_values({"speculation": "draft"}, worker)
-    with pytest.raises(InvalidInputError, match="bundled worker"):
-        LmiOptions.from_values({"speculation": "ngram"}, Image.from_name("lmi-0.38.0"))
+NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"speculation": "ngram"}, NGRAM),
+        (
+            {"speculation": "draft", "draft_model": "s3://b/draft", "speculation_tokens": 6},
+            {
+                "method": "draft_model",
+                "model": "/opt/ml/additional-model-data-sources/draft_model",
+                "num_speculative_tokens": 6,
+            },
+        ),
+        (
+            {"speculation": "draft", "draft_model": "hf://org/draft@v1"},
+            {"method": "draft_model", "model": "org/draft", "num_speculative_tokens": 4, "revision": "v1"},
+        ),
+    ],
+)
+def test_speculation_is_vllms_configuration(values: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert json.loads(env(values)["OPTION_SPECULATIVE_CONFIG"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "values", "option", "says"),
+    [
+        (NEW, {"speculation": "draft"}, "draft_model", "is required"),
+        (NEW, {"draft_model": "s3://b/draft"}, "draft_model", "valid only for it"),
+        (NEW, {"speculation_tokens": 5}, "speculation_tokens", "set speculation too"),
+        (NEW, {"speculation": "draft", "draft_model": "org/draft"}, "draft_model", "must be s3://"),
+        (OLD, {"speculation": "ngram"}, "speculation", "lmi-0.34.0 or newer"),
+        (
+            IMAGES["lmi-0.35.0"],
+            {"speculation": "draft", "draft_model": "hf://o/d"},
+            "speculation",
+            "lmi-0.36.0 or newer for draft",
+        ),
+        (
+            Image("own/worker", Family.WORKER, lora=True),
+            {"speculation": "draft", "draft_model": "hf://o/d"},
+            "draft_model",
+            "downloads no model",
+        ),
+    ],
+)
+def test_speculation_that_is_not_served_is_refused(
+    image: Image, values: dict[str, Any], option: str, says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=says) as caught:
+        LmiOptions.from_values(values, image)
+    assert caught.value.field == f"options.{option}"
+
+
+@pytest.mark.parametrize(
+    ("tag", "async_mode", "extra_vocab", "rolling_batches"),
+    [
+        ("0.27.0-deepspeed0.12.6-cu121", False, True, ("vllm", "lmi-dist", "disable")),
+        ("0.30.0-lmi12.0.0-cu124", False, True, ("vllm", "lmi-dist", "disable")),
+        ("0.33.0-lmi15.0.0-cu128", False, False, ("vllm", "disable")),
+        ("0.33.0-tensorrtllm0.21.0-cu128", False, False, ("trtllm", "disable")),
+        ("0.30.0-neuronx-sdk2.20.1", False, True, ("vllm", "disable")),
+        ("0.39.0-lmi30.0.0-cu130", True, False, ("vllm", "disable")),
+        ("latest", True, False, ("vllm", "disable")),
+    ],
+)
+def test_an_address_is_judged_by_its_tag(
+    tag: str, async_mode: bool, extra_vocab: bool, rolling_batches: tuple[str, ...]
+) -> None:
+    image = Image.from_name(f"1.dkr.ecr.us-east-1.amazonaws.com/djl-inference:{tag}", family="lmi")
+    assert (image.async_mode, image.extra_vocab) == (async_mode, extra_vocab)
+    assert image.rolling_batches == rolling_batches
+    told = env({}, image)
+    assert told["OPTION_ROLLING_BATCH"] == ("disable" if async_mode else rolling_batches[0])
+    assert ("OPTION_ENTRYPOINT" in told) == async_mode
+    with pytest.raises(InvalidInputError, match="is not supported by") as caught:
+        env({"rolling_batch": "lmi-dist" if "lmi-dist" not in rolling_batches else "trtllm"}, image)
+    assert caught.value.field == "options.rolling_batch"
 
 
 WORKER = Image("own/worker", Family.WORKER, lora=True)
@@ -222,6 +295,7 @@ def test_the_bundled_worker_gets_its_options_as_flags() -> None:
         "--max-adapters-per-batch": "8",
         "--dtype": "bfloat16",
         "--speculation": "ngram",
+        "--speculation-tokens": "4",
     }
     assert worker_flags(LmiOptions.from_values({}, WORKER)) == ["--max-num-seqs", "32"]
 
@@ -242,6 +316,8 @@ OTHERS: dict[str, Any] = {
     "gpu_memory_utilization": 0.5,
     "trust_remote_code": True,
     "speculation": "ngram",
+    "speculation_tokens": 6,
+    "draft_model": "s3://b/draft",
 }
 """A value besides the default for every option."""
 
@@ -253,6 +329,9 @@ OTHERS: dict[str, Any] = {
 def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, option: str) -> None:
     base = {} if image.lora else {"enable_lora": False}
 
+    needs = {"speculation_tokens": {"speculation": "ngram"}, "draft_model": {"speculation": "draft"}}
+    with_it = needs.get(option, {}) if image.speculation or image is WORKER else {}
+
     def configuration(values: dict[str, Any]) -> dict[str, str]:
         options = LmiOptions.from_values(base | values, image)
         told = container_environment(image, options, model="s3://b/m/", served_name="m", accelerators=1)
@@ -263,7 +342,7 @@ def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, 
     changed: dict[str, str] | None = None
     refused = ""
     try:
-        changed = configuration({option: OTHERS[option]})
+        changed = configuration({**with_it, option: OTHERS[option]})
     except InvalidInputError as error:
         refused = error.field or "?"
     assert changed != configuration({}), f"{option} has no effect in {image.name}"

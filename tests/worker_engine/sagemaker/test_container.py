@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import logging
 import subprocess
 import sys
 from contextlib import closing, suppress
@@ -78,23 +77,42 @@ def test_flags_win_over_own_variables_and_those_over_lmis() -> None:
     assert parse_config(expand_arguments(["serve", "--max-num-seqs", "32"], told), TRUST).max_num_seqs == 32
 
 
-def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_it_does_not_have_are_refused_by_name() -> None:
     told = {
         "OPTION_QUANTIZE": "awq",
         "OPTION_TENSOR_PARALLEL_DEGREE": "4",
         "OPTION_DTYPE": "fp16",
         "OPTION_ENABLE_LORA": "true",
         "OPTION_ROLLING_BATCH": "vllm",
+        "OPTION_MAX_LORA_RANK": "16",
         "OPTION_HF_TOKEN": "hf_secret",
     }
-    with caplog.at_level(logging.WARNING):
-        parse_config(expand_arguments(["serve"], told), TRUST)
-    (record,) = caplog.records
-    left_out = "OPTION_DTYPE, OPTION_HF_TOKEN, OPTION_QUANTIZE, OPTION_TENSOR_PARALLEL_DEGREE"
-    assert record.getMessage().endswith(f"without: {left_out}")
-    caplog.clear()
+    with pytest.raises(ConfigError) as caught:
+        expand_arguments(["serve"], told)
+    text = str(caught.value)
+    assert "OPTION_DTYPE: set auto, bf16 or fp32; OPTION_HF_TOKEN: unset it; OPTION_MAX_LORA_RANK" in text
+    assert "OPTION_QUANTIZE" in text
+    assert "OPTION_TENSOR_PARALLEL_DEGREE: set 1" in text
+    assert "OPTION_ENABLE_LORA" not in text
+    assert "hf_secret" not in text
     expand_arguments(["serve"], {"OPTION_TENSOR_PARALLEL_DEGREE": "1", "OPTION_DTYPE": "bf16"})
-    assert caplog.records == []
+
+
+def test_vllms_speculative_configuration_becomes_flags() -> None:
+    told = {"OPTION_SPECULATIVE_CONFIG": '{"method": "ngram", "num_speculative_tokens": 3}'}
+    config = parse_config(expand_arguments(["serve"], told), TRUST)
+    assert (config.speculation, config.speculation_tokens) == ("ngram", 3)
+    told = {"OPTION_SPECULATIVE_CONFIG": '{"model": "/draft", "num_speculative_tokens": 5}'}
+    config = parse_config(expand_arguments(["serve"], told), TRUST)
+    assert (config.speculation, str(config.draft_model), config.speculation_tokens) == ("draft", "/draft", 5)
+
+
+@pytest.mark.parametrize(
+    "text", ["ngram", "[]", '{"method": "eagle3"}', '{"method": "ngram", "num_speculative_tokens": "4"}']
+)
+def test_a_speculative_configuration_that_is_not_served_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="OPTION_SPECULATIVE_CONFIG"):
+        expand_arguments(["serve"], {"OPTION_SPECULATIVE_CONFIG": text})
 
 
 @pytest.mark.costly("may start the fork server, and starts a worker")

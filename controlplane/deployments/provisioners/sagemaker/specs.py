@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
 from controlplane.deployments.containers.options import LmiOptions, container_environment
+from controlplane.deployments.containers.speculation import DRAFT_CHANNEL
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import Desired
 from controlplane.deployments.provisioners.sagemaker.archives import Store, preloaded_key
@@ -95,9 +96,15 @@ def _container(
         env["OPTION_REVISION" if image.family is Family.LMI else "HF_REVISION"] = revision
     container: dict[str, Any] = {"Image": image.uri(region), "Environment": {**env, **desired.environment}}
     if image.family not in (Family.LMI, Family.TGI) and weights.startswith("s3://"):
-        source = {"S3Uri": weights, "S3DataType": "S3Prefix", "CompressionType": "None"}
-        container["ModelDataSource"] = {"S3DataSource": source}
+        container["ModelDataSource"] = {"S3DataSource": _prefix(weights)}
+    if options.draft_model.startswith("s3://"):
+        source = {"ChannelName": DRAFT_CHANNEL, "S3DataSource": _prefix(options.draft_model)}
+        container["AdditionalModelDataSources"] = [source]
     return container
+
+
+def _prefix(url: str) -> dict[str, str]:
+    return {"S3Uri": url.rstrip("/") + "/", "S3DataType": "S3Prefix", "CompressionType": "None"}
 
 
 def _variant(desired: Desired) -> dict[str, Any]:

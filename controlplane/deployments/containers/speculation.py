@@ -1,0 +1,48 @@
+"""Speculative decoding of containers: its methods, the draft model's location, and vLLM's configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from contracts.recipes.recipe import Speculation
+from controlplane.deployments.containers.images import Family, Image
+
+METHODS: Final = ("off", "ngram", "draft")
+DRAFT_CHANNEL: Final = "draft_model"
+DRAFT_FOLDER: Final = f"/opt/ml/additional-model-data-sources/{DRAFT_CHANNEL}"
+"""Folder in which SageMaker stores a model's additional data source DRAFT_CHANNEL."""
+_DRAFT_SOURCES: Final = ("s3://", "hf://", "/")
+
+
+def speculation_error(image: Image, method: str, tokens: int, draft_model: str) -> tuple[str, str]:
+    """Return (option, what is wrong with it), or ("", "") if the image supports the options."""
+    if (method == "draft") != bool(draft_model):
+        return "draft_model", "is required for speculation 'draft', and valid only for it"
+    if tokens != Speculation().tokens and method == "off":
+        return "speculation_tokens", "is valid only with speculation: set speculation too"
+    if draft_model and not draft_model.startswith(_DRAFT_SOURCES):
+        return "draft_model", "must be s3://bucket/prefix, hf://organization/name, or a folder of the host"
+    if draft_model.startswith("hf://") and image.family is Family.WORKER:
+        return "draft_model", "must be in S3 or in a folder: the bundled worker downloads no model"
+    if image.family is Family.LMI and method not in ("off", *image.speculation):
+        text = "use lmi-0.34.0 or newer for ngram, and lmi-0.36.0 or newer for draft"
+        return "speculation", f"{method!r} is not supported by {image.name}: {text}"
+    return "", ""
+
+
+def speculative_config(method: str, tokens: int, draft_model: str) -> str:
+    """Return OPTION_SPECULATIVE_CONFIG, which is vLLM's `--speculative-config`.
+
+    Args:
+        method: "ngram" or "draft".
+        tokens: most draft tokens per step.
+        draft_model: `hf://...`, or `s3://...`, whose files SageMaker stores in DRAFT_FOLDER.
+    """
+    config: dict[str, Any] = {"num_speculative_tokens": tokens}
+    if method == "ngram":
+        # The bundled worker looks up the same lengths.
+        return json.dumps({"method": "ngram", **config, "prompt_lookup_max": 4, "prompt_lookup_min": 2})
+    name, _, revision = draft_model.removeprefix("hf://").partition("@")
+    config |= {"method": "draft_model", "model": DRAFT_FOLDER if name.startswith("s3://") else name}
+    return json.dumps(config | ({"revision": revision} if revision else {}))
