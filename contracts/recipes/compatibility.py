@@ -237,8 +237,19 @@ SAGEMAKERS: Final = (
     ),
     Rule(
         "sagemaker_nothing_to_do",
-        lambda stack: not stack.local and not _configs(stack.recipe),
-        "the recipe asks SageMaker for nothing: choose quantization, compilation, sharding or EAGLE",
+        lambda stack: not stack.local and not _configs(stack.recipe) and not stack.speculates,
+        "the recipe asks SageMaker for nothing: choose quantization, compilation, sharding or speculation",
+    ),
+    Rule(
+        "sagemaker_draft_source",
+        lambda stack: (
+            not stack.local
+            and bool(stack.recipe.speculation.draft_model)
+            and not stack.own_draft
+            and not stack.recipe.speculation.draft_model.startswith(("s3://", "hf://"))
+        ),
+        "SageMaker reads draft models from S3 or from the Hugging Face hub: set draft_model to "
+        "s3://bucket/prefix, hf://organization/name, or sagemaker",
     ),
 )
 
@@ -270,7 +281,7 @@ def job_reasons(stacks: Sequence[Stack]) -> list[Reason]:
 def _configs(recipe: Recipe) -> int:
     """Return how many OptimizationConfigs of CreateOptimizationJob a recipe takes.
 
-    The job trains EAGLE heads; n-grams and draft models are settings of the container.
+    The job trains EAGLE heads; n-grams and draft models are settings of the container that serves.
     """
     return sum(
         (

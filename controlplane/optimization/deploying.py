@@ -8,6 +8,9 @@ from typing import Any
 
 from django.db import transaction
 
+from contracts.recipes.compatibility import Stack, reasons
+from contracts.recipes.model_facts import Situation
+from contracts.recipes.recipe import Recipe
 from controlplane.catalog.models import Variant
 from controlplane.deployments.models import Deployment, DeploymentRollout, Target
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
@@ -15,7 +18,7 @@ from controlplane.deployments.rollouts.services import deployment_rollout_abort,
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OptimizationJob
-from controlplane.optimization.serving import served_how
+from controlplane.optimization.serving import Served, served_how
 
 
 @transaction.atomic
@@ -41,7 +44,7 @@ def job_deploy(
             f"{deployment.name} serves {deployment.base_model.name}; the variant is of {job.base_model.name}",
             field="deployment",
         )
-    change = {"variant": variant.name, "environment": _environment(deployment, variant)}
+    change = {"variant": variant.name} | _served_by(deployment, variant)
     rollout = deployment_rollout_start(
         deployment=deployment, change=change, strategy=strategy or _strategy(deployment), policy=policy
     )
@@ -75,7 +78,7 @@ def job_take_back(*, job: OptimizationJob, deployment: Deployment) -> Deployment
 
 
 def _state_before(deployment: Deployment, variant: Variant) -> dict[str, Any]:
-    """Return the earlier variant and its environment; the base itself if no rollout names one."""
+    """Return the earlier variant and how it is served; the base itself if no rollout names one."""
     done = deployment_rollout_list(deployment=deployment).filter(
         status=DeploymentRollout.Status.COMPLETED, after__variant=variant.name
     )
@@ -86,7 +89,7 @@ def _state_before(deployment: Deployment, variant: Variant) -> dict[str, Any]:
         raise ConflictError(
             f"variant {name}, which {deployment.name} served before, is no more: roll out another one"
         )
-    return {"variant": name, "environment": _environment(deployment, earlier)}
+    return {"variant": name} | _served_by(deployment, earlier)
 
 
 def _variant_of(job: OptimizationJob) -> Variant:
@@ -108,10 +111,10 @@ def _strategy(deployment: Deployment) -> DeploymentRollout.Strategy:
     return DeploymentRollout.Strategy.ROLLING if on_sagemaker else DeploymentRollout.Strategy.CANARY
 
 
-def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, str]:
-    """Return the environment with the current variant's variables replaced by those of `variant`.
+def _served_by(deployment: Deployment, variant: Variant | None) -> dict[str, dict[str, Any]]:
+    """Return options and environment with what the current variant needs replaced by the needs of `variant`.
 
-    `variant` None is the base itself. Variables that people have set stay.
+    `variant` None is the base itself. Values that people have set stay.
     """
     kind = deployment.target.kind
     if kind == Target.Kind.OPENAI_HTTP:
@@ -120,19 +123,32 @@ def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, s
             " out their URLs",
             field="deployment",
         )
-    variables = _served(variant, kind) if variant is not None else {}
-    if variant is not None and kind != Target.Kind.LOCAL and served_how(variant, None).flags:
-        raise InvalidInputError(
-            "the recipe uses speculation, which this deployment's containers do not support: deploy it to"
-            " bundled workers, or create the variant without speculation",
-            field="deployment",
-        )
+    _check_draft_model(variant)
     before = Variant.objects.filter(base_model_id=deployment.base_model_id, name=deployment.variant).first()
-    inherited = _served(before, kind) if before is not None else {}
-    own = {name: text for name, text in deployment.environment.items() if inherited.get(name) != text}
-    return own | variables
+    old, new = _served(before, kind), _served(variant, kind)
+    return {
+        "options": _replaced(deployment.options, old.options, new.options),
+        "environment": _replaced(deployment.environment, old.environment, new.environment),
+    }
 
 
-def _served(variant: Variant, kind: str) -> dict[str, str]:
+def _check_draft_model(variant: Variant | None) -> None:
+    """Raise InvalidInputError for SageMaker's own draft model, which components do not serve."""
+    job = getattr(variant, "optimization", None)
+    if job is None:
+        return
+    stack = Stack(Recipe.from_dict(job.recipe), situation=Situation(inference_components=True))
+    for reason in reasons(stack):
+        if reason.code == "sagemaker_draft_component":
+            raise InvalidInputError(reason.text, field="deployment")
+
+
+def _replaced(current: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in current.items() if old.get(name) != value} | dict(new)
+
+
+def _served(variant: Variant | None, kind: str) -> Served:
+    if variant is None:
+        return Served()
     folder = Path(variant.source) if kind == Target.Kind.LOCAL and variant.source.startswith("/") else None
-    return served_how(variant, folder).deployment_environment()
+    return served_how(variant, folder)

@@ -32,7 +32,7 @@ def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, heartbeat: A
     with transaction.atomic():
         job = OptimizationJob.objects.select_for_update(of=("self",)).get(pk=claim.pk)
         Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.STORED)
-        variant = variant_register(job, artifact)
+        variant = variant_register(job, checkpoint_uri(artifact))
         work_end(
             claim,
             Status.DONE,
@@ -46,9 +46,8 @@ def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, heartbeat: A
         )
 
 
-def variant_register(job: OptimizationJob, artifact: Artifact) -> Variant:
+def variant_register(job: OptimizationJob, source: str) -> Variant:
     """The one of these files, or a new one; its name has the job's number where another took it meanwhile."""
-    source = checkpoint_uri(artifact)
     taken = Variant.objects.filter(base_model_id=job.base_model_id, optimization=None, source=source).first()
     if taken is not None:
         return taken

@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from contracts.recipes.recipe import Drafting, Engine, Recipe, canonical_digest
+from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Recipe, canonical_digest
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
 from controlplane.deployments.journal import actor_name
@@ -212,6 +212,12 @@ def _account(
         raise InvalidInputError(
             "SageMaker calibrates with its own texts; prompts are used only to train EAGLE heads",
             field="prompts",
+        )
+    if recipe.speculation.draft_model == OWN_DRAFT and not options.model:
+        raise InvalidInputError(
+            "sagemaker.model is required for SageMaker's draft model: name the SageMaker model that JumpStart"
+            " created, which includes it",
+            field="sagemaker",
         )
     target = target_of(options)
     variables_check(recipe, options, region=target.region, max_model_len=base_model.max_model_len)

@@ -1,4 +1,4 @@
-"""The worker's flags and environment for serving a variant that a job made."""
+"""How a variant that a job made is served: a deployment's options, a worker's flags and environment."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.recipes.recipe import Drafting, Recipe
 from controlplane.catalog.models import Variant
 from controlplane.optimization.models import OptimizationJob
 
-FLAG: Final = "GRAFTWORK_WORKER_FLAG_"
-"""As `deployments.provisioners.local` turns a deployment's environment into flags."""
 _OWN: Final = re.compile(r"GRAFTWORK_WORKER_(?!FLAG_)[A-Z_]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Flags and environment variables of a worker; paths in `environment` are absolute."""
+    """How a variant is served.
+
+    Attributes:
+        flags: a worker's flags.
+        environment: a worker's variables; paths are absolute.
+        options: `LmiOptions` of a deployment, which say the same as `flags`.
+    """
 
     flags: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
-
-    def deployment_environment(self) -> dict[str, str]:
-        """Return both as a deployment's environment, with flags as `FLAG` variables."""
-        found = dict(self.environment)
-        for name, value in zip(self.flags[::2], self.flags[1::2], strict=True):
-            found[FLAG + name.removeprefix("--").upper().replace("-", "_")] = value
-        return found
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def served_how(variant: Variant, folder: Path | None) -> Served:
-    """Return the flags and environment that the variant's job recorded; empty if no job made it.
+    """Return how the variant's job says that it is served; empty if no job made it.
 
     Args:
         folder: the checkpoint's folder on this host; None if there is none, which leaves out all paths.
@@ -44,4 +43,17 @@ def served_how(variant: Variant, folder: Path | None) -> Served:
         path = folder.parent / value if folder is not None else None
         if path is not None and path.is_dir() and _OWN.fullmatch(name):
             environment[name] = str(path)
-    return Served([str(flag) for flag in serve.get("flags", [])], environment)
+    options = speculation_options(Recipe.from_dict(job.recipe)) if job else {}
+    return Served([str(flag) for flag in serve.get("flags", [])], environment, options)
+
+
+def speculation_options(recipe: Recipe) -> dict[str, Any]:
+    """Return the deployment's options for the recipe's speculation; empty if it needs none.
+
+    A checkpoint with EAGLE heads needs none: SageMaker's image finds them there.
+    """
+    spoken = recipe.speculation
+    if spoken.method not in (Drafting.NGRAM, Drafting.DRAFT):
+        return {}
+    options = {"speculation": spoken.method.value, "speculation_tokens": spoken.tokens}
+    return options | ({"draft_model": spoken.draft_model} if spoken.draft_model else {})

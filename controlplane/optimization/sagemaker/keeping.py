@@ -7,7 +7,10 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.recipes.recipe import Recipe
+from controlplane.catalog.services import variant_create
 from controlplane.errors import UnavailableError
+from controlplane.optimization.artifacts import checkpoint_uri
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.endings import work_end
 from controlplane.optimization.models import Artifact, Attempt, OptimizationJob, Status
@@ -63,7 +66,7 @@ def remote_keep(claim: Claim, output: Output, told: dict[str, Any]) -> bool:
             raise UnavailableError("the same files are being stored or removed")
         Artifact.objects.filter(pk=artifact.pk).update(needed_at=timezone.now())
         claim.write(artifact_id=artifact.pk)
-        variant = variant_register(job, artifact)
+        variant = variant_register(job, checkpoint_uri(artifact))
         work_end(
             claim,
             Status.DONE,
@@ -74,12 +77,49 @@ def remote_keep(claim: Claim, output: Output, told: dict[str, Any]) -> bool:
             result={
                 "digest": output.digest,
                 "bytes": output.size,
-                "serve": {"flags": [], "environment": {}},
+                "serve": _serve(job),
                 "image": told.get("image", ""),
+                **_draft(told),
             },
             lineage=lineage_base(job, variant) | {"output": _lineage(output, told)},
         )
     return made or artifact.uri == output.uri
+
+
+def remote_serve(claim: Claim, source: str, told: dict[str, Any]) -> None:
+    """Make a variant of the input itself: the recipe only changes how it is served.
+
+    Raises ClaimLostError: another process has taken over; nothing is registered.
+    """
+    with transaction.atomic():
+        job = OptimizationJob.objects.select_for_update(of=("self",)).get(pk=claim.pk)
+        variant = variant_create(
+            base_model=job.base_model,
+            name=job.variant_name,
+            dtype=job.base_model.dtype[:20],
+            source=source,
+            notes=f"by {job}",
+        )
+        work_end(
+            claim,
+            Status.DONE,
+            f"variant {variant.name} of {job.base_model.name}: no job was needed, since the recipe changes"
+            " only how the model is served",
+            "",
+            percent=100.0,
+            variant_id=variant.pk,
+            result={"serve": _serve(job), **_draft(told)},
+            lineage=lineage_base(job, variant) | {"output": {"engine": "sagemaker", "uri": source}},
+        )
+
+
+def _serve(job: OptimizationJob) -> dict[str, Any]:
+    return {"flags": Recipe.from_dict(job.recipe).worker_flags(), "environment": {}}
+
+
+def _draft(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the location of SageMaker's draft model, if the job has one."""
+    return {"draft_model": told["draft_model"]} if "draft_model" in told else {}
 
 
 def _lineage(output: Output, told: dict[str, Any]) -> dict[str, Any]:

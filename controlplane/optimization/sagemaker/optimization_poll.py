@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from django.utils import timezone
 
+from contracts.recipes.recipe import OWN_DRAFT, Recipe
+from controlplane.deployments.containers.speculation import DRAFT_CHANNEL
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.errors import failure_reason
+from controlplane.errors import InvalidInputError
 from controlplane.optimization.checkpoints import checkpoint_check
 from controlplane.optimization.claims import Claim, ClaimLostError
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OptimizationJob, Status
 from controlplane.optimization.outputs import folder_remove, output_read
 from controlplane.optimization.sagemaker.job_poll import POLL_S, JobPoll
-from controlplane.optimization.sagemaker.keeping import remote_attempt, remote_keep
+from controlplane.optimization.sagemaker.keeping import remote_attempt, remote_keep, remote_serve
 from controlplane.optimization.sagemaker.options import RemoteOptions
-from controlplane.optimization.sagemaker.request import create_request, remote_name
+from controlplane.optimization.sagemaker.request import configs, create_request, remote_name
 from controlplane.optimization.sagemaker.sources import Uploads
 
 logger = logging.getLogger(__name__)
@@ -56,7 +60,9 @@ class OptimizationPoll(JobPoll[OptimizationJob]):
             if self._row.cancel_asked_at is not None:
                 self._end(Status.CANCELLED, "cancelled", "")
                 return
-            self._prepare(target, store)
+            self._prepare(account, target, store)
+            if self._over:
+                return
         name = self._remote["name"]
         described = account.find("describe_optimization_job", name, OptimizationJobName=name)
         if described is None:
@@ -73,11 +79,23 @@ class OptimizationPoll(JobPoll[OptimizationJob]):
         else:
             self._status(account, target, name, described)
 
-    def _prepare(self, target: Target, store: Store) -> None:
-        """Write the row before creating the job, so that every job in the account is known."""
+    def _prepare(self, account: Account, target: Target, store: Store) -> None:
+        """Write the row before creating the job, so that every job in the account is known.
+
+        A recipe that only changes how the model is served ends here, with a variant.
+        """
         job = self._row
         checkpoint_check(job)
         options, uploads = RemoteOptions.read(job.remote["options"]), Uploads(job, store)
+        container = self._container(account, options)
+        recipe, told = Recipe.from_dict(job.recipe), {}
+        if recipe.speculation.draft_model == OWN_DRAFT:
+            told = {"draft_model": _draft_model(container, options)}
+        if not configs(recipe, options, region=target.region, max_model_len=0, training=""):
+            source = _source(container) or options.weights or job.base_model.source
+            remote_serve(self._claim, source, told)
+            self._over = True
+            return
         name = remote_name(job, target)
         self._claim.write(phase="uploading", percent=1.0, started_at=job.started_at or timezone.now())
         weights = uploads.weights(options, heartbeat=self._claim.renew)
@@ -89,8 +107,20 @@ class OptimizationPoll(JobPoll[OptimizationJob]):
             training=uploads.training(),
             output=store.url(f"optimized/{name}/"),
         )
-        self._remote = {"name": name, "request": request}
+        self._remote = {"name": name, "request": request, **told}
         self._keep()
+
+    def _container(self, account: Account, options: RemoteOptions) -> Mapping[str, Any]:
+        """Return the container of the SageMaker model that the options name; empty if they name none."""
+        if not options.model:
+            return {}
+        described = account.find("describe_model", options.model, ModelName=options.model)
+        if described is None:
+            raise InvalidInputError(
+                f"SageMaker model {options.model} does not exist in {self._row.target}", field="sagemaker"
+            )
+        container: Mapping[str, Any] = described.get("PrimaryContainer", {})
+        return container
 
     def _status(self, account: Account, target: Target, name: str, described: dict[str, Any]) -> None:
         status = str(described["OptimizationJobStatus"])
@@ -143,6 +173,24 @@ class OptimizationPoll(JobPoll[OptimizationJob]):
         if self._remote and not self._output_stays:
             folder_remove(store, str(self._remote["request"]["OutputConfig"]["S3OutputLocation"]))
         Uploads(self._row, store).clear()
+
+
+def _source(container: Mapping[str, Any]) -> str:
+    """Return the s3:// location of a container's model data."""
+    source = container.get("ModelDataSource", {}).get("S3DataSource", {}).get("S3Uri", "")
+    return str(source or container.get("ModelDataUrl", ""))
+
+
+def _draft_model(container: Mapping[str, Any], options: RemoteOptions) -> str:
+    """Return the s3:// location of the draft model that JumpStart added to its model."""
+    for source in container.get("AdditionalModelDataSources", ()):
+        if source["ChannelName"].startswith(DRAFT_CHANNEL):
+            return str(source["S3DataSource"]["S3Uri"])
+    raise InvalidInputError(
+        f"SageMaker model {options.model} has no draft model among its additional data sources: create it"
+        " with JumpStart's configuration for speculative decoding, or name a draft model of your own",
+        field="sagemaker",
+    )
 
 
 def _lines(job: dict[str, Any]) -> str:

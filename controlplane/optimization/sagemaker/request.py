@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from contracts.recipes.recipe import Drafting, Hardware, Quantization, Recipe
+from contracts.recipes.recipe import OWN_DRAFT, Drafting, Hardware, Quantization, Recipe
+from controlplane.deployments.containers.speculation import DRAFT_FOLDER, speculative_config
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.names import MANAGED, OWNER
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import OptimizationJob
 from controlplane.optimization.sagemaker.options import MOST_VARIABLES, RemoteOptions
+from controlplane.optimization.serving import speculation_options
 
 _QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
 _LONGEST_NEURON: Final = 8192
@@ -39,6 +41,7 @@ def create_request(
         if options.accept_eula:
             source["S3"]["ModelAccessConfig"] = {"AcceptEula": True}
     tags = {MANAGED: "graftwork", OWNER: target.owner, "graftwork:base-model": job.base_model.name}
+    serving = serving_environment(recipe)
     return {
         "OptimizationJobName": remote_name(job, target),
         "RoleArn": target.role_arn,
@@ -51,6 +54,7 @@ def create_request(
             max_model_len=job.base_model.max_model_len,
             training=training,
         ),
+        **({"OptimizationEnvironment": serving} if serving else {}),
         "OutputConfig": {"S3OutputLocation": output},
         "StoppingCondition": {"MaxRuntimeInSeconds": options.hours * 3600},
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items() if value],
@@ -84,6 +88,19 @@ def configs(
             eagle["TrainingDataSource"] = {"S3Uri": training, "S3DataType": "S3Prefix"}
         found.append({"ModelSpeculativeDecodingConfig": eagle})
     return found
+
+
+def serving_environment(recipe: Recipe) -> dict[str, str]:
+    """Return the variables of the container that serves the result, as the job records them."""
+    if recipe.speculation.draft_model == OWN_DRAFT:
+        return {"OPTION_SPECULATIVE_DRAFT_MODEL": f"{DRAFT_FOLDER}/"}
+    options = speculation_options(recipe)
+    if not options:
+        return {}
+    config = speculative_config(
+        options["speculation"], options["speculation_tokens"], options.get("draft_model", "")
+    )
+    return {"OPTION_SPECULATIVE_CONFIG": config}
 
 
 def variables_check(recipe: Recipe, options: RemoteOptions, *, region: str, max_model_len: int) -> None:

@@ -71,6 +71,7 @@ REFUSED: dict[str, Stack] = {
         {"quantization": "awq_int4_g128", "target": {**AWAY, "hardware": "neuron"}}
     ),
     "sagemaker_nothing_to_do": stack({"target": AWAY}),
+    "sagemaker_draft_source": stack({"quantization": "fp8", "speculation": DRAFT, "target": AWAY}),
 }
 
 

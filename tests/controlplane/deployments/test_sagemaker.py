@@ -6,7 +6,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from botocore.exceptions import ClientError
 from openai import OpenAI
@@ -365,3 +367,24 @@ def gateway_of(redis_url: str, folder: Path) -> Iterator[GatewayProcess]:
         yield gateway
     finally:
         gateway.stop()
+
+
+@pytest.mark.costly("real workers behind the local SageMaker")
+@pytest.mark.parametrize("method", ["ngram", "draft"])
+def test_copies_speculate_as_the_options_say(
+    stand: Stand, tiny: BaseModel, register: Register, method: str
+) -> None:
+    options: dict[str, Any] = {"max_rolling_batch_size": 4, "speculation": method, "speculation_tokens": 3}
+    if method == "draft":
+        for file in Path(tiny.source).iterdir():
+            stand.client("s3").upload_file(str(file), BUCKET, f"draft/{file.name}")
+        options["draft_model"] = f"s3://{BUCKET}/draft"
+    register("plain")
+    deployment = drive(deploy(stand, tiny, options=options), placed, pause=pause)
+    (pid,) = stand.workers()
+    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    (port,) = (line.partition("=")[2] for line in variables if line.startswith("SAGEMAKER_BIND_TO_PORT="))
+    health = httpx.get(f"http://127.0.0.1:{port}/health").json()
+    assert (health["speculation"], stand.ask("gw-tiny", "gw-tiny") != "") == (method, True)
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)

@@ -166,10 +166,9 @@ def test_a_deployment_goes_over_to_the_variant_and_back(
     compiled = deployment.environment["GRAFTWORK_WORKER_CACHE_DIR"]
     assert deployment.environment == {
         "GRAFTWORK_WORKER_FLAG_DTYPE": "bf16",
-        "GRAFTWORK_WORKER_FLAG_SPECULATION": "ngram",
-        "GRAFTWORK_WORKER_FLAG_SPECULATION_TOKENS": "4",
         "GRAFTWORK_WORKER_CACHE_DIR": compiled,
     }
+    assert deployment.options == {"speculation": "ngram", "speculation_tokens": 4}
     wanted = desired_of(deployment)
     flags = _flags(wanted)
     assert flags[flags.index("--speculation") :][:4] == [
@@ -186,6 +185,7 @@ def test_a_deployment_goes_over_to_the_variant_and_back(
     deployment_rollout_abort(rollout=rollout)
     deployment.refresh_from_db()
     assert (deployment.variant, deployment.environment) == ("", {"GRAFTWORK_WORKER_FLAG_DTYPE": "bf16"})
+    assert deployment.options == {}
 
 
 def test_one_click_takes_it_back_under_way_and_later(
@@ -243,6 +243,7 @@ def test_what_came_with_a_variant_leaves_with_it(
     job_deploy(job=plain, deployment=deployment)
     deployment.refresh_from_db()
     assert (deployment.variant, deployment.environment) == ("plain", {"GRAFTWORK_WORKER_FLAG_DTYPE": "bf16"})
+    assert deployment.options == {}
 
 
 def test_what_cannot_take_it_is_refused(made: OptimizationJob, deployment: Deployment, ask: Ask) -> None:
