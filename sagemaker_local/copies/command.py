@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from contracts.container_options import PREFIX, is_served
-
 WORKER: Final = (
     sys.executable,
     "-m",
@@ -34,6 +32,17 @@ container's environment, as at SageMaker."""
 
 
 _ADDITIONAL_DIR: Final = "/opt/ml/additional-model-data-sources"
+_PREFIX: Final = "OPTION_"
+_WORKERS: Final = (
+    "OPTION_MODEL_ID",
+    "OPTION_SERVED_MODEL_NAME",
+    "OPTION_MAX_ROLLING_BATCH_SIZE",
+    "OPTION_MAX_MODEL_LEN",
+    "OPTION_MAX_LORAS",
+    "OPTION_SPECULATIVE_CONFIG",
+)
+"""LMI's settings that the bundled worker serves with any value."""
+_DTYPES: Final = ("auto", "bf16", "fp32")
 _AWS_IMAGE: Final = re.compile(r"/(djl-inference|huggingface-pytorch-tgi-inference|vllm)[:@]")
 
 
@@ -97,8 +106,10 @@ def variables(spec: ContainerSpec, folders: CopyFolders) -> dict[str, str]:
         found = {name: value.replace(there, str(folder)) for name, value in found.items()}
     if not _AWS_IMAGE.search(spec.image):
         return found
-    return {
-        name: value
-        for name, value in found.items()
-        if not name.startswith(PREFIX) or not value or is_served(name, value)
-    }
+    return {name: value for name, value in found.items() if _is_workers(name, value)}
+
+
+def _is_workers(name: str, value: str) -> bool:
+    if name == "OPTION_DTYPE":
+        return value.lower() in _DTYPES
+    return not name.startswith(_PREFIX) or name in _WORKERS

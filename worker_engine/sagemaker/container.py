@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from contracts.container_options import DTYPES, PREFIX, is_served, remedy
 from worker_engine.errors import ConfigError
+from worker_engine.sagemaker.container_options import DTYPES, PREFIX, is_served, remedy
 
 SERVE: Final = "serve"
 _MODEL_DIR: Final = "/opt/ml/model"

@@ -1,8 +1,4 @@
-"""Settings of LMI's container (OPTION_*) that the bundled worker serves when it runs as a container.
-
-The worker refuses others by name. The local SageMaker, which runs the worker for AWS's images too, leaves out
-those that only AWS's images have.
-"""
+"""Settings of LMI's container (OPTION_*) that the worker serves when it runs as a container."""
 
 from __future__ import annotations
 
