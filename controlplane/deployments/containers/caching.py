@@ -32,7 +32,7 @@ class CachedFamily:
 
 _DJL, _TGI, _PYTORCH = "djl-inference", "huggingface-pytorch-tgi-inference", "pytorch-inference"
 _ROWS: Final = (
-    ("LMI", "0.31.0", _DJL, r"([0-9.]+)-lmi[0-9.]+-cu[0-9]+", "0.31.0-lmi13.0.0-cu124"),
+    ("LMI", "0.29.0", _DJL, r"([0-9.]+)-lmi[0-9.]+-cu[0-9]+", "0.31.0-lmi13.0.0-cu124"),
     ("LMI-TRT", "0.29.0", _DJL, r"([0-9.]+)-tensorrtllm[0-9.]+-cu[0-9]+", "0.29.0-tensorrtllm0.11.0-cu124"),
     ("LMI-Neuron", "0.29.0", _DJL, r"([0-9.]+)-neuronx-sdk[0-9.]+", "0.29.0-neuronx-sdk2.19.1"),
     (
@@ -54,7 +54,8 @@ _ROWS: Final = (
     ("Triton", "24.09", "sagemaker-tritonserver", r"([0-9.]+)-py3.*", "24.09-py3"),
 )
 CACHED: Final = tuple(CachedFamily(*row) for row in _ROWS)
-"""AWS's table. For LMI it prints version 0.29.0 with a container of 0.31.0; the container's is used."""
+"""AWS's table. For LMI it prints version 0.29.0 beside a container of 0.31.0. AWS's own sample deploys
+0.30.0, so the starting version counts."""
 _ADDRESS: Final = re.compile(r"([0-9]{12})\.dkr\.ecr\.[a-z0-9-]+\.amazonaws[a-z.]*/([a-z0-9._-]+):(.+)")
 
 

@@ -101,7 +101,6 @@ class Image:
 
     Attributes:
         name: `<family>-<version>` for an image of our table, otherwise the full address.
-        cached: SageMaker caches it on its instances, so a new copy waits for no download.
         lora: it can serve adapters.
         absent: regions whose registry does not have it.
     """
@@ -110,7 +109,6 @@ class Image:
     family: Family
     repository: str = ""
     tag: str = ""
-    cached: bool = False
     lora: bool = False
     absent: frozenset[str] = frozenset()
 
@@ -184,8 +182,8 @@ class Image:
         return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
 
 
-def _lmi(tag: str, *, cached: bool = True) -> Image:
-    return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, cached, lora=True)
+def _lmi(tag: str) -> Image:
+    return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, lora=True)
 
 
 _TGI: Final = "huggingface-pytorch-tgi-inference"
@@ -201,21 +199,15 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             _lmi("0.33.0-lmi15.0.0-cu128"),
             _lmi("0.32.0-lmi14.0.0-cu126"),
             _lmi("0.31.0-lmi13.0.0-cu124"),
-            _lmi("0.30.0-lmi12.0.0-cu124", cached=False),
-            Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04", cached=True),
-            Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04", cached=True),
-            Image(
-                "tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2", cached=True
-            ),
-            Image("triton-26.05", Family.TRITON, _TRITON, "26.05-py3", cached=True, absent=_OTHER_PARTITIONS),
-            Image("triton-25.09", Family.TRITON, _TRITON, "25.09-py3", cached=True, absent=_OTHER_PARTITIONS),
-            Image("triton-24.09", Family.TRITON, _TRITON, "24.09-py3", cached=True, absent=_NOT_24_09),
-            Image(
-                "pytorch-2.6.0", Family.PYTORCH, _PYTORCH, "2.6.0-gpu-py312", cached=True, absent=_SOVEREIGN
-            ),
-            Image(
-                "pytorch-2.5.1", Family.PYTORCH, _PYTORCH, "2.5.1-gpu-py311", cached=True, absent=_SOVEREIGN
-            ),
+            _lmi("0.30.0-lmi12.0.0-cu124"),
+            Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),
+            Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04"),
+            Image("tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2"),
+            Image("triton-26.05", Family.TRITON, _TRITON, "26.05-py3", absent=_OTHER_PARTITIONS),
+            Image("triton-25.09", Family.TRITON, _TRITON, "25.09-py3", absent=_OTHER_PARTITIONS),
+            Image("triton-24.09", Family.TRITON, _TRITON, "24.09-py3", absent=_NOT_24_09),
+            Image("pytorch-2.6.0", Family.PYTORCH, _PYTORCH, "2.6.0-gpu-py312", absent=_SOVEREIGN),
+            Image("pytorch-2.5.1", Family.PYTORCH, _PYTORCH, "2.5.1-gpu-py311", absent=_SOVEREIGN),
         )
     }
 )
