@@ -6,7 +6,7 @@ inference optimization and in the API model of CreateOptimizationJob.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,8 +22,6 @@ ARCHITECTURES: Final = (
     "Gemma3ForConditionalGeneration",
 )
 """Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
-MOST_CONFIGS: Final = 10
-"""Most configurations of one CreateOptimizationJob."""
 _FP8_CAPABILITY: Final = 89
 
 
@@ -261,21 +259,6 @@ def reasons(stack: Stack) -> list[Reason]:
         for rule in (*OURS, *SAGEMAKERS)
         if rule.applies(stack)
     ]
-
-
-def job_reasons(stacks: Sequence[Stack]) -> list[Reason]:
-    """Return every reason to refuse a job of several recipes, without duplicates."""
-    told = {reason: None for stack in stacks for reason in reasons(stack)}
-    count = sum(_configs(stack.recipe) for stack in stacks if not stack.local)
-    if count > MOST_CONFIGS:
-        told[
-            Reason(
-                "sagemaker_configs",
-                f"one SageMaker job takes at most {MOST_CONFIGS} configurations, these recipes need {count}: "
-                "make two jobs",
-            )
-        ] = None
-    return list(told)
 
 
 def _configs(recipe: Recipe) -> int:

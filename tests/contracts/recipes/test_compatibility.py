@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contracts.recipes import compatibility
-from contracts.recipes.compatibility import OURS, SAGEMAKERS, Stack, job_reasons, reasons
+from contracts.recipes.compatibility import OURS, SAGEMAKERS, Stack, reasons
 from contracts.recipes.model_facts import ModelFacts, Situation
 from contracts.recipes.recipe import OWN_DRAFT, Recipe
 from contracts.recipes.spec_fields import SpecError
@@ -120,12 +120,6 @@ def test_all_reasons_come_at_once() -> None:
         )
     )
     assert len(told) == len({reason.code for reason in told}) == 10
-
-
-def test_one_job_takes_ten_configurations() -> None:
-    two = {"quantization": "fp8", "tensor_parallel": {"degree": 2, "presharded": True}, "target": AWAY}
-    assert job_reasons([stack(two)] * 5) == []
-    assert [reason.code for reason in job_reasons([stack(two)] * 6)] == ["sagemaker_configs"]
 
 
 def test_architectures_are_the_workers() -> None:
