@@ -28,7 +28,8 @@ from controlplane.billing.serializers import (
     InvoiceSerializer,
 )
 from controlplane.errors import InvalidInputError
-from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import RetrieveApi
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -66,17 +67,14 @@ class InvoicesApi(generics.ListAPIView[Invoice]):
         return invoice_list(tenant=request_tenant(self.request).pk)
 
 
-class InvoiceApi(ObjectApi[Invoice]):
+class InvoiceApi(RetrieveApi[Invoice]):
+    """lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit."""
+
     permission_classes = (_MAY,)
     serializer_class = InvoiceSerializer
 
     def get_object(self) -> Invoice:
         return invoice_get(invoice_id=self.kwargs["invoice"], tenant=request_tenant(self.request).pk)
-
-    @conditional()
-    def get(self, request: Request, invoice: int) -> Response:
-        """lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit."""
-        return Response(InvoiceSerializer(self.get_object()).data)
 
 
 class InvoiceLinesApi(generics.ListAPIView[InvoiceLine]):
@@ -137,9 +135,8 @@ class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
     @extend_schema(request=InvoiceInput, responses={201: InvoiceSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Drafts a month's invoice, or updates its draft to the current ledger."""
-        data = InvoiceInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        made = invoice_draft(tenant=tenant_get(slug=slug).pk, **data.validated_data)
+        values = validated(InvoiceInput, request.data)
+        made = invoice_draft(tenant=tenant_get(slug=slug).pk, **values)
         return Response(InvoiceSerializer(made).data, status.HTTP_201_CREATED)
 
 
@@ -154,10 +151,9 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
 
         Answers 409 without a seller or the tenant's billing details.
         """
-        data = FinalizeInput(data=request.data)
-        data.is_valid(raise_exception=True)
+        values = validated(FinalizeInput, request.data)
         found = invoice_get(invoice_id=invoice)
-        return Response(InvoiceSerializer(invoice_finalize(invoice=found, **data.validated_data)).data)
+        return Response(InvoiceSerializer(invoice_finalize(invoice=found, **values)).data)
 
 
 def form_asked(request: Request) -> Format:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
@@ -14,7 +14,7 @@ from controlplane.billing.models import BillingParty
 from controlplane.billing.parties.selectors import BUYER_FIELDS, SELLER, SELLER_FIELDS, party_get, party_list
 from controlplane.billing.parties.services import party_remove, party_set
 from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -56,9 +56,7 @@ class _PartiesApi(generics.ListAPIView[BillingParty]):
 
     def _set(self, request: Request) -> Response:
         tenant = self.party_of(request)
-        data = self.get_serializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        values: dict[str, Any] = dict(data.validated_data)
+        values = validated(self.get_serializer_class(), request.data)
         made = party_set(tenant=tenant, starts=values.pop("starts", None), values=values)
         return Response(self.get_serializer(made).data, status.HTTP_201_CREATED)
 

@@ -23,7 +23,7 @@ from controlplane.billing.reports.savings import (
     saving_estimate,
     saving_measured,
 )
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
@@ -48,9 +48,7 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
     @extend_schema(request=InstancePriceSerializer, responses={201: InstancePriceSerializer})
     def post(self, request: Request) -> Response:
         """Adds the hourly price of an instance type in a region from a UTC day on, in nano-units."""
-        data = InstancePriceSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        price = instance_price_set(**data.validated_data)
+        price = instance_price_set(**validated(InstancePriceSerializer, request.data))
         return Response(InstancePriceSerializer(price).data, status.HTTP_201_CREATED)
 
 
@@ -215,9 +213,8 @@ def _saving(saving: Saving) -> Response:
 
 
 def _query(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    query = kind(data=request.query_params)
-    query.is_valid(raise_exception=True)
-    return dict(query.validated_data)
+    values = validated(kind, request.query_params)
+    return dict(values)
 
 
 def _amount(nano: int) -> str:
