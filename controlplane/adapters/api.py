@@ -88,7 +88,7 @@ def _register(
 
 
 class OfAdapter(generics.GenericAPIView[Any]):
-    # A view below the path of one of the tenant's adapters. A docstring would be shown for each in the schema.
+    # A view below the path of one of the tenant's adapters. The schema would show a docstring for each.
 
     def adapter(self) -> Adapter:
         """Return the adapter. Raises NotFoundError."""
@@ -215,7 +215,7 @@ class VersionApi(OfAdapter, RetrieveApi[AdapterVersion]):
         return version_get(adapter=self.adapter(), number=self.kwargs["number"])
 
     @conditional()
-    @extend_schema(request=VersionChange, responses=VersionSerializer)
+    @extend_schema(request=VersionChange)
     def patch(self, request: Request, name: str, number: int) -> Response:
         """Replaces notes or lineage."""
         changed = version_update(version=self.get_object(), **validated(VersionChange, request.data))

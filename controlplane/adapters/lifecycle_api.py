@@ -135,7 +135,7 @@ class TenantQuotaApi(ObjectApi[AdapterQuota]):
         return Response(_quota(self.get_object().tenant))
 
     @conditional(demanded=True)
-    @extend_schema(request=QuotaSerializer, responses=QuotaUseSerializer)
+    @extend_schema(request=QuotaSerializer)
     def put(self, request: Request, slug: str) -> Response:
         """Replaces the tenant's quota; omitted fields are unlimited."""
         values, tenant = validated(QuotaSerializer, request.data), self.get_object().tenant

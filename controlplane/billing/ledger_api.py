@@ -37,7 +37,6 @@ class BalanceApi(ObjectApi[Any]):
     serializer_class = BalanceSerializer
 
     @conditional()
-    @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request) -> Response:
         """The tenant's balances, in nano-units. Usage of the last minutes may be missing."""
         return _balance(request_tenant(request).pk)
@@ -48,7 +47,6 @@ class TenantBalanceApi(ObjectApi[Any]):
     serializer_class = BalanceSerializer
 
     @conditional()
-    @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """A tenant's balances, in nano-units."""
         return _balance(books_of(slug=slug))

@@ -146,7 +146,7 @@ class TermApi(RetrieveApi[PriceBookTerm]):
         return term_get(book=price_book_get(name=self.kwargs["name"]), term_id=self.kwargs["term"])
 
     @conditional()
-    @extend_schema(request=TermChange, responses={200: TermSerializer})
+    @extend_schema(request=TermChange)
     def patch(self, request: Request, name: str, term: int) -> Response:
         """Changes the last day of a term."""
         values = validated(TermChange, request.data)

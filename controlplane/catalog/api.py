@@ -134,7 +134,7 @@ class BaseModelApi(RetrieveApi[BaseModel]):
         return base_model_get(name=self.kwargs["name"])
 
     @conditional()
-    @extend_schema(request=BaseModelChange, responses=BaseModelSerializer)
+    @extend_schema(request=BaseModelChange)
     def patch(self, request: Request, name: str) -> Response:
         """Updates the license, the rank limit or the dropped parameters (staff)."""
         base_model_update(base_model=self.get_object(), **validated(BaseModelChange, request.data))

@@ -209,9 +209,7 @@ def _drop_empty(invoice: Invoice) -> None:
         tenant=invoice.tenant, status=Invoice.Status.DRAFT, month__lt=invoice.month
     )
     for empty in drafts:
-        audit_record(
-            tenant=empty.tenant, action="invoice.drop", target=empty, before=snapshot(empty), after=None
-        )
+        audit_record(tenant=empty.tenant, action="invoice.drop", target=empty, before=snapshot(empty))
         empty.delete()
 
 

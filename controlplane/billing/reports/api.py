@@ -84,7 +84,7 @@ class AttributionApi(generics.GenericAPIView[Any]):
     serializer_class = AttributionSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[AttributionQuery], responses={200: AttributionSerializer})
+    @extend_schema(parameters=[AttributionQuery])
     def get(self, request: Request) -> Response:
         """The bill of the fleet's machines, divided among tenants by tokens, hosting time or memory."""
         values = _query(AttributionQuery, request)
@@ -137,7 +137,7 @@ class SavingsApi(generics.GenericAPIView[Any]):
     serializer_class = SavingSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[SavingsQuery], responses={200: SavingSerializer})
+    @extend_schema(parameters=[SavingsQuery])
     def get(self, request: Request) -> Response:
         """Compares the cost of the fleet's machines with a dedicated endpoint for each adapter."""
         return _saving(saving_measured(**_query(SavingsQuery, request)))
@@ -148,7 +148,7 @@ class SavingsEstimateApi(generics.GenericAPIView[Any]):
     serializer_class = SavingSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[EstimateQuery], responses={200: SavingSerializer})
+    @extend_schema(parameters=[EstimateQuery])
     def get(self, request: Request) -> Response:
         """Estimates this saving for one hour with the given numbers of adapters and machines."""
         values = _query(EstimateQuery, request)
@@ -182,7 +182,7 @@ class BlendedPriceApi(generics.GenericAPIView[Any]):
     serializer_class = BlendedSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[BlendedQuery], responses={200: BlendedSerializer})
+    @extend_schema(parameters=[BlendedQuery])
     def get(self, request: Request) -> Response:
         """The price of a million tokens by both blended formulas; `*_nano` are per token."""
         found = blended_prices(day=timezone.now().date(), **_query(BlendedQuery, request))

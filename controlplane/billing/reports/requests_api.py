@@ -143,7 +143,6 @@ class RequestApi(generics.GenericAPIView[Any]):
     serializer_class = RequestSerializer
     pagination_class = None
 
-    @extend_schema(responses={200: RequestSerializer})
     def get(self, request: Request, request_id: str) -> Response:
         """One request with its attempts, by the `x-request-id` that its answer carried."""
         access, tenant = request_access(request), request_tenant(request)

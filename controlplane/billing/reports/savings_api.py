@@ -76,7 +76,7 @@ class TenantSavingsApi(generics.GenericAPIView[Any]):
     serializer_class = TenantSavingSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[TenantSavingQuery], responses={200: TenantSavingSerializer})
+    @extend_schema(parameters=[TenantSavingQuery])
     def get(self, request: Request) -> Response:
         """Compares the tenant's cost with a dedicated endpoint for each of its adapters."""
         values = validated(TenantSavingQuery, request.query_params)

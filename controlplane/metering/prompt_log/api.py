@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -38,7 +37,6 @@ class PromptLogApi(RetrieveApi[PromptLog]):
         return found.tenant
 
     @conditional()
-    @extend_schema(request=PromptLogSerializer, responses={200: PromptLogSerializer})
     def put(self, request: Request) -> Response:
         """Stores prompts and answers of requests from now on, or changes for how many days."""
         values = validated(PromptLogSerializer, request.data)
@@ -67,7 +65,6 @@ class KeptPromptApi(generics.GenericAPIView[Any]):
     serializer_class = KeptPromptSerializer
     pagination_class = None
 
-    @extend_schema(responses={200: KeptPromptSerializer})
     def get(self, request: Request, request_id: str) -> Response:
         """The stored prompt and answer of a request. Each read is recorded in the audit log."""
         access, tenant = request_access(request), request_tenant(request)

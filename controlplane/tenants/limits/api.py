@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -36,7 +35,6 @@ class TenantLimitsApi(RetrieveApi[ScopeLimits]):
         return found.tenant
 
     @conditional(demanded=True)
-    @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
     def put(self, request: Request, slug: str) -> Response:
         """Replaces the tenant's limits, effective within a second. Omitted limits are unlimited."""
         tenant = tenant_get(slug=slug)
@@ -66,7 +64,6 @@ class KeyLimitsApi(RetrieveApi[ScopeLimits]):
         return found.api_key or found.tenant
 
     @conditional(demanded=True)
-    @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
     def put(self, request: Request, public_id: str) -> Response:
         """Replaces the key's limits, each within the tenant's. Omitted limits are the tenant's."""
         api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
