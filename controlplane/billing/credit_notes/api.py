@@ -20,9 +20,8 @@ from controlplane.billing.credit_notes.serializers import (
     VoidInput,
 )
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
-from controlplane.billing.documents.formats import document_download
 from controlplane.billing.filters import CreditNoteFilter, FleetCreditNoteFilter
-from controlplane.billing.invoices.api import FILE, ByForm, form_asked
+from controlplane.billing.invoices.api import FILE, DocumentFileApi
 from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.models import CreditNote, CreditNoteLine
 from controlplane.platform.http.object_api import RetrieveApi
@@ -70,18 +69,14 @@ class CreditNoteLinesApi(generics.ListAPIView[CreditNoteLine]):
         return note_line_list(credit_note=note)
 
 
-class CreditNoteFileApi(generics.GenericAPIView[CreditNote]):
+class CreditNoteFileApi(DocumentFileApi):
     permission_classes = (_MAY,)
-    content_negotiation_class = ByForm
-    serializer_class = CreditNoteSerializer
-    pagination_class = None
-    queryset = CreditNote.objects.none()  # tells the schema the model
 
     @FILE
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
         """The credit note as a file."""
         found = credit_note_get(credit_note_id=credit_note, tenant=request_tenant(request).pk)
-        return document_download(request._request, CreditNoteDocument(found), form_asked(request))
+        return self.file(CreditNoteDocument(found))
 
 
 class FleetCreditNotesApi(generics.ListAPIView[CreditNote]):
@@ -119,18 +114,13 @@ class CreditNoteVoidApi(generics.GenericAPIView[CreditNote]):
         return Response(CreditNoteSerializer(made).data, status.HTTP_201_CREATED)
 
 
-class FleetCreditNoteFileApi(generics.GenericAPIView[CreditNote]):
+class FleetCreditNoteFileApi(DocumentFileApi):
     permission_classes = (Staff,)
-    content_negotiation_class = ByForm
-    serializer_class = CreditNoteSerializer
-    pagination_class = None
-    queryset = CreditNote.objects.none()  # tells the schema the model
 
     @FILE
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
         """A credit note of any tenant as a file."""
-        found = credit_note_get(credit_note_id=credit_note)
-        return document_download(request._request, CreditNoteDocument(found), form_asked(request))
+        return self.file(CreditNoteDocument(credit_note_get(credit_note_id=credit_note)))
 
 
 class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
