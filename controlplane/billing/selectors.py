@@ -22,8 +22,8 @@ from controlplane.billing.models import (
 )
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name, call_nano
-from controlplane.errors import NotFoundError
 from controlplane.metering.selectors import SummedUse, rollup_list, use_summed
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.limits.models import ScopeLimits
 
 _UNBOOKED_DAYS: Final = 3
@@ -38,10 +38,7 @@ def price_book_list() -> QuerySet[PriceBook]:
 
 def price_book_get(*, name: str) -> PriceBook:
     """Return the price book of this name. Raises NotFoundError."""
-    book = PriceBook.objects.filter(name=name).first()
-    if book is None:
-        raise NotFoundError(f"there is no price book {name!r}")
-    return book
+    return row_get(PriceBook.objects.filter(name=name), f"there is no price book {name!r}")
 
 
 def price_book_default() -> PriceBook | None:
@@ -75,10 +72,8 @@ def term_list(*, book: PriceBook) -> QuerySet[PriceBookTerm]:
 
 def term_get(*, book: PriceBook, term_id: int) -> PriceBookTerm:
     """Return a term of the book by id. Raises NotFoundError."""
-    term = PriceBookTerm.objects.select_related("book").filter(book=book, pk=term_id).first()
-    if term is None:
-        raise NotFoundError(f"book {book.name!r} has no term {term_id}")
-    return term
+    rows = PriceBookTerm.objects.select_related("book").filter(book=book, pk=term_id)
+    return row_get(rows, f"book {book.name!r} has no term {term_id}")
 
 
 def spent_nano(
