@@ -197,13 +197,8 @@ def _keep_default(adapter: Adapter) -> None:
         return
     adapter.pinned = version_get(adapter=adapter, number=number)
     adapter.save(update_fields=["pinned"])
-    audit_record(
-        tenant=adapter.tenant_id,
-        action="adapter.pin",
-        target=adapter,
-        before={"pinned": None},
-        after={"pinned": number},
-    )
+    before, after = {"pinned": None}, {"pinned": number}
+    audit_record(tenant=adapter.tenant_id, action="adapter.pin", target=adapter, before=before, after=after)
 
 
 def adapter_locked(adapter: Adapter, *, deleted: bool = False) -> Adapter:

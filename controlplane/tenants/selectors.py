@@ -44,11 +44,6 @@ def user_by_email(*, email: str) -> User | None:
     return User.objects.filter(email=email).first()
 
 
-def user_list() -> QuerySet[User]:
-    """List all users by e-mail address."""
-    return User.objects.prefetch_related("memberships").order_by("email")
-
-
 def project_list(*, tenant: Tenant, active: bool = False) -> QuerySet[Project]:
     """List the tenant's projects by slug; `active` leaves out archived ones."""
     projects = Project.objects.filter(tenant=tenant)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from django.db import connection
 from django.utils import timezone
 
 from controlplane.billing.models import (
@@ -41,6 +42,18 @@ class Draft:
     credit_note: CreditNote | None = None
     memo: str = ""
     usage: UsagePosting | None = None
+
+
+def head_lock(*, tenant: str) -> LedgerHead:
+    """Return the tenant's counters, locked until this transaction ends.
+
+    Raises:
+        RuntimeError: there is no transaction.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("ledger writes need a transaction: use transaction.atomic")
+    LedgerHead.objects.get_or_create(tenant=tenant)
+    return LedgerHead.objects.select_for_update().get(tenant=tenant)
 
 
 def entries_write(

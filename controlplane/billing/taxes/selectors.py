@@ -23,11 +23,6 @@ def treatment_get(*, treatment_id: int, tenant: str | None = None) -> TaxTreatme
     return row_get(rows.filter(pk=treatment_id), f"there is no tax treatment {treatment_id}")
 
 
-def treatment_on(*, tenant: str, day: dt.date) -> TaxTreatment | None:
-    """Return the treatment in force on a UTC day; None before the first."""
-    return treatment_list(tenant=tenant).filter(starts__lte=day).first()
-
-
 def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:
     """Return the highest percentage that upcoming invoices will add; None without a treatment.
 

@@ -17,7 +17,7 @@ from controlplane.tenants.filters import TenantFilter, UserFilter
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.permissions import Staff
 from controlplane.tenants.roles import Role
-from controlplane.tenants.selectors import tenant_get, tenant_list, user_list
+from controlplane.tenants.selectors import tenant_get, tenant_list
 from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend, user_create
 from controlplane.tenants.services.suspension import LONGEST_REASON
 
@@ -122,7 +122,7 @@ class UsersApi(generics.ListAPIView[User]):
     filterset_class = UserFilter
 
     def get_queryset(self) -> QuerySet[User]:
-        return user_list()
+        return User.objects.prefetch_related("memberships").order_by("email")
 
     @idempotent()
     @extend_schema(request=UserInput, responses={201: UserSerializer})
