@@ -1,4 +1,4 @@
-"""REST of usage reported from outside, as CloudEvents with keys of their own scope, and of hosting time."""
+"""REST of usage that is reported from outside as CloudEvents, of dead letters, and of hosting time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from controlplane.metering.cloud_events.parsers import (
 )
 from controlplane.metering.cloud_events.usage import data_schema
 from controlplane.metering.hosting.report import GROUPS, HostingRow, hosting_report
-from controlplane.metering.models import HostingKind, UsageSource
+from controlplane.metering.models import DeadUsageEvent, HostingKind, UsageSource
+from controlplane.metering.replay import dead_usage_replay_ask
+from controlplane.metering.selectors import dead_letter_list
 from controlplane.metering.sources import source_create, source_delete, source_get, source_list
 from controlplane.platform.http.object_api import RetrieveApi, conditional
 from controlplane.platform.http.strict import StrictSerializer, validated
@@ -215,3 +217,39 @@ class FleetHostingApi(_HostingApi):
     def get(self, request: Request) -> Response:
         """Hosting time of all tenants, and copy-, GPU- and instance-hours of the operator's deployments."""
         return self._report(request, None)
+
+
+class DeadLetterSerializer(serializers.ModelSerializer[DeadUsageEvent]):
+    class Meta:
+        model = DeadUsageEvent
+        fields = ("id", "stream_id", "tenant", "reason", "payload", "received_at")
+
+
+class DeadLettersApi(generics.ListAPIView[DeadUsageEvent]):
+    """Usage events that could not be counted, newest first, each with the reason."""
+
+    permission_classes = (Staff,)
+    serializer_class = DeadLetterSerializer
+    queryset = DeadUsageEvent.objects.none()
+    filter_backends = ()
+
+    def get_queryset(self) -> QuerySet[DeadUsageEvent]:
+        return dead_letter_list()
+
+
+class ReplaySerializer(serializers.Serializer[Any]):
+    asked = serializers.IntegerField(help_text="Number of dead letters; a task ingests them again.")
+
+
+class DeadLetterReplayApi(generics.GenericAPIView[DeadUsageEvent]):
+    permission_classes = (Staff,)
+    serializer_class = ReplaySerializer
+    queryset = DeadUsageEvent.objects.none()
+    pagination_class = None
+
+    @idempotent()
+    @extend_schema(request=None, responses={202: ReplaySerializer})
+    def post(self, request: Request) -> Response:
+        """Replays all dead letters, after their cause is fixed; each event counts once."""
+        letters = dead_usage_replay_ask()
+        return Response(ReplaySerializer({"asked": letters}).data, status.HTTP_202_ACCEPTED)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from controlplane.platform.http.object_api import RetrieveApi, conditional
 from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
-from controlplane.tenants.members.filters import InvitationFilter, MemberFilter
+from controlplane.tenants.filters import InvitationFilter, MemberFilter
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import invitation_get, invitation_list, member_get, member_list
 from controlplane.tenants.members.services import (
