@@ -147,13 +147,8 @@ def fallback_set(*, adapter: Adapter, alias: Alias | None, models: Sequence[str]
     target.fallback = list(models)
     target.save(update_fields=["fallback"])
     adapter_publish(adapter=adapter)
-    audit_record(
-        tenant=adapter.tenant_id,
-        action="fallback.set",
-        target=target,
-        before=before,
-        after={"fallback": target.fallback},
-    )
+    after = {"fallback": target.fallback}
+    audit_record(tenant=adapter.tenant_id, action="fallback.set", target=target, before=before, after=after)
 
 
 @transaction.atomic
@@ -171,13 +166,8 @@ def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
     adapter.save(update_fields=["pinned"])
     adapter_publish(adapter=adapter)
     default_record(adapter=adapter, before=meant)
-    audit_record(
-        tenant=adapter.tenant_id,
-        action="adapter.pin",
-        target=adapter,
-        before=before,
-        after={"pinned": number},
-    )
+    after = {"pinned": number}
+    audit_record(tenant=adapter.tenant_id, action="adapter.pin", target=adapter, before=before, after=after)
     return adapter
 
 

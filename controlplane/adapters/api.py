@@ -44,7 +44,8 @@ from controlplane.adapters.services import adapter_check, adapter_registration
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.platform.http.json_parser import StrictJSONParser
-from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import ObjectApi, RetrieveApi, conditional
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent, keep_with_change
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
@@ -86,6 +87,35 @@ def _register(
     return response
 
 
+class OfAdapter(generics.GenericAPIView[Any]):
+    # A view below the path of one of the tenant's adapters. The schema would show a docstring for each.
+
+    def adapter(self) -> Adapter:
+        """Return the adapter. Raises NotFoundError."""
+        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
+
+
+class OneAdapterApi(OfAdapter, ObjectApi[Adapter]):
+    """Returns the adapter."""
+
+    serializer_class = AdapterSerializer
+
+    def get_object(self) -> Adapter:
+        return self.adapter()
+
+
+class OneAliasApi(OfAdapter, ObjectApi[Alias]):
+    """Returns the alias."""
+
+    serializer_class = AliasSerializer
+
+    def get_object(self) -> Alias:
+        return alias_get(adapter=self.adapter(), name=self.kwargs["alias"])
+
+    def row_to_lock(self, found: Alias) -> Adapter:
+        return found.adapter
+
+
 class AdaptersApi(generics.ListAPIView[Adapter]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
@@ -102,9 +132,7 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
     @extend_schema(request=AdapterInput, responses={201: VersionSerializer})
     def post(self, request: Request) -> Response:
         """Registers an adapter or its next version. Poll the version until it is ready or refused."""
-        data = AdapterInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values = data.validated_data
+        values = validated(AdapterInput, request.data)
         base_model = base_model_get(name=values["base_model"])
         return _register(request, values["name"], base_model, values, self.is_called)
 
@@ -120,10 +148,7 @@ class AdapterChecksApi(generics.GenericAPIView[Adapter]):
 
         Returns the version that the bare name refers to.
         """
-        data = AdapterCheckInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values = data.validated_data
-        tenant = request_tenant(request)
+        tenant, values = request_tenant(request), validated(AdapterCheckInput, request.data)
         default, takes_over = adapter_check(
             tenant=tenant,
             name=values["name"],
@@ -135,68 +160,35 @@ class AdapterChecksApi(generics.GenericAPIView[Adapter]):
         return Response({"default_version": default, "becomes_default": takes_over})
 
 
-class _OneAdapter(ObjectApi[Adapter]):
+class AdapterApi(OneAdapterApi, RetrieveApi[Adapter]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AdapterSerializer
-
-    def get_object(self) -> Adapter:
-        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
-
-
-class _OneAlias(ObjectApi[Alias]):
-    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AliasSerializer
-
-    def adapter(self) -> Adapter:
-        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
-
-    def get_object(self) -> Alias:
-        return alias_get(adapter=self.adapter(), name=self.kwargs["alias"])
-
-    def row_to_lock(self, found: Alias) -> Adapter:
-        return found.adapter
-
-
-class AdapterApi(_OneAdapter):
-    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-
-    @conditional()
-    def get(self, request: Request, name: str) -> Response:
-        return Response(AdapterSerializer(self.get_object()).data)
 
     @conditional()
     @extend_schema(request=AdapterChange, responses=AdapterSerializer)
     def patch(self, request: Request, name: str) -> Response:
         """Replaces labels or notes."""
-        adapter = self.get_object()
-        data = AdapterChange(data=request.data)
-        data.is_valid(raise_exception=True)
-        adapter_update(adapter=adapter, **data.validated_data)
+        adapter_update(adapter=self.get_object(), **validated(AdapterChange, request.data))
         return Response(AdapterSerializer(self.get_object()).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Deletes the adapter with all versions and aliases; it can be restored within the grace time."""
         adapter_delete(adapter=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class PinApi(_OneAdapter):
+class PinApi(OneAdapterApi):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
 
     @conditional()
     @extend_schema(request=PinInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
         """Sets the version that the bare name refers to."""
-        adapter = self.get_object()
-        data = PinInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        adapter_pin(adapter=adapter, number=data.validated_data["version"])
+        adapter_pin(adapter=self.adapter(), number=validated(PinInput, request.data)["version"])
         return Response(AdapterSerializer(self.get_object()).data)
 
 
-class VersionsApi(generics.ListAPIView[AdapterVersion]):
+class VersionsApi(OfAdapter, generics.ListAPIView[AdapterVersion]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = VersionSerializer
     filterset_class = VersionFilter
@@ -205,64 +197,49 @@ class VersionsApi(generics.ListAPIView[AdapterVersion]):
     is_called = staticmethod(_never)
 
     def get_queryset(self) -> QuerySet[AdapterVersion]:
-        adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
-        return version_list(adapter=adapter)
+        return version_list(adapter=self.adapter())
 
     @idempotent(atomic=False)
     @extend_schema(request=VersionInput, responses={201: VersionSerializer})
     def post(self, request: Request, name: str) -> Response:
         """Registers the next version of an existing adapter."""
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
-        data = VersionInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        return _register(request, name, adapter.base_model, data.validated_data, self.is_called)
+        base_model, values = self.adapter().base_model, validated(VersionInput, request.data)
+        return _register(request, name, base_model, values, self.is_called)
 
 
-class VersionApi(ObjectApi[AdapterVersion]):
+class VersionApi(OfAdapter, RetrieveApi[AdapterVersion]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = VersionSerializer
 
     def get_object(self) -> AdapterVersion:
-        adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
-        return version_get(adapter=adapter, number=self.kwargs["number"])
+        return version_get(adapter=self.adapter(), number=self.kwargs["number"])
 
     @conditional()
-    def get(self, request: Request, name: str, number: int) -> Response:
-        return Response(VersionSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(request=VersionChange, responses=VersionSerializer)
+    @extend_schema(request=VersionChange)
     def patch(self, request: Request, name: str, number: int) -> Response:
         """Replaces notes or lineage."""
-        version = self.get_object()
-        data = VersionChange(data=request.data)
-        data.is_valid(raise_exception=True)
-        return Response(VersionSerializer(version_update(version=version, **data.validated_data)).data)
+        changed = version_update(version=self.get_object(), **validated(VersionChange, request.data))
+        return Response(VersionSerializer(changed).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, number: int) -> Response:
         """Deletes a version that no name refers to; it can be restored within the grace time."""
         version_delete(version=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class AliasesApi(generics.ListAPIView[Alias]):
+class AliasesApi(OfAdapter, generics.ListAPIView[Alias]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AliasSerializer
     filterset_class = AliasFilter
     queryset = Alias.objects.none()
 
     def get_queryset(self) -> QuerySet[Alias]:
-        return alias_list(adapter=adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"]))
+        return alias_list(adapter=self.adapter())
 
 
-class AliasApi(_OneAlias):
+class AliasApi(OneAliasApi, RetrieveApi[Alias]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-
-    @conditional()
-    def get(self, request: Request, name: str, alias: str) -> Response:
-        return Response(AliasSerializer(self.get_object()).data)
 
     @conditional()
     @extend_schema(request=AliasInput, responses=AliasSerializer)
@@ -271,10 +248,7 @@ class AliasApi(_OneAlias):
 
         Takes effect within a second.
         """
-        adapter = self.adapter()
-        data = AliasInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values = data.validated_data
+        adapter, values = self.adapter(), validated(AliasInput, request.data)
         reason = values["reason"]
         if "version" in values:
             alias_move(adapter=adapter, name=alias, number=values["version"], reason=reason)
@@ -284,36 +258,31 @@ class AliasApi(_OneAlias):
         return Response(AliasSerializer(self.get_object()).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, alias: str) -> Response:
+        """Removes the alias; calls by it then fail as an unknown model."""
         alias_remove(alias=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class FallbackApi(_OneAdapter):
+class FallbackApi(OneAdapterApi):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
 
     @conditional()
     @extend_schema(request=FallbackInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
         """Sets the fallback models, which are served if no copy can serve the bare name's version."""
-        fallback_set(adapter=self.get_object(), alias=None, models=_models(request))
+        adapter, values = self.adapter(), validated(FallbackInput, request.data)
+        fallback_set(adapter=adapter, alias=None, models=values["models"])
         return Response(AdapterSerializer(self.get_object()).data)
 
 
-class AliasFallbackApi(_OneAlias):
+class AliasFallbackApi(OneAliasApi):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
 
     @conditional()
     @extend_schema(request=FallbackInput, responses=AliasSerializer)
     def put(self, request: Request, name: str, alias: str) -> Response:
         """Sets the fallback models, which are served if no copy can serve the alias's version."""
-        row = self.get_object()
-        fallback_set(adapter=row.adapter, alias=row, models=_models(request))
+        row, values = self.get_object(), validated(FallbackInput, request.data)
+        fallback_set(adapter=row.adapter, alias=row, models=values["models"])
         return Response(AliasSerializer(self.get_object()).data)
-
-
-def _models(request: Request) -> list[str]:
-    data = FallbackInput(data=request.data)
-    data.is_valid(raise_exception=True)
-    return list(data.validated_data["models"])

@@ -75,13 +75,7 @@ def adapter_delete(*, adapter: Adapter) -> None:
     adapter.deleted_at = timezone.now()
     adapter.save(update_fields=["deleted_at"])
     adapter_publish(adapter=adapter)
-    audit_record(
-        tenant=adapter.tenant_id,
-        action="adapter.delete",
-        target=adapter,
-        before=snapshot(adapter),
-        after=None,
-    )
+    audit_record(tenant=adapter.tenant_id, action="adapter.delete", target=adapter, before=snapshot(adapter))
     event_emit(tenant=adapter.tenant_id, type="adapter.deleted", data={"adapter": adapter.name})
 
 
@@ -101,13 +95,7 @@ def adapter_restore(*, adapter: Adapter) -> Adapter:
     adapter.deleted_at = None
     adapter.save(update_fields=["deleted_at"])
     adapter_publish(adapter=adapter)
-    audit_record(
-        tenant=adapter.tenant_id,
-        action="adapter.restore",
-        target=adapter,
-        before=None,
-        after=snapshot(adapter),
-    )
+    audit_record(tenant=adapter.tenant_id, action="adapter.restore", target=adapter, after=snapshot(adapter))
     event_emit(tenant=adapter.tenant_id, type="adapter.restored", data={"adapter": adapter.name})
     return adapter
 
@@ -122,11 +110,7 @@ def adapter_purge(*, adapter: Adapter) -> None:
         adapter = adapter_locked(adapter, deleted=True)
         stagings, digests = _files(list(adapter.versions.all()))
         audit_record(
-            tenant=adapter.tenant_id,
-            action="adapter.purge",
-            target=adapter,
-            before=snapshot(adapter),
-            after=None,
+            tenant=adapter.tenant_id, action="adapter.purge", target=adapter, before=snapshot(adapter)
         )
         adapter.delete()
     _discard(stagings, digests)
@@ -155,7 +139,6 @@ def version_delete(*, version: AdapterVersion) -> None:
             action="adapter_version.delete",
             target=version,
             before=_audit_values(version),
-            after=None,
         )
 
 
@@ -175,7 +158,6 @@ def version_restore(*, adapter: Adapter, number: int) -> AdapterVersion:
         tenant=adapter.tenant_id,
         action="adapter_version.restore",
         target=version,
-        before=None,
         after=_audit_values(version),
     )
     return version
@@ -206,7 +188,6 @@ def _purge(version: AdapterVersion, before: datetime) -> bool:
                 action="adapter_version.purge",
                 target=version,
                 before=_audit_values(version),
-                after=None,
             )
     if gone:
         _discard(*_files([version]))

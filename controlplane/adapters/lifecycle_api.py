@@ -12,10 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.adapters.aliases import alias_rollback, default_rollback
+from controlplane.adapters.api import OfAdapter, OneAdapterApi, OneAliasApi
 from controlplane.adapters.lifecycle import adapter_purge, adapter_restore, version_restore
-from controlplane.adapters.models import Adapter, AdapterQuota, AdapterVersion, Alias, AliasChange
+from controlplane.adapters.models import AdapterQuota, AliasChange
 from controlplane.adapters.quotas import quota_get, quota_set, quota_use
-from controlplane.adapters.selectors import adapter_get, alias_change_list, alias_get, version_get
+from controlplane.adapters.selectors import adapter_get, alias_change_list, version_get
 from controlplane.adapters.serializers import (
     AdapterSerializer,
     AliasChangeSerializer,
@@ -26,6 +27,7 @@ from controlplane.adapters.serializers import (
     VersionSerializer,
 )
 from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
@@ -33,38 +35,31 @@ from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
 
 
-class AdapterRestoreApi(ObjectApi[Adapter]):
+class AdapterRestoreApi(OfAdapter):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
-
-    def get_object(self) -> Adapter:
-        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"], deleted=True)
 
     @idempotent()
     @extend_schema(request=None, responses=AdapterSerializer)
     def post(self, request: Request, name: str) -> Response:
         """Restores a deleted adapter with its versions and aliases."""
-        adapter_restore(adapter=self.get_object())
-        restored = adapter_get(tenant=request_tenant(request), name=name)
-        return Response(AdapterSerializer(restored).data)
+        adapter_restore(adapter=adapter_get(tenant=request_tenant(request), name=name, deleted=True))
+        return Response(AdapterSerializer(self.adapter()).data)
 
 
-class AdapterPurgeApi(ObjectApi[Adapter]):
+class AdapterPurgeApi(OfAdapter):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
-
-    def get_object(self) -> Adapter:
-        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"], deleted=True)
 
     @idempotent(atomic=False)
     @extend_schema(request=None, responses={204: None})
     def post(self, request: Request, name: str) -> Response:
         """Permanently removes a deleted adapter before its grace time ends; usage is kept."""
-        adapter_purge(adapter=self.get_object())
+        adapter_purge(adapter=adapter_get(tenant=request_tenant(request), name=name, deleted=True))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class VersionRestoreApi(ObjectApi[AdapterVersion]):
+class VersionRestoreApi(OfAdapter):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = VersionSerializer
 
@@ -72,50 +67,34 @@ class VersionRestoreApi(ObjectApi[AdapterVersion]):
     @extend_schema(request=None, responses=VersionSerializer)
     def post(self, request: Request, name: str, number: int) -> Response:
         """Restores a deleted version."""
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
+        adapter = self.adapter()
         version_restore(adapter=adapter, number=number)
         return Response(VersionSerializer(version_get(adapter=adapter, number=number)).data)
 
 
-class AliasHistoryApi(generics.ListAPIView[AliasChange]):
+class AliasHistoryApi(OfAdapter, generics.ListAPIView[AliasChange]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ),)
     serializer_class = AliasChangeSerializer
     queryset = AliasChange.objects.none()
 
     def get_queryset(self) -> QuerySet[AliasChange]:
-        adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
-        return alias_change_list(adapter=adapter, name=self.kwargs["alias"])
+        return alias_change_list(adapter=self.adapter(), name=self.kwargs["alias"])
 
 
-class AliasRollbackApi(ObjectApi[Alias]):
+class AliasRollbackApi(OneAliasApi):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AliasSerializer
-
-    def get_object(self) -> Alias:
-        adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
-        return alias_get(adapter=adapter, name=self.kwargs["alias"])
-
-    def row_to_lock(self, found: Alias) -> Adapter:
-        return found.adapter
 
     @idempotent()
     @conditional()
     @extend_schema(request=RollbackInput, responses=AliasSerializer)
     def post(self, request: Request, name: str, alias: str) -> Response:
         """Reverts the alias to its state before the newest change, or after a given earlier change."""
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
-        data = RollbackInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        alias_rollback(adapter=adapter, name=alias, **data.validated_data)
+        alias_rollback(adapter=self.adapter(), name=alias, **validated(RollbackInput, request.data))
         return Response(AliasSerializer(self.get_object()).data)
 
 
-class DefaultRollbackApi(ObjectApi[Adapter]):
+class DefaultRollbackApi(OneAdapterApi):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AdapterSerializer
-
-    def get_object(self) -> Adapter:
-        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
 
     @idempotent()
     @conditional()
@@ -156,13 +135,11 @@ class TenantQuotaApi(ObjectApi[AdapterQuota]):
         return Response(_quota(self.get_object().tenant))
 
     @conditional(demanded=True)
-    @extend_schema(request=QuotaSerializer, responses=QuotaUseSerializer)
+    @extend_schema(request=QuotaSerializer)
     def put(self, request: Request, slug: str) -> Response:
         """Replaces the tenant's quota; omitted fields are unlimited."""
-        data = QuotaSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        tenant = self.get_object().tenant
-        quota_set(tenant=tenant, **data.validated_data)
+        values, tenant = validated(QuotaSerializer, request.data), self.get_object().tenant
+        quota_set(tenant=tenant, **values)
         return Response(_quota(tenant))
 
 

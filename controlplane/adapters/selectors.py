@@ -12,6 +12,7 @@ from contracts.route_table import AdapterRoute
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.platform.row_security.name_search import ADAPTER_NAMES, labelled, named
 from controlplane.tenants.models import Tenant
 
@@ -132,10 +133,8 @@ def version_list_refused(*, tenant: Tenant, since: dt.datetime) -> QuerySet[Adap
 
 def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> AdapterVersion:
     """Return one row of the adapter. Raises NotFoundError."""
-    version = version_list(adapter=adapter, deleted=deleted).filter(number=number).first()
-    if version is None:
-        raise NotFoundError(f"adapter {adapter.name} has no version {number}")
-    return version
+    rows = version_list(adapter=adapter, deleted=deleted).filter(number=number)
+    return row_get(rows, f"adapter {adapter.name} has no version {number}")
 
 
 def alias_list(*, adapter: Adapter) -> QuerySet[Alias]:
@@ -152,10 +151,8 @@ def alias_rows() -> QuerySet[Alias]:
 
 def alias_get(*, adapter: Adapter, name: str) -> Alias:
     """Return one row of the adapter. Raises NotFoundError."""
-    alias = alias_list(adapter=adapter).filter(name=name).first()
-    if alias is None:
-        raise NotFoundError(f"adapter {adapter.name} has no alias {name!r}")
-    return alias
+    rows = alias_list(adapter=adapter).filter(name=name)
+    return row_get(rows, f"adapter {adapter.name} has no alias {name!r}")
 
 
 def alias_state(alias: Alias) -> dict[str, Any]:

@@ -186,9 +186,7 @@ def _create_version(
     enqueue(VALIDATE_TASK, version_id=version.pk)
     lineage = {name: values[name] for name in FIELDS if values.get(name)}
     after = {"number": version.number, "base_model": base_model.name, "source": version.source, **lineage}
-    audit_record(
-        tenant=adapter.tenant_id, action="adapter_version.register", target=version, before=None, after=after
-    )
+    audit_record(tenant=adapter.tenant_id, action="adapter_version.register", target=version, after=after)
     return version
 
 
@@ -199,13 +197,8 @@ def _keep_default(adapter: Adapter) -> None:
         return
     adapter.pinned = version_get(adapter=adapter, number=number)
     adapter.save(update_fields=["pinned"])
-    audit_record(
-        tenant=adapter.tenant_id,
-        action="adapter.pin",
-        target=adapter,
-        before={"pinned": None},
-        after={"pinned": number},
-    )
+    before, after = {"pinned": None}, {"pinned": number}
+    audit_record(tenant=adapter.tenant_id, action="adapter.pin", target=adapter, before=before, after=after)
 
 
 def adapter_locked(adapter: Adapter, *, deleted: bool = False) -> Adapter:

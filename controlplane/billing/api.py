@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from controlplane.billing.renderers import UsageCsvRenderer, UsageJsonRenderer
 from controlplane.billing.usage_report import GROUPS, UsageReport, UsageRow, usage_report
+from controlplane.platform.http.strict import validated
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, request_access, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -60,9 +61,7 @@ class _ReportApi(generics.GenericAPIView[Any]):
     group_by: ClassVar[str] = "day"
 
     def _report(self, request: Request, tenant: Tenant | None, project: str | None = None) -> Response:
-        query = UsageQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        values = query.validated_data
+        values = validated(UsageQuery, request.query_params)
         names = values.get("group_by", self.group_by)
         groups = [name.strip() for name in names.split(",") if name.strip()]
         report = usage_report(

@@ -25,12 +25,7 @@ from controlplane.billing.prepaid_notices import prepaid_forget, prepaid_lifted,
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import prepaid_left_nano, spent_nano
 from controlplane.tenants.limits.models import ScopeLimits
-from controlplane.tenants.limits.selectors import (
-    limits_not_prepaid,
-    limits_prepaid,
-    limits_with_budget,
-    prepaid_stop_held,
-)
+from controlplane.tenants.limits.selectors import prepaid_stop_held
 from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)
@@ -58,12 +53,13 @@ def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: s
     Raises:
         redis.RedisError: Redis is unavailable; call again.
     """
-    budgeted, paying, others = limits_with_budget(), limits_prepaid(), limits_not_prepaid()
-    if tenant:
-        budgeted, paying, others = (limits.filter(tenant=tenant) for limits in (budgeted, paying, others))
-    rows, prepaid = list(budgeted), list(paying)
+    limits = ScopeLimits.objects.order_by("pk")
+    limits = limits.filter(tenant=tenant) if tenant else limits
+    of_tenants = limits.filter(api_key=None)
+    rows, prepaid = list(limits.exclude(budget_nano=None)), list(of_tenants.filter(prepaid_stop=True))
     # Lifting a prepaid limit publishes that tenant at once; a full round finds missed ones by their marks.
-    lifted = list(others.values_list("tenant_id", flat=True)) if tenant else prepaid_lifted()
+    unstopped = of_tenants.filter(prepaid_stop=False).values_list("tenant_id", flat=True)
+    lifted = list(unstopped) if tenant else prepaid_lifted()
     if not rows and not prepaid and not lifted:
         return 0
     client = redis.Redis.from_url(

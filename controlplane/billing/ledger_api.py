@@ -25,6 +25,7 @@ from controlplane.billing.serializers import (
 )
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -36,7 +37,6 @@ class BalanceApi(ObjectApi[Any]):
     serializer_class = BalanceSerializer
 
     @conditional()
-    @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request) -> Response:
         """The tenant's balances, in nano-units. Usage of the last minutes may be missing."""
         return _balance(request_tenant(request).pk)
@@ -47,7 +47,6 @@ class TenantBalanceApi(ObjectApi[Any]):
     serializer_class = BalanceSerializer
 
     @conditional()
-    @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """A tenant's balances, in nano-units."""
         return _balance(books_of(slug=slug))
@@ -102,9 +101,8 @@ class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
     @extend_schema(request=CreditInput, responses={201: CreditSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Grants a credit, which pays usage of its days before any other payment."""
-        data = CreditInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        grant = credit_grant(tenant=tenant_get(slug=slug), **data.validated_data)
+        values = validated(CreditInput, request.data)
+        grant = credit_grant(tenant=tenant_get(slug=slug), **values)
         return Response(CreditSerializer(grant).data, status.HTTP_201_CREATED)
 
 
@@ -116,9 +114,7 @@ class TenantPaymentsApi(generics.GenericAPIView[JournalEntry]):
     @extend_schema(request=PaymentInput, responses={201: JournalEntrySerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Books a received payment for a finalized invoice (also of a deleted tenant), or as a top-up."""
-        data = PaymentInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values: dict[str, Any] = dict(data.validated_data)
+        values = validated(PaymentInput, request.data)
         if (invoice_id := values.pop("invoice", None)) is None:
             entry = payment_record(tenant=tenant_get(slug=slug), **values)
         else:
@@ -135,10 +131,9 @@ class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
     @extend_schema(request=ReversalInput, responses={201: JournalEntrySerializer})
     def post(self, request: Request, slug: str, number: int) -> Response:
         """Reverses a deposit, payment or grant by an entry with debit and credit swapped."""
-        data = ReversalInput(data=request.data)
-        data.is_valid(raise_exception=True)
+        values = validated(ReversalInput, request.data)
         entry = entry_get(tenant=books_of(slug=slug), number=number)
-        undone = entry_reverse(entry=entry, **data.validated_data)
+        undone = entry_reverse(entry=entry, **values)
         return Response(JournalEntrySerializer(undone).data, status.HTTP_201_CREATED)
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.billing.budget_notices import NOTIFY_TASK
 from controlplane.billing.models import TOP_UPS, BudgetNotice, EntryKind, JournalEntry, PrepaidMark
 from controlplane.platform.queue import enqueue
-from controlplane.tenants.limits.selectors import limits_prepaid
+from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def prepaid_tell(*, seen: Seen, left_nano: int) -> int:
 
 def prepaid_lifted() -> list[str]:
     """Return tenants with a mark whose calls no longer stop at a zero balance."""
-    stopping = limits_prepaid().order_by().values("tenant_id")
+    stopping = ScopeLimits.objects.filter(prepaid_stop=True, api_key=None).order_by().values("tenant_id")
     return list(PrepaidMark.objects.exclude(tenant__in=stopping).values_list("tenant", flat=True))
 
 

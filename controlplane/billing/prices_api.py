@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -29,7 +28,8 @@ from controlplane.billing.serializers import (
 )
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.billing.terms import term_create, term_end, term_remove
-from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 from controlplane.tenants.selectors import tenant_get
@@ -50,9 +50,7 @@ class PriceBooksApi(generics.ListAPIView[PriceBook]):
 
         Answers 409, naming both books, where another one is in force on some of these days.
         """
-        data = PriceBookInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values: dict[str, Any] = dict(data.validated_data)
+        values = validated(PriceBookInput, request.data)
         slug = values.pop("tenant", "")
         book = price_book_create(tenant=tenant_get(slug=slug) if slug else None, **values)
         return Response(PriceBookSerializer(book).data, status.HTTP_201_CREATED)
@@ -82,16 +80,12 @@ class PricesInForceApi(APIView):
         return Response(InForceSerializer(state).data)
 
 
-class PriceBookApi(ObjectApi[PriceBook]):
+class PriceBookApi(RetrieveApi[PriceBook]):
     permission_classes = (Staff,)
     serializer_class = PriceBookSerializer
 
     def get_object(self) -> PriceBook:
         return price_book_get(name=self.kwargs["name"])
-
-    @conditional()
-    def get(self, request: Request, name: str) -> Response:
-        return Response(PriceBookSerializer(self.get_object()).data)
 
 
 class PricesApi(generics.GenericAPIView[Price]):
@@ -103,9 +97,7 @@ class PricesApi(generics.GenericAPIView[Price]):
     def post(self, request: Request, name: str) -> Response:
         """Adds a price of calls from a UTC day on, in nano-units (1e-9) per token and per request."""
         book = price_book_get(name=name)
-        data = PriceSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        price = price_set(book=book, **data.validated_data)
+        price = price_set(book=book, **validated(PriceSerializer, request.data))
         return Response(PriceSerializer(price).data, status.HTTP_201_CREATED)
 
 
@@ -118,9 +110,7 @@ class HostingPricesApi(generics.GenericAPIView[HostingPrice]):
     def post(self, request: Request, name: str) -> Response:
         """Adds a price of hosting time from a UTC day on: nano-units (1e-9) per adapter-, GPU- or GB-hour."""
         book = price_book_get(name=name)
-        data = HostingPriceSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        price = hosting_price_set(book=book, **data.validated_data)
+        price = hosting_price_set(book=book, **validated(HostingPriceSerializer, request.data))
         return Response(HostingPriceSerializer(price).data, status.HTTP_201_CREATED)
 
 
@@ -141,16 +131,14 @@ class TermsApi(generics.ListAPIView[PriceBookTerm]):
 
         Answers 409, naming the other book, where one is in force on some of these days.
         """
-        data = TermInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values: dict[str, Any] = dict(data.validated_data)
+        values = validated(TermInput, request.data)
         slug = values.pop("tenant", "")
         tenant = tenant_get(slug=slug) if slug else None
         term = term_create(book=price_book_get(name=name), tenant=tenant, **values)
         return Response(TermSerializer(term).data, status.HTTP_201_CREATED)
 
 
-class TermApi(ObjectApi[PriceBookTerm]):
+class TermApi(RetrieveApi[PriceBookTerm]):
     permission_classes = (Staff,)
     serializer_class = TermSerializer
 
@@ -158,20 +146,14 @@ class TermApi(ObjectApi[PriceBookTerm]):
         return term_get(book=price_book_get(name=self.kwargs["name"]), term_id=self.kwargs["term"])
 
     @conditional()
-    def get(self, request: Request, name: str, term: int) -> Response:
-        return Response(TermSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(request=TermChange, responses={200: TermSerializer})
+    @extend_schema(request=TermChange)
     def patch(self, request: Request, name: str, term: int) -> Response:
         """Changes the last day of a term."""
-        data = TermChange(data=request.data)
-        data.is_valid(raise_exception=True)
-        found = term_end(term=self.get_object(), ends=data.validated_data["ends"])
+        values = validated(TermChange, request.data)
+        found = term_end(term=self.get_object(), ends=values["ends"])
         return Response(TermSerializer(found).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, term: int) -> Response:
         """Deletes a planned term; a term that has begun can only be ended."""
         term_remove(term=self.get_object())

@@ -19,7 +19,8 @@ from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
 from controlplane.billing import items
 from controlplane.billing.models import Price
-from controlplane.metering.models import HostingHour, HostingKind, UsageHour, UsageRollup
+from controlplane.billing.price_list import PriceList
+from controlplane.metering.models import HostingHour, HostingKind, UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.selectors import SummedUse, rollup_list
 
 
@@ -184,6 +185,17 @@ def calls_nano(
             units, prompt, cached, completion, answered, strict=True
         )
     ]
+
+
+def call_price(use: UsageRollup | UsageEventRow | SummedUse, prices: PriceList) -> Price | None:
+    """Return the price of a row's calls on its day; None if they have none."""
+    return prices.call(
+        tenant=use.tenant,
+        day=use.day,
+        base_model=use.base_model,
+        adapter=adapter_name(use.adapter),
+        backend=use.backend,
+    )
 
 
 def call_nano(rollup: UsageRollup | UsageHour | SummedUse, price: Price) -> int:

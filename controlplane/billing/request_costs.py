@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.quantities import adapter_name, call_nano
+from controlplane.billing.quantities import call_nano, call_price
 from controlplane.metering.models import UNANSWERED, UsageEventRow
 from controlplane.metering.selectors import SummedUse
 
 
 def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
     """Return the attempt's cost in nano-units; None if it used tokens that have no price."""
-    price = prices.call(
-        tenant=row.tenant,
-        day=row.day,
-        base_model=row.base_model,
-        adapter=adapter_name(row.adapter),
-        backend=row.backend,
-    )
+    price = call_price(row, prices)
     if price is None:
         return None if row.prompt_tokens or row.completion_tokens else 0
     use = SummedUse(

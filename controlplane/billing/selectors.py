@@ -21,9 +21,9 @@ from controlplane.billing.models import (
     UsagePosting,
 )
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.quantities import adapter_name, call_nano
-from controlplane.errors import NotFoundError
-from controlplane.metering.selectors import SummedUse, rollup_list, use_summed
+from controlplane.billing.quantities import call_nano, call_price
+from controlplane.metering.selectors import rollup_list, use_summed
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.limits.models import ScopeLimits
 
 _UNBOOKED_DAYS: Final = 3
@@ -38,10 +38,7 @@ def price_book_list() -> QuerySet[PriceBook]:
 
 def price_book_get(*, name: str) -> PriceBook:
     """Return the price book of this name. Raises NotFoundError."""
-    book = PriceBook.objects.filter(name=name).first()
-    if book is None:
-        raise NotFoundError(f"there is no price book {name!r}")
-    return book
+    return row_get(PriceBook.objects.filter(name=name), f"there is no price book {name!r}")
 
 
 def price_book_default() -> PriceBook | None:
@@ -75,10 +72,8 @@ def term_list(*, book: PriceBook) -> QuerySet[PriceBookTerm]:
 
 def term_get(*, book: PriceBook, term_id: int) -> PriceBookTerm:
     """Return a term of the book by id. Raises NotFoundError."""
-    term = PriceBookTerm.objects.select_related("book").filter(book=book, pk=term_id).first()
-    if term is None:
-        raise NotFoundError(f"book {book.name!r} has no term {term_id}")
-    return term
+    rows = PriceBookTerm.objects.select_related("book").filter(book=book, pk=term_id)
+    return row_get(rows, f"book {book.name!r} has no term {term_id}")
 
 
 def spent_nano(
@@ -100,7 +95,7 @@ def calls_nano(*, tenant: str, key_id: str | None, start: dt.date, end: dt.date,
         rollups = rollups.filter(key_id=key_id)
     # Sum over all columns that no price depends on.
     columns = ("base_model", *sorted(prices.varies_by()))
-    priced = ((use, _price(use, prices)) for use in use_summed(rollups, by=columns))
+    priced = ((use, call_price(use, prices)) for use in use_summed(rollups, by=columns))
     return sum(call_nano(use, price) for use, price in priced if price is not None)
 
 
@@ -135,13 +130,3 @@ def prepaid_left_nano(*, tenant: str, today: dt.date, prices: PriceList) -> int:
 def _booked_nano(tenant: str, start: dt.date, end: dt.date, priced_items: Collection[str]) -> int:
     rows = UsagePosting.objects.filter(tenant=tenant, day__range=(start, end), item__in=priced_items)
     return int(rows.aggregate(total=Sum("amount_nano"))["total"] or 0)
-
-
-def _price(use: SummedUse, prices: PriceList) -> Price | None:
-    return prices.call(
-        tenant=use.tenant,
-        day=use.day,
-        base_model=use.base_model,
-        adapter=adapter_name(use.adapter),
-        backend=use.backend,
-    )

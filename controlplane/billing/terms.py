@@ -89,9 +89,7 @@ def term_remove(*, term: PriceBookTerm) -> None:
             f"price book {term.book.name!r} has been in force {_days(term)}: end the term instead of "
             "removing it"
         )
-    audit_record(
-        tenant=term.tenant, action="price_book.term", target=term, before=locked_snapshot(term), after=None
-    )
+    audit_record(tenant=term.tenant, action="price_book.term", target=term, before=locked_snapshot(term))
     term.delete()
     if not term.tenant:
         last = PriceBookTerm.objects.filter(tenant=EVERYONE).select_related("book").order_by("starts").last()
@@ -137,7 +135,7 @@ def everyone_switch(*, book: PriceBook) -> PriceBookTerm:
     for term in terms.filter(Q(ends=None) | Q(ends__gte=today)):
         before = locked_snapshot(term)
         if term.starts == today:
-            audit_record(tenant="", action="price_book.term", target=term, before=before, after=None)
+            audit_record(tenant="", action="price_book.term", target=term, before=before)
             term.delete()
             continue
         term.ends = today - dt.timedelta(days=1)

@@ -20,8 +20,8 @@ from controlplane.catalog.services import (
     variant_create,
     variant_remove,
 )
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, tenant_reads_staff_writes
 from controlplane.tenants.roles import Permission
@@ -122,13 +122,11 @@ class BaseModelsApi(generics.ListAPIView[BaseModel]):
     @extend_schema(request=BaseModelInput, responses={201: BaseModelSerializer})
     def post(self, request: Request) -> Response:
         """Registers a checkpoint (staff); a task computes its files' digests."""
-        data = BaseModelInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        base_model = base_model_register(**data.validated_data)
+        base_model = base_model_register(**validated(BaseModelInput, request.data))
         return Response(BaseModelSerializer(base_model).data, status.HTTP_201_CREATED)
 
 
-class BaseModelApi(ObjectApi[BaseModel]):
+class BaseModelApi(RetrieveApi[BaseModel]):
     permission_classes = (tenant_reads_staff_writes(Permission.MODELS_READ),)
     serializer_class = BaseModelSerializer
 
@@ -136,31 +134,21 @@ class BaseModelApi(ObjectApi[BaseModel]):
         return base_model_get(name=self.kwargs["name"])
 
     @conditional()
-    def get(self, request: Request, name: str) -> Response:
-        return Response(BaseModelSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(request=BaseModelChange, responses=BaseModelSerializer)
+    @extend_schema(request=BaseModelChange)
     def patch(self, request: Request, name: str) -> Response:
         """Updates the license, the rank limit or the dropped parameters (staff)."""
-        base_model = self.get_object()
-        data = BaseModelChange(data=request.data)
-        data.is_valid(raise_exception=True)
-        base_model_update(base_model=base_model, **data.validated_data)
+        base_model_update(base_model=self.get_object(), **validated(BaseModelChange, request.data))
         return Response(BaseModelSerializer(self.get_object()).data)
 
 
-class CheckpointApi(ObjectApi[BaseModel]):
+class CheckpointApi(RetrieveApi[BaseModel]):
+    """Returns the checkpoint's source and its files' digests."""
+
     permission_classes = (Staff,)
     serializer_class = CheckpointSerializer
 
     def get_object(self) -> BaseModel:
         return base_model_get(name=self.kwargs["name"])
-
-    @conditional()
-    def get(self, request: Request, name: str) -> Response:
-        """Returns the checkpoint's source and its files' digests."""
-        return Response(CheckpointSerializer(self.get_object()).data)
 
     @idempotent()
     @extend_schema(request=None, responses=CheckpointSerializer)
@@ -183,13 +171,11 @@ class VariantsApi(generics.ListAPIView[Variant]):
     def post(self, request: Request, name: str) -> Response:
         """Registers a variant of the weights (staff)."""
         base_model = base_model_get(name=name)
-        data = VariantInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        variant = variant_create(base_model=base_model, **data.validated_data)
+        variant = variant_create(base_model=base_model, **validated(VariantInput, request.data))
         return Response(VariantSerializer(variant).data, status.HTTP_201_CREATED)
 
 
-class VariantApi(ObjectApi[Variant]):
+class VariantApi(RetrieveApi[Variant]):
     permission_classes = (tenant_reads_staff_writes(Permission.MODELS_READ),)
     serializer_class = VariantSerializer
 
@@ -197,11 +183,6 @@ class VariantApi(ObjectApi[Variant]):
         return variant_get(base_model=base_model_get(name=self.kwargs["name"]), name=self.kwargs["variant"])
 
     @conditional()
-    def get(self, request: Request, name: str, variant: str) -> Response:
-        return Response(VariantSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, variant: str) -> Response:
         """Removes a variant (staff)."""
         variant_remove(variant=self.get_object())

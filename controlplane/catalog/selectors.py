@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from contracts.base_routes import BaseRoute
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 
 
 def base_model_list() -> QuerySet[BaseModel]:
@@ -40,7 +41,5 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
 
 def variant_get(*, base_model: BaseModel, name: str) -> Variant:
     """Return a variant of a base model. Raises NotFoundError."""
-    variant = Variant.objects.filter(base_model=base_model, name=name).first()
-    if variant is None:
-        raise NotFoundError(f"base model {base_model.name} has no variant {name!r}")
-    return variant
+    rows = Variant.objects.filter(base_model=base_model, name=name)
+    return row_get(rows, f"base model {base_model.name} has no variant {name!r}")

@@ -1,4 +1,4 @@
-"""REST of usage reported from outside, as CloudEvents with keys of their own scope, and of hosting time."""
+"""REST of usage that is reported from outside as CloudEvents, of dead letters, and of hosting time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from controlplane.metering.cloud_events.parsers import (
 )
 from controlplane.metering.cloud_events.usage import data_schema
 from controlplane.metering.hosting.report import GROUPS, HostingRow, hosting_report
-from controlplane.metering.models import HostingKind, UsageSource
+from controlplane.metering.models import DeadUsageEvent, HostingKind, UsageSource
+from controlplane.metering.replay import dead_usage_replay_ask
+from controlplane.metering.selectors import dead_letter_list
 from controlplane.metering.sources import source_create, source_delete, source_get, source_list
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.permissions import Staff, UsageReporter, request_tenant, tenant_may
@@ -135,9 +137,7 @@ class UsageSourcesApi(generics.ListAPIView[UsageSource]):
     @extend_schema(request=UsageSourceSerializer, responses={201: UsageSourceSerializer})
     def post(self, request: Request) -> Response:
         """Lets a service account's keys with scope `usage:write` report for tenants other than its own."""
-        data = UsageSourceSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        values = data.validated_data
+        values = validated(UsageSourceSerializer, request.data)
         account = values["service_account"]
         source = source_create(
             tenant=account["tenant_id"], service_account=account["name"], tenants=values["tenants"]
@@ -145,7 +145,7 @@ class UsageSourcesApi(generics.ListAPIView[UsageSource]):
         return Response(UsageSourceSerializer(source).data, status.HTTP_201_CREATED)
 
 
-class UsageSourceApi(ObjectApi[UsageSource]):
+class UsageSourceApi(RetrieveApi[UsageSource]):
     permission_classes = (Staff,)
     serializer_class = UsageSourceSerializer
 
@@ -153,11 +153,6 @@ class UsageSourceApi(ObjectApi[UsageSource]):
         return source_get(source_id=self.kwargs["source"])
 
     @conditional()
-    def get(self, request: Request, source: int) -> Response:
-        return Response(UsageSourceSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, source: int) -> Response:
         """Restricts its keys to their own projects again."""
         source_delete(source=self.get_object())
@@ -199,9 +194,7 @@ class _HostingApi(generics.GenericAPIView[Any]):
     pagination_class = None
 
     def _report(self, request: Request, tenant: str | None) -> Response:
-        query = HostingQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        values = query.validated_data
+        values = validated(HostingQuery, request.query_params)
         groups = [name.strip() for name in values["group_by"].split(",") if name.strip()]
         rows = hosting_report(tenant=tenant, start=values["start"], end=values["end"], group_by=groups)
         body = {"start": values["start"], "end": values["end"], "rows": rows}
@@ -224,3 +217,39 @@ class FleetHostingApi(_HostingApi):
     def get(self, request: Request) -> Response:
         """Hosting time of all tenants, and copy-, GPU- and instance-hours of the operator's deployments."""
         return self._report(request, None)
+
+
+class DeadLetterSerializer(serializers.ModelSerializer[DeadUsageEvent]):
+    class Meta:
+        model = DeadUsageEvent
+        fields = ("id", "stream_id", "tenant", "reason", "payload", "received_at")
+
+
+class DeadLettersApi(generics.ListAPIView[DeadUsageEvent]):
+    """Usage events that could not be counted, newest first, each with the reason."""
+
+    permission_classes = (Staff,)
+    serializer_class = DeadLetterSerializer
+    queryset = DeadUsageEvent.objects.none()
+    filter_backends = ()
+
+    def get_queryset(self) -> QuerySet[DeadUsageEvent]:
+        return dead_letter_list()
+
+
+class ReplaySerializer(serializers.Serializer[Any]):
+    asked = serializers.IntegerField(help_text="Number of dead letters; a task ingests them again.")
+
+
+class DeadLetterReplayApi(generics.GenericAPIView[DeadUsageEvent]):
+    permission_classes = (Staff,)
+    serializer_class = ReplaySerializer
+    queryset = DeadUsageEvent.objects.none()
+    pagination_class = None
+
+    @idempotent()
+    @extend_schema(request=None, responses={202: ReplaySerializer})
+    def post(self, request: Request) -> Response:
+        """Replays all dead letters, after their cause is fixed; each event counts once."""
+        letters = dead_usage_replay_ask()
+        return Response(ReplaySerializer({"asked": letters}).data, status.HTTP_202_ACCEPTED)

@@ -12,6 +12,7 @@ from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.metering.models import UsageSource
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import ServiceAccount
 
 MOST_TENANTS = 1000
@@ -24,10 +25,7 @@ def source_list() -> QuerySet[UsageSource]:
 
 def source_get(*, source_id: int) -> UsageSource:
     """Return a usage source by id. Raises NotFoundError."""
-    source = source_list().filter(pk=source_id).first()
-    if source is None:
-        raise NotFoundError(f"there is no usage source {source_id}")
-    return source
+    return row_get(source_list().filter(pk=source_id), f"there is no usage source {source_id}")
 
 
 @transaction.atomic

@@ -7,7 +7,7 @@ from typing import Final
 from django.urls import URLPattern, path
 
 from controlplane.fleet import api as fleet
-from controlplane.metering import dead_letters_api as dead_letters
+from controlplane.metering import api as dead_letters
 from controlplane.operations.health import api as health
 
 LIVE_ROUTES: Final[list[URLPattern]] = [

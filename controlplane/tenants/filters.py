@@ -1,4 +1,4 @@
-"""Filters of the lists of keys, projects, service accounts, tenants and users."""
+"""Filters of the lists of keys, projects, service accounts, tenants, users, members and invitations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.tenants.models import ApiKey
+from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import api_key_named
 
 
@@ -43,3 +44,12 @@ class UserFilter(filters.FilterSet):  # type: ignore[misc]
     search = filters.CharFilter("email", "icontains", help_text="Part of the e-mail address.")
     tenant = filters.CharFilter("memberships__tenant_id", help_text="Members of this tenant.")
     is_staff = filters.BooleanFilter("is_staff")
+
+
+class MemberFilter(filters.FilterSet):  # type: ignore[misc]
+    search = filters.CharFilter("user__email", "icontains", help_text="Part of the e-mail address.")
+    role = filters.ChoiceFilter("role", choices=Role.choices)
+
+
+class InvitationFilter(filters.FilterSet):  # type: ignore[misc]
+    search = filters.CharFilter("email", "icontains", help_text="Part of the e-mail address.")

@@ -11,7 +11,7 @@ from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from contracts.keys import KEY_PREFIX
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.platform.row_security.name_search import API_KEY_NAMES, named
 from controlplane.platform.row_security.scope import scope_set
 from controlplane.tenants.models import ApiKey, Membership, Project, ServiceAccount, Tenant, User
@@ -25,10 +25,7 @@ def tenant_list(*, search: str = "") -> QuerySet[Tenant]:
 
 def tenant_get(*, slug: str) -> Tenant:
     """Return the tenant. Raises NotFoundError."""
-    tenant = Tenant.objects.filter(pk=slug).first()
-    if tenant is None:
-        raise NotFoundError(f"there is no tenant {slug!r}")
-    return tenant
+    return row_get(Tenant.objects.filter(pk=slug), f"there is no tenant {slug!r}")
 
 
 def tenants_of(*, user: User) -> QuerySet[Tenant]:
@@ -47,11 +44,6 @@ def user_by_email(*, email: str) -> User | None:
     return User.objects.filter(email=email).first()
 
 
-def user_list() -> QuerySet[User]:
-    """List all users by e-mail address."""
-    return User.objects.prefetch_related("memberships").order_by("email")
-
-
 def project_list(*, tenant: Tenant, active: bool = False) -> QuerySet[Project]:
     """List the tenant's projects by slug; `active` leaves out archived ones."""
     projects = Project.objects.filter(tenant=tenant)
@@ -60,10 +52,8 @@ def project_list(*, tenant: Tenant, active: bool = False) -> QuerySet[Project]:
 
 def project_get(*, tenant: Tenant, slug: str) -> Project:
     """Return the project. Raises NotFoundError, also for another tenant's."""
-    project = project_list(tenant=tenant).filter(slug=slug).first()
-    if project is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no project {slug!r}")
-    return project
+    rows = project_list(tenant=tenant).filter(slug=slug)
+    return row_get(rows, f"tenant {tenant.pk} has no project {slug!r}")
 
 
 def service_account_list(*, tenant: Tenant, active: bool = False) -> QuerySet[ServiceAccount]:
@@ -80,10 +70,8 @@ def service_account_keys_list(*, tenant: Tenant) -> QuerySet[ServiceAccount]:
 
 def service_account_get(*, tenant: Tenant, name: str) -> ServiceAccount:
     """Return the service account. Raises NotFoundError, also for another tenant's."""
-    account = service_account_list(tenant=tenant).filter(name=name).first()
-    if account is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no service account {name!r}")
-    return account
+    rows = service_account_list(tenant=tenant).filter(name=name)
+    return row_get(rows, f"tenant {tenant.pk} has no service account {name!r}")
 
 
 def api_key_list(*, tenant: Tenant) -> QuerySet[ApiKey]:
@@ -133,10 +121,8 @@ def api_key_named(keys: QuerySet[ApiKey], part: str) -> QuerySet[ApiKey]:
 
 def api_key_get(*, tenant: Tenant, public_id: str) -> ApiKey:
     """Return the key. Raises NotFoundError, also for another tenant's."""
-    api_key = api_key_list(tenant=tenant).filter(pk=public_id).first()
-    if api_key is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no key {public_id!r}")
-    return api_key
+    rows = api_key_list(tenant=tenant).filter(pk=public_id)
+    return row_get(rows, f"tenant {tenant.pk} has no key {public_id!r}")
 
 
 def api_key_verify(*, text: str) -> ApiKey | None:

@@ -11,8 +11,8 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
@@ -119,45 +119,39 @@ class WebhooksApi(generics.ListAPIView[WebhookEndpoint]):
     @extend_schema(request=EndpointInput, responses={201: EndpointCreatedSerializer})
     def post(self, request: Request) -> Response:
         """Creates an endpoint. Requests to it are signed by the Standard Webhooks scheme."""
-        data = EndpointInput(data=request.data)
-        data.is_valid(raise_exception=True)
+        values = validated(EndpointInput, request.data)
         endpoint, secret = endpoint_create(
-            tenant=request_tenant(request), created_by=request_user(request), **data.validated_data
+            tenant=request_tenant(request), created_by=request_user(request), **values
         )
         return Response({**EndpointSerializer(endpoint).data, "secret": secret}, status.HTTP_201_CREATED)
 
 
-class WebhookApi(ObjectApi[WebhookEndpoint]):
+class _OfEndpoint(generics.GenericAPIView[Any]):
+    def endpoint(self) -> WebhookEndpoint:
+        return endpoint_get(tenant=request_tenant(self.request), endpoint_id=self.kwargs["endpoint_id"])
+
+
+class WebhookApi(_OfEndpoint, RetrieveApi[WebhookEndpoint]):
     permission_classes = (_MAY,)
     serializer_class = EndpointSerializer
     etag_ignores = frozenset({"failing_since"})
 
     def get_object(self) -> WebhookEndpoint:
-        return endpoint_get(tenant=request_tenant(self.request), endpoint_id=self.kwargs["endpoint_id"])
-
-    @conditional()
-    def get(self, request: Request, endpoint_id: str) -> Response:
-        return Response(EndpointSerializer(self.get_object()).data)
+        return self.endpoint()
 
     @conditional()
     @extend_schema(request=EndpointChangesInput)
     def patch(self, request: Request, endpoint_id: str) -> Response:
         """Changes the given fields; `enabled` disables the endpoint or enables it again."""
-        data = EndpointChangesInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        endpoint = endpoint_update(endpoint=self.get_object(), **data.validated_data)
+        values = validated(EndpointChangesInput, request.data)
+        endpoint = endpoint_update(endpoint=self.get_object(), **values)
         return Response(EndpointSerializer(endpoint).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, endpoint_id: str) -> Response:
+        """Deletes the endpoint with its deliveries."""
         endpoint_delete(endpoint=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-
-class _OfEndpoint(generics.GenericAPIView[Any]):
-    def _endpoint(self) -> WebhookEndpoint:
-        return endpoint_get(tenant=request_tenant(self.request), endpoint_id=self.kwargs["endpoint_id"])
 
 
 class WebhookRotationApi(_OfEndpoint):
@@ -168,10 +162,8 @@ class WebhookRotationApi(_OfEndpoint):
     @extend_schema(request=WebhookRotationInput, responses={200: EndpointCreatedSerializer})
     def post(self, request: Request, endpoint_id: str) -> Response:
         """Rotates the secret; during the overlap requests carry signatures by both secrets."""
-        data = WebhookRotationInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        overlap = dt.timedelta(hours=data.validated_data["overlap_hours"])
-        endpoint, secret = endpoint_rotate(endpoint=self._endpoint(), overlap=overlap)
+        overlap = dt.timedelta(hours=validated(WebhookRotationInput, request.data)["overlap_hours"])
+        endpoint, secret = endpoint_rotate(endpoint=self.endpoint(), overlap=overlap)
         return Response({**EndpointSerializer(endpoint).data, "secret": secret})
 
 
@@ -183,11 +175,11 @@ class WebhookTestApi(_OfEndpoint):
     @extend_schema(request=None, responses={201: DeliverySerializer})
     def post(self, request: Request, endpoint_id: str) -> Response:
         """Sends a `webhook.test` event; its delivery shows the endpoint's answer."""
-        delivery = endpoint_test(endpoint=self._endpoint())
+        delivery = endpoint_test(endpoint=self.endpoint())
         return Response(DeliverySerializer(delivery).data, status.HTTP_201_CREATED)
 
 
-class WebhookDeliveriesApi(generics.ListAPIView[WebhookDelivery]):
+class WebhookDeliveriesApi(_OfEndpoint, generics.ListAPIView[WebhookDelivery]):
     """Deliveries to an endpoint, newest first, with the last answer."""
 
     permission_classes = (_MAY,)
@@ -196,11 +188,10 @@ class WebhookDeliveriesApi(generics.ListAPIView[WebhookDelivery]):
     queryset = WebhookDelivery.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[WebhookDelivery]:
-        tenant = request_tenant(self.request)
-        return delivery_list(endpoint=endpoint_get(tenant=tenant, endpoint_id=self.kwargs["endpoint_id"]))
+        return delivery_list(endpoint=self.endpoint())
 
 
-class WebhookResendApi(generics.GenericAPIView[WebhookDelivery]):
+class WebhookResendApi(_OfEndpoint):
     permission_classes = (_MAY,)
     serializer_class = DeliverySerializer
 
@@ -208,6 +199,5 @@ class WebhookResendApi(generics.GenericAPIView[WebhookDelivery]):
     @extend_schema(request=None)
     def post(self, request: Request, endpoint_id: str, delivery_id: int) -> Response:
         """Sends a delivery again under the same `webhook-id`."""
-        endpoint = endpoint_get(tenant=request_tenant(request), endpoint_id=endpoint_id)
-        delivery = delivery_get(endpoint=endpoint, delivery_id=delivery_id)
+        delivery = delivery_get(endpoint=self.endpoint(), delivery_id=delivery_id)
         return Response(DeliverySerializer(delivery_resend(delivery=delivery)).data)

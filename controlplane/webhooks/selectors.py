@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import Tenant
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
 
@@ -16,10 +16,8 @@ def endpoint_list(*, tenant: Tenant) -> QuerySet[WebhookEndpoint]:
 
 def endpoint_get(*, tenant: Tenant, endpoint_id: str) -> WebhookEndpoint:
     """Raises NotFoundError, also for another tenant's."""
-    endpoint = WebhookEndpoint.objects.filter(tenant=tenant, pk=endpoint_id).first()
-    if endpoint is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no webhook endpoint {endpoint_id[:64]!r}")
-    return endpoint
+    rows = WebhookEndpoint.objects.filter(tenant=tenant, pk=endpoint_id)
+    return row_get(rows, f"tenant {tenant.pk} has no webhook endpoint {endpoint_id[:64]!r}")
 
 
 def delivery_list(*, endpoint: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
@@ -30,7 +28,5 @@ def delivery_list(*, endpoint: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
 def delivery_get(*, endpoint: WebhookEndpoint, delivery_id: int) -> WebhookDelivery:
     """Raises NotFoundError, also for another endpoint's."""
     deliveries = WebhookDelivery.objects.filter(endpoint=endpoint).select_related("event", "endpoint")
-    delivery = deliveries.filter(pk=delivery_id).first() if delivery_id < 1 << 63 else None
-    if delivery is None:
-        raise NotFoundError(f"webhook endpoint {endpoint.pk} has no delivery {delivery_id}")
-    return delivery
+    rows = deliveries.filter(pk=delivery_id) if delivery_id < 1 << 63 else deliveries.none()
+    return row_get(rows, f"webhook endpoint {endpoint.pk} has no delivery {delivery_id}")

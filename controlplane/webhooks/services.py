@@ -108,13 +108,11 @@ def endpoint_rotate(
     secret = new_secret()
     endpoint.secret = seal(secret, place=endpoint.sealing_place)
     endpoint.save(update_fields=["secret", "old_secret", "old_secret_until"])
-    told = {"old_secret_until": endpoint.old_secret_until, "secret": "new"}
+    until, now = endpoint.old_secret_until, timezone.now()
+    before = {"old_secret_until": before["old_secret_until"]}
+    after = {"old_secret_until": until, "secret": "new", "rotated_at": now}
     audit_record(
-        tenant=endpoint.tenant_id,
-        action="webhook.rotate",
-        target=endpoint,
-        before={"old_secret_until": before["old_secret_until"]},
-        after={**told, "rotated_at": timezone.now()},
+        tenant=endpoint.tenant_id, action="webhook.rotate", target=endpoint, before=before, after=after
     )
     return endpoint, secret
 

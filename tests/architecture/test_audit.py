@@ -25,7 +25,7 @@ UNRECORDED = {
     "controlplane.billing.budgets.budgets_publish": "marks that a budget's warning was given",
     "controlplane.billing.budget_notices.thresholds_tell": "marks who was told of what was spent",
     "controlplane.billing.ledger.journal.entries_write": "is a journal of its own",
-    "controlplane.billing.ledger_head.head_lock": "makes the row that it locks",
+    "controlplane.billing.ledger.journal.head_lock": "makes the row that it locks",
     "controlplane.billing.reports.list_prices.add_list_prices": "a migration of a new installation",
     "controlplane.billing.prepaid_notices.prepaid_forget": "unmarks it: the limit's lift is recorded",
     "controlplane.billing.prepaid_notices.prepaid_tell": "marks who was told of what was spent",
@@ -94,7 +94,7 @@ UNRECORDED = {
     "controlplane.sign_up.services.sign_up_begin": "a stranger's wish: what comes of it is recorded",
     "controlplane.sign_up.services.sign_up_sent": "queueing: no decision of anybody's",
     "controlplane.sign_up.services.sign_ups_forget": "strangers' wishes, kept for a day",
-    "controlplane.tenants.services.last_use.api_keys_touch": "a use: of the API what it did is recorded",
+    "controlplane.tenants.services.keys.api_keys_touch": "a use: of the API what it did is recorded",
     "controlplane.tenants.services.tenants.user_end_sessions": "part of changes that are recorded",
     "controlplane.tenants.sessions.SessionStore": "logins and logouts are recorded (account.events)",
 }

@@ -11,8 +11,8 @@ from rest_framework.response import Response
 from controlplane.artifacts.credentials.models import SourceCredential
 from controlplane.artifacts.credentials.selectors import credential_get, credential_list
 from controlplane.artifacts.credentials.services import credential_create, credential_delete
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
@@ -51,15 +51,15 @@ class SourceCredentialsApi(generics.ListAPIView[SourceCredential]):
     @extend_schema(request=SourceCredentialInput, responses={201: SourceCredentialSerializer})
     def post(self, request: Request) -> Response:
         """Stores a hub token or an S3 access key, for use in registrations of adapters."""
-        data = SourceCredentialInput(data=request.data)
-        data.is_valid(raise_exception=True)
         credential = credential_create(
-            tenant=request_tenant(request), created_by=request_user(request), **data.validated_data
+            tenant=request_tenant(request),
+            created_by=request_user(request),
+            **validated(SourceCredentialInput, request.data),
         )
         return Response(SourceCredentialSerializer(credential).data, status.HTTP_201_CREATED)
 
 
-class SourceCredentialApi(ObjectApi[SourceCredential]):
+class SourceCredentialApi(RetrieveApi[SourceCredential]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = SourceCredentialSerializer
     etag_ignores = frozenset({"used_at"})
@@ -68,11 +68,6 @@ class SourceCredentialApi(ObjectApi[SourceCredential]):
         return credential_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
 
     @conditional()
-    def get(self, request: Request, name: str) -> Response:
-        return Response(SourceCredentialSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Deletes the credential; imports that name it are refused afterwards."""
         credential_delete(credential=self.get_object())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from controlplane.artifacts.credentials.models import SourceCredential
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import Tenant
 
 
@@ -16,6 +16,5 @@ def credential_list(*, tenant: Tenant) -> QuerySet[SourceCredential]:
 
 def credential_get(*, tenant: Tenant, name: str) -> SourceCredential:
     """Raises NotFoundError, also for another tenant's."""
-    if (credential := credential_list(tenant=tenant).filter(name=name).first()) is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no credential {name[:63]!r}")
-    return credential
+    rows = credential_list(tenant=tenant).filter(name=name)
+    return row_get(rows, f"tenant {tenant.pk} has no credential {name[:63]!r}")

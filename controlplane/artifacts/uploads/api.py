@@ -26,7 +26,7 @@ from controlplane.artifacts.uploads.services import upload_create, upload_discar
 from controlplane.errors import InvalidInputError
 from controlplane.platform.http.errors import PreconditionFailed
 from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
 
@@ -65,12 +65,9 @@ class UploadsApi(generics.ListAPIView[Upload]):
     def post(self, request: Request) -> Response:
         """Creates an upload by JSON, or by tus's headers Upload-Length and Upload-Metadata (`filename`)."""
         check_version(request)
-        values = _announced(request) if "Upload-Length" in request.headers else request.data
-        data = UploadInput(data=values)
-        data.is_valid(raise_exception=True)
-        upload = upload_create(
-            tenant=request_tenant(request), created_by=request_user(request), **data.validated_data
-        )
+        announced = _announced(request) if "Upload-Length" in request.headers else request.data
+        values = validated(UploadInput, announced)
+        upload = upload_create(tenant=request_tenant(request), created_by=request_user(request), **values)
         place = reverse("api:upload", kwargs={"upload_id": upload.pk}, request=request)
         headers = {**_state(upload), "Location": place}
         return Response(UploadSerializer(upload).data, status.HTTP_201_CREATED, headers=headers)
@@ -116,7 +113,6 @@ class UploadApi(ObjectApi[Upload]):
         return Response(status=status.HTTP_204_NO_CONTENT, headers=_state(upload))
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, upload_id: str) -> Response:
         """Removes the upload and its bytes."""
         check_version(request)

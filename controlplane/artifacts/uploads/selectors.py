@@ -11,6 +11,7 @@ from django.utils import timezone
 from controlplane.artifacts.store import ByteStream, artifact_store
 from controlplane.artifacts.uploads.models import Upload
 from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import Tenant
 
 
@@ -22,11 +23,10 @@ def upload_list(*, tenant: Tenant) -> QuerySet[Upload]:
 
 def upload_get(*, tenant: Tenant, upload_id: str) -> Upload:
     """Return the upload. Raises NotFoundError, also for another tenant's or an expired one."""
-    if (upload := upload_list(tenant=tenant).filter(pk=upload_id).first()) is None:
-        raise NotFoundError(
-            f"tenant {tenant.pk} has no upload {upload_id[:32]!r}: uploads expire, start a new one"
-        )
-    return upload
+    rows = upload_list(tenant=tenant).filter(pk=upload_id)
+    return row_get(
+        rows, f"tenant {tenant.pk} has no upload {upload_id[:32]!r}: uploads expire, start a new one"
+    )
 
 
 def uploads_taken(*, tenant: Tenant, upload_ids: list[str]) -> list[Upload]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
@@ -20,12 +20,12 @@ from controlplane.billing.credit_notes.serializers import (
     VoidInput,
 )
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
-from controlplane.billing.documents.formats import document_download
 from controlplane.billing.filters import CreditNoteFilter, FleetCreditNoteFilter
-from controlplane.billing.invoices.api import FILE, ByForm, form_asked
+from controlplane.billing.invoices.api import FILE, DocumentFileApi
 from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.models import CreditNote, CreditNoteLine
-from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import RetrieveApi
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -45,18 +45,15 @@ class CreditNotesApi(generics.ListAPIView[CreditNote]):
         return credit_note_list(tenant=request_tenant(self.request).pk)
 
 
-class CreditNoteApi(ObjectApi[CreditNote]):
+class CreditNoteApi(RetrieveApi[CreditNote]):
+    """A credit note of the tenant: net + tax = pre-payment + post-payment, to the nano-unit."""
+
     permission_classes = (_MAY,)
     serializer_class = CreditNoteSerializer
 
     def get_object(self) -> CreditNote:
         tenant = request_tenant(self.request).pk
         return credit_note_get(credit_note_id=self.kwargs["credit_note"], tenant=tenant)
-
-    @conditional()
-    def get(self, request: Request, credit_note: int) -> Response:
-        """A credit note of the tenant: net + tax = pre-payment + post-payment, to the nano-unit."""
-        return Response(CreditNoteSerializer(self.get_object()).data)
 
 
 class CreditNoteLinesApi(generics.ListAPIView[CreditNoteLine]):
@@ -72,18 +69,14 @@ class CreditNoteLinesApi(generics.ListAPIView[CreditNoteLine]):
         return note_line_list(credit_note=note)
 
 
-class CreditNoteFileApi(generics.GenericAPIView[CreditNote]):
+class CreditNoteFileApi(DocumentFileApi):
     permission_classes = (_MAY,)
-    content_negotiation_class = ByForm
-    serializer_class = CreditNoteSerializer
-    pagination_class = None
-    queryset = CreditNote.objects.none()  # tells the schema the model
 
     @FILE
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
         """The credit note as a file."""
         found = credit_note_get(credit_note_id=credit_note, tenant=request_tenant(request).pk)
-        return document_download(request._request, CreditNoteDocument(found), form_asked(request))
+        return self.file(CreditNoteDocument(found))
 
 
 class FleetCreditNotesApi(generics.ListAPIView[CreditNote]):
@@ -98,17 +91,14 @@ class FleetCreditNotesApi(generics.ListAPIView[CreditNote]):
         return credit_note_list(tenant=None)
 
 
-class FleetCreditNoteApi(ObjectApi[CreditNote]):
+class FleetCreditNoteApi(RetrieveApi[CreditNote]):
+    """A credit note of any tenant."""
+
     permission_classes = (Staff,)
     serializer_class = CreditNoteSerializer
 
     def get_object(self) -> CreditNote:
         return credit_note_get(credit_note_id=self.kwargs["credit_note"])
-
-    @conditional()
-    def get(self, request: Request, credit_note: int) -> Response:
-        """A credit note of any tenant."""
-        return Response(CreditNoteSerializer(self.get_object()).data)
 
 
 class CreditNoteVoidApi(generics.GenericAPIView[CreditNote]):
@@ -119,26 +109,18 @@ class CreditNoteVoidApi(generics.GenericAPIView[CreditNote]):
     @extend_schema(request=VoidInput, responses={201: CreditNoteSerializer})
     def post(self, request: Request, credit_note: int) -> Response:
         """Voids a credit note in full by issuing another one, which is returned; both keep their numbers."""
-        data = VoidInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        made = credit_note_void(
-            credit_note=credit_note_get(credit_note_id=credit_note), **data.validated_data
-        )
+        values = validated(VoidInput, request.data)
+        made = credit_note_void(credit_note=credit_note_get(credit_note_id=credit_note), **values)
         return Response(CreditNoteSerializer(made).data, status.HTTP_201_CREATED)
 
 
-class FleetCreditNoteFileApi(generics.GenericAPIView[CreditNote]):
+class FleetCreditNoteFileApi(DocumentFileApi):
     permission_classes = (Staff,)
-    content_negotiation_class = ByForm
-    serializer_class = CreditNoteSerializer
-    pagination_class = None
-    queryset = CreditNote.objects.none()  # tells the schema the model
 
     @FILE
     def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
         """A credit note of any tenant as a file."""
-        found = credit_note_get(credit_note_id=credit_note)
-        return document_download(request._request, CreditNoteDocument(found), form_asked(request))
+        return self.file(CreditNoteDocument(credit_note_get(credit_note_id=credit_note)))
 
 
 class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
@@ -149,9 +131,7 @@ class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
     @extend_schema(request=CreditNoteInput, responses={201: CreditNoteSerializer})
     def post(self, request: Request, invoice: int) -> Response:
         """Credits part of a finalized invoice, or all that remains of it, with its tax; final at once."""
-        data = CreditNoteInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values: dict[str, Any] = dict(data.validated_data)
+        values = validated(CreditNoteInput, request.data)
         if "lines" in values:
             values["lines"] = {line["position"]: line["amount_nano"] for line in values["lines"]}
         made = credit_note_issue(invoice=invoice_get(invoice_id=invoice), **values)

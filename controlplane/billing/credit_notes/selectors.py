@@ -10,7 +10,7 @@ from django.db.models import QuerySet, Sum
 
 from controlplane.billing.currency import decimal_text
 from controlplane.billing.models import CreditNote, CreditNoteLine, Invoice, InvoiceLine
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,8 @@ def credit_note_list(*, tenant: str | None, invoice: Invoice | None = None) -> Q
 
 def credit_note_get(*, credit_note_id: int, tenant: str | None = None) -> CreditNote:
     """Return a credit note of the tenant, or (None) of any tenant. Raises NotFoundError."""
-    note = credit_note_list(tenant=tenant).filter(pk=credit_note_id).first()
-    if note is None:
-        raise NotFoundError(f"there is no credit note {credit_note_id}")
-    return note
+    rows = credit_note_list(tenant=tenant).filter(pk=credit_note_id)
+    return row_get(rows, f"there is no credit note {credit_note_id}")
 
 
 def note_line_list(*, credit_note: CreditNote) -> QuerySet[CreditNoteLine]:

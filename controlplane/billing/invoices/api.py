@@ -14,8 +14,10 @@ from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from controlplane.billing.documents.formats import CONTENT_TYPES, Format, document_download
+from controlplane.billing.documents.document import AnyDocument
+from controlplane.billing.documents.formats import CONTENT_TYPES, document_download
 from controlplane.billing.filters import FleetInvoiceFilter, InvoiceFilter
 from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
@@ -28,7 +30,8 @@ from controlplane.billing.serializers import (
     InvoiceSerializer,
 )
 from controlplane.errors import InvalidInputError
-from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import RetrieveApi
+from controlplane.platform.http.strict import validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -66,17 +69,14 @@ class InvoicesApi(generics.ListAPIView[Invoice]):
         return invoice_list(tenant=request_tenant(self.request).pk)
 
 
-class InvoiceApi(ObjectApi[Invoice]):
+class InvoiceApi(RetrieveApi[Invoice]):
+    """lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit."""
+
     permission_classes = (_MAY,)
     serializer_class = InvoiceSerializer
 
     def get_object(self) -> Invoice:
         return invoice_get(invoice_id=self.kwargs["invoice"], tenant=request_tenant(self.request).pk)
-
-    @conditional()
-    def get(self, request: Request, invoice: int) -> Response:
-        """lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit."""
-        return Response(InvoiceSerializer(self.get_object()).data)
 
 
 class InvoiceLinesApi(generics.ListAPIView[InvoiceLine]):
@@ -91,17 +91,25 @@ class InvoiceLinesApi(generics.ListAPIView[InvoiceLine]):
         return line_list(invoice=invoice_get(invoice_id=self.kwargs["invoice"], tenant=tenant))
 
 
-class InvoiceFileApi(generics.GenericAPIView[Invoice]):
-    permission_classes = (_MAY,)
+class DocumentFileApi(APIView):
     content_negotiation_class = ByForm
-    serializer_class = InvoiceSerializer
-    pagination_class = None
-    queryset = Invoice.objects.none()  # tells the schema the model
+
+    def file(self, document: AnyDocument) -> StreamingHttpResponse:
+        """Return the document in the file format that the request asks for, by default CSV."""
+        form = self.request.query_params.get("form") or "csv"
+        if form not in CONTENT_TYPES:
+            raise InvalidInputError(f"form must be one of {', '.join(CONTENT_TYPES)}", field="form")
+        return document_download(self.request._request, document, form)
+
+
+class InvoiceFileApi(DocumentFileApi):
+    permission_classes = (_MAY,)
 
     @FILE
     def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
         """The invoice as a file; a draft has no PDF."""
-        return _file(request, invoice_get(invoice_id=invoice, tenant=request_tenant(request).pk))
+        found = invoice_get(invoice_id=invoice, tenant=request_tenant(request).pk)
+        return self.file(InvoiceDocument(found))
 
 
 class FleetInvoicesApi(generics.ListAPIView[Invoice]):
@@ -116,17 +124,13 @@ class FleetInvoicesApi(generics.ListAPIView[Invoice]):
         return invoice_list(tenant=None)
 
 
-class FleetInvoiceFileApi(generics.GenericAPIView[Invoice]):
+class FleetInvoiceFileApi(DocumentFileApi):
     permission_classes = (Staff,)
-    content_negotiation_class = ByForm
-    serializer_class = InvoiceSerializer
-    pagination_class = None
-    queryset = Invoice.objects.none()  # tells the schema the model
 
     @FILE
     def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
         """An invoice of any tenant as a file; a draft has no PDF."""
-        return _file(request, invoice_get(invoice_id=invoice))
+        return self.file(InvoiceDocument(invoice_get(invoice_id=invoice)))
 
 
 class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
@@ -137,9 +141,8 @@ class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
     @extend_schema(request=InvoiceInput, responses={201: InvoiceSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Drafts a month's invoice, or updates its draft to the current ledger."""
-        data = InvoiceInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        made = invoice_draft(tenant=tenant_get(slug=slug).pk, **data.validated_data)
+        values = validated(InvoiceInput, request.data)
+        made = invoice_draft(tenant=tenant_get(slug=slug).pk, **values)
         return Response(InvoiceSerializer(made).data, status.HTTP_201_CREATED)
 
 
@@ -154,20 +157,6 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
 
         Answers 409 without a seller or the tenant's billing details.
         """
-        data = FinalizeInput(data=request.data)
-        data.is_valid(raise_exception=True)
+        values = validated(FinalizeInput, request.data)
         found = invoice_get(invoice_id=invoice)
-        return Response(InvoiceSerializer(invoice_finalize(invoice=found, **data.validated_data)).data)
-
-
-def form_asked(request: Request) -> Format:
-    """Return the file format that the request asks for; CSV by default. Raises InvalidInputError."""
-    name = request.query_params.get("form") or "csv"
-    for form in CONTENT_TYPES:
-        if form == name:
-            return form
-    raise InvalidInputError(f"form must be one of {', '.join(CONTENT_TYPES)}", field="form")
-
-
-def _file(request: Request, invoice: Invoice) -> StreamingHttpResponse:
-    return document_download(request._request, InvoiceDocument(invoice), form_asked(request))
+        return Response(InvoiceSerializer(invoice_finalize(invoice=found, **values)).data)

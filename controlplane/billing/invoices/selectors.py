@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from controlplane.billing.currency import decimal_text, minor_text
 from controlplane.billing.models import Invoice, InvoiceLine
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.selectors import api_key_names
 
 
@@ -21,10 +21,7 @@ def invoice_list(*, tenant: str | None) -> QuerySet[Invoice]:
 
 def invoice_get(*, invoice_id: int, tenant: str | None = None) -> Invoice:
     """Return an invoice of the tenant, or (None) of any tenant. Raises NotFoundError."""
-    invoice = invoice_list(tenant=tenant).filter(pk=invoice_id).first()
-    if invoice is None:
-        raise NotFoundError(f"there is no invoice {invoice_id}")
-    return invoice
+    return row_get(invoice_list(tenant=tenant).filter(pk=invoice_id), f"there is no invoice {invoice_id}")
 
 
 def line_list(*, invoice: Invoice) -> QuerySet[InvoiceLine]:

@@ -11,13 +11,11 @@ from django.utils import timezone
 
 from controlplane.billing.currency import minor_unit, money
 from controlplane.billing.invoices.document import InvoiceDocument
-from controlplane.billing.invoices.lines import key_names_keep, lines_make
-from controlplane.billing.invoices.months import months_open
+from controlplane.billing.invoices.lines import key_names_keep, lines_make, months_open
 from controlplane.billing.invoices.selectors import invoice_told
-from controlplane.billing.ledger.journal import Draft, entries_write
+from controlplane.billing.ledger.journal import Draft, entries_write, head_lock
 from controlplane.billing.ledger.posting import usage_post_held
 from controlplane.billing.ledger.selectors import balances, draws, grants_left, posted_by_day
-from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import (
     Account,
     CreditGrant,
@@ -72,13 +70,8 @@ def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
     _fill(invoice, prices)
     if before is None:
         event_emit(tenant=tenant, type="invoice.drafted", data=invoice_told(invoice))
-    audit_record(
-        tenant=tenant,
-        action="invoice.draft",
-        target=invoice,
-        before=_without_draft_time(before),
-        after=_without_draft_time(snapshot(invoice)),
-    )
+    before, after = _without_draft_time(before), _without_draft_time(snapshot(invoice))
+    audit_record(tenant=tenant, action="invoice.draft", target=invoice, before=before, after=after)
     return invoice
 
 
@@ -134,13 +127,8 @@ def invoice_finalize(
     InvoicePdf.objects.create(invoice=invoice, render_at=timezone.now())
     enqueue(InvoiceDocument.render_task, invoice_id=invoice.pk)
     _drop_empty(invoice)
-    audit_record(
-        tenant=invoice.tenant,
-        action="invoice.finalize",
-        target=invoice,
-        before=before,
-        after=snapshot(invoice),
-    )
+    after = snapshot(invoice)
+    audit_record(tenant=invoice.tenant, action="invoice.finalize", target=invoice, before=before, after=after)
     return invoice
 
 
@@ -209,9 +197,7 @@ def _drop_empty(invoice: Invoice) -> None:
         tenant=invoice.tenant, status=Invoice.Status.DRAFT, month__lt=invoice.month
     )
     for empty in drafts:
-        audit_record(
-            tenant=empty.tenant, action="invoice.drop", target=empty, before=snapshot(empty), after=None
-        )
+        audit_record(tenant=empty.tenant, action="invoice.drop", target=empty, before=snapshot(empty))
         empty.delete()
 
 

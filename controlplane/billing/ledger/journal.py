@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
+from django.db import connection
 from django.utils import timezone
 
 from controlplane.billing.models import (
@@ -43,6 +44,21 @@ class Draft:
     usage: UsagePosting | None = None
 
 
+_ENTRY_FIELDS: Final = tuple(field.name for field in fields(Draft) if field.name != "usage")
+
+
+def head_lock(*, tenant: str) -> LedgerHead:
+    """Return the tenant's counters, locked until this transaction ends.
+
+    Raises:
+        RuntimeError: there is no transaction.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("ledger writes need a transaction: use transaction.atomic")
+    LedgerHead.objects.get_or_create(tenant=tenant)
+    return LedgerHead.objects.select_for_update().get(tenant=tenant)
+
+
 def entries_write(
     *, head: LedgerHead, drafts: Sequence[Draft], currency: str | None = None
 ) -> list[JournalEntry]:
@@ -60,17 +76,8 @@ def entries_write(
             tenant=head.tenant,
             number=number,
             at=now,
-            day=draft.day,
-            kind=draft.kind,
-            debit=draft.debit,
-            credit=draft.credit,
-            amount_nano=draft.amount_nano,
             currency=currency,
-            reverses=draft.reverses,
-            grant=draft.grant,
-            invoice=draft.invoice,
-            credit_note=draft.credit_note,
-            memo=draft.memo,
+            **{name: getattr(draft, name) for name in _ENTRY_FIELDS},
         )
         for number, draft in enumerate(drafts, start=head.entries + 1)
     ]

@@ -15,7 +15,7 @@ from controlplane.billing.models import Account, CreditGrant, Invoice, JournalEn
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import usage_paid
 from controlplane.billing.taxes.selectors import rate_ahead
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.selectors import tenant_get
 
 
@@ -163,20 +163,14 @@ def entry_list(*, tenant: str, kind: str = "") -> QuerySet[JournalEntry]:
 
 def entry_get(*, tenant: str, number: int) -> JournalEntry:
     """Return the tenant's entry with this number. Raises NotFoundError."""
-    entry = (
-        JournalEntry.objects.filter(tenant=tenant, number=number).select_related("grant", "invoice").first()
-    )
-    if entry is None:
-        raise NotFoundError(f"tenant {tenant} has no journal entry {number}")
-    return entry
+    rows = JournalEntry.objects.filter(tenant=tenant, number=number).select_related("grant", "invoice")
+    return row_get(rows, f"tenant {tenant} has no journal entry {number}")
 
 
 def entry_by_id(*, entry_id: int) -> JournalEntry:
     """Return an entry of any tenant. Raises NotFoundError."""
-    entry = JournalEntry.objects.filter(pk=entry_id).select_related("grant", "invoice").first()
-    if entry is None:
-        raise NotFoundError(f"there is no journal entry with id {entry_id}")
-    return entry
+    rows = JournalEntry.objects.filter(pk=entry_id).select_related("grant", "invoice")
+    return row_get(rows, f"there is no journal entry with id {entry_id}")
 
 
 def grant_list(*, tenant: str) -> QuerySet[CreditGrant]:

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from controlplane.billing.models import BillingParty
 from controlplane.billing.parties.selectors import BUYER_FIELDS, SELLER, SELLER_FIELDS, party_get, party_list
 from controlplane.billing.parties.services import party_remove, party_set
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -55,10 +55,7 @@ class _PartiesApi(generics.ListAPIView[BillingParty]):
         return party_list(tenant=self.party_of(self.request))
 
     def _set(self, request: Request) -> Response:
-        tenant = self.party_of(request)
-        data = self.get_serializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        values: dict[str, Any] = dict(data.validated_data)
+        tenant, values = self.party_of(request), validated(self.get_serializer_class(), request.data)
         made = party_set(tenant=tenant, starts=values.pop("starts", None), values=values)
         return Response(self.get_serializer(made).data, status.HTTP_201_CREATED)
 
@@ -109,8 +106,10 @@ class TenantBillingDetailsApi(_PartiesApi):
         return self._set(request)
 
 
-class _PlannedApi(ObjectApi[BillingParty]):
-    def _remove(self) -> Response:
+class _PlannedApi(RetrieveApi[BillingParty]):
+    @conditional()
+    def delete(self, request: Request, **kwargs: Any) -> Response:
+        """Deletes details that are planned from a later day on."""
         party_remove(party=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -122,15 +121,6 @@ class SellerPlannedApi(_PlannedApi):
     def get_object(self) -> BillingParty:
         return party_get(tenant=SELLER, party_id=self.kwargs["seller"])
 
-    @conditional()
-    def get(self, request: Request, seller: int) -> Response:
-        return Response(SellerSerializer(self.get_object()).data)
-
-    @conditional()
-    def delete(self, request: Request, seller: int) -> Response:
-        """Deletes details that are planned from a later day on."""
-        return self._remove()
-
 
 class BillingDetailsPlannedApi(_PlannedApi):
     permission_classes = (_MAY,)
@@ -138,12 +128,3 @@ class BillingDetailsPlannedApi(_PlannedApi):
 
     def get_object(self) -> BillingParty:
         return party_get(tenant=request_tenant(self.request).pk, party_id=self.kwargs["details"])
-
-    @conditional()
-    def get(self, request: Request, details: int) -> Response:
-        return Response(BillingDetailsSerializer(self.get_object()).data)
-
-    @conditional()
-    def delete(self, request: Request, details: int) -> Response:
-        """Deletes details that are planned from a later day on."""
-        return self._remove()

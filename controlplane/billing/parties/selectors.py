@@ -9,7 +9,8 @@ from typing import Final
 from django.db.models import QuerySet
 
 from controlplane.billing.models import BillingParty, CreditNote, Invoice
-from controlplane.errors import ConflictError, NotFoundError
+from controlplane.errors import ConflictError
+from controlplane.platform.row_lookup import row_get
 
 SELLER: Final = ""
 """Tenant id that stands for the operator."""
@@ -39,10 +40,8 @@ def party_list(*, tenant: str) -> QuerySet[BillingParty]:
 
 def party_get(*, tenant: str, party_id: int) -> BillingParty:
     """Return one set of details by id. Raises NotFoundError."""
-    found = party_list(tenant=tenant).filter(pk=party_id).first()
-    if found is None:
-        raise NotFoundError(f"{tenant or 'the seller'} has no billing details {party_id}")
-    return found
+    rows = party_list(tenant=tenant).filter(pk=party_id)
+    return row_get(rows, f"{tenant or 'the seller'} has no billing details {party_id}")
 
 
 def party_on(*, tenant: str, day: dt.date) -> BillingParty | None:

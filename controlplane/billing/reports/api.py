@@ -23,7 +23,7 @@ from controlplane.billing.reports.savings import (
     saving_estimate,
     saving_measured,
 )
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
@@ -48,9 +48,7 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
     @extend_schema(request=InstancePriceSerializer, responses={201: InstancePriceSerializer})
     def post(self, request: Request) -> Response:
         """Adds the hourly price of an instance type in a region from a UTC day on, in nano-units."""
-        data = InstancePriceSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        price = instance_price_set(**data.validated_data)
+        price = instance_price_set(**validated(InstancePriceSerializer, request.data))
         return Response(InstancePriceSerializer(price).data, status.HTTP_201_CREATED)
 
 
@@ -86,7 +84,7 @@ class AttributionApi(generics.GenericAPIView[Any]):
     serializer_class = AttributionSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[AttributionQuery], responses={200: AttributionSerializer})
+    @extend_schema(parameters=[AttributionQuery])
     def get(self, request: Request) -> Response:
         """The bill of the fleet's machines, divided among tenants by tokens, hosting time or memory."""
         values = _query(AttributionQuery, request)
@@ -139,7 +137,7 @@ class SavingsApi(generics.GenericAPIView[Any]):
     serializer_class = SavingSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[SavingsQuery], responses={200: SavingSerializer})
+    @extend_schema(parameters=[SavingsQuery])
     def get(self, request: Request) -> Response:
         """Compares the cost of the fleet's machines with a dedicated endpoint for each adapter."""
         return _saving(saving_measured(**_query(SavingsQuery, request)))
@@ -150,7 +148,7 @@ class SavingsEstimateApi(generics.GenericAPIView[Any]):
     serializer_class = SavingSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[EstimateQuery], responses={200: SavingSerializer})
+    @extend_schema(parameters=[EstimateQuery])
     def get(self, request: Request) -> Response:
         """Estimates this saving for one hour with the given numbers of adapters and machines."""
         values = _query(EstimateQuery, request)
@@ -184,7 +182,7 @@ class BlendedPriceApi(generics.GenericAPIView[Any]):
     serializer_class = BlendedSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[BlendedQuery], responses={200: BlendedSerializer})
+    @extend_schema(parameters=[BlendedQuery])
     def get(self, request: Request) -> Response:
         """The price of a million tokens by both blended formulas; `*_nano` are per token."""
         found = blended_prices(day=timezone.now().date(), **_query(BlendedQuery, request))
@@ -215,9 +213,8 @@ def _saving(saving: Saving) -> Response:
 
 
 def _query(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    query = kind(data=request.query_params)
-    query.is_valid(raise_exception=True)
-    return dict(query.validated_data)
+    values = validated(kind, request.query_params)
+    return dict(values)
 
 
 def _amount(nano: int) -> str:

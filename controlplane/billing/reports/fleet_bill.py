@@ -11,7 +11,6 @@ from typing import Final
 from django.db.models import F, Sum
 
 from controlplane.billing.reports.instance_prices import InstancePrices
-from controlplane.billing.reports.shares import divide
 from controlplane.deployments.models import Copy
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import hosting_hours
@@ -104,6 +103,33 @@ def fleet_attribution(*, start: dt.date, end: dt.date, region: str, by: str) -> 
         for tenant, part in divide(total, weights if any(weights.values()) else {NOBODY: 1}).items():
             parts[tenant] += part
     return Attribution(bill, dict(parts))
+
+
+def divide(total: int, weights: Mapping[str, int]) -> dict[str, int]:
+    """Divide `total` in proportion to `weights`, by largest remainders; the parts add up to it exactly.
+
+    Each part differs from its exact share by less than one. Of equal remainders the first name gets the odd
+    unit, so the same weights always give the same parts.
+
+    Args:
+        total: 0 or more.
+        weights: 0 or more each; if all are 0, they count as equal.
+
+    Raises ValueError for a negative number, and for a total above 0 without weights.
+    """
+    if total < 0 or any(weight < 0 for weight in weights.values()):
+        raise ValueError("amounts and weights must be 0 or more")
+    if not weights:
+        if total:
+            raise ValueError(f"cannot divide {total} without weights")
+        return {}
+    claims = weights if any(weights.values()) else dict.fromkeys(weights, 1)
+    whole = sum(claims.values())
+    parts = {name: total * weight // whole for name, weight in claims.items()}
+    remainders = sorted(claims, key=lambda name: (-(total * claims[name] % whole), name))
+    for name in remainders[: total - sum(parts.values())]:
+        parts[name] += 1
+    return parts
 
 
 Claims = Mapping[dt.date, Mapping[str, int]]

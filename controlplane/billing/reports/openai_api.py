@@ -133,7 +133,7 @@ class CompletionsUsageApi(_UsageApi):
     serializer_class = CompletionsPageSerializer
     kind = COMPLETIONS
 
-    @extend_schema(parameters=_parameters(COMPLETIONS), responses={200: CompletionsPageSerializer})
+    @extend_schema(parameters=_parameters(COMPLETIONS))
     def get(self, request: Request) -> Response:
         """The tenant's tokens and requests by hour or day, as OpenAI's `/organization/usage/completions`.
 
@@ -149,7 +149,7 @@ class CostsApi(_UsageApi):
     serializer_class = CostsPageSerializer
     kind = COSTS
 
-    @extend_schema(parameters=_parameters(COSTS), responses={200: CostsPageSerializer})
+    @extend_schema(parameters=_parameters(COSTS))
     def get(self, request: Request) -> Response:
         """The tenant's costs of tokens by day, at that day's prices, as OpenAI's `/organization/costs`."""
         query = self._query(request)

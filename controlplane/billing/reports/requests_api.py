@@ -22,6 +22,7 @@ from controlplane.metering.event_rows import COLUMNS
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.requests import MOST_DAYS, SEARCHED, RequestFilter, request_attempts, request_page
 from controlplane.platform.http.pagination import LARGEST_PAGE
+from controlplane.platform.http.strict import validated
 from controlplane.tenants.permissions import request_access, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_names
@@ -118,9 +119,8 @@ class RequestsApi(generics.GenericAPIView[Any]):
     )
     def get(self, request: Request) -> Response:
         """Single requests, newest first."""
-        query = RequestsQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        values, access, tenant = query.validated_data, request_access(request), request_tenant(request)
+        values = validated(RequestsQuery, request.query_params)
+        values, access, tenant = values, request_access(request), request_tenant(request)
         request_filter = _request_filter(values, access.project if access else None)
         page = request_page(
             tenant=tenant.pk, wanted=request_filter, before=values.get("cursor", ""), size=values["page_size"]
@@ -143,7 +143,6 @@ class RequestApi(generics.GenericAPIView[Any]):
     serializer_class = RequestSerializer
     pagination_class = None
 
-    @extend_schema(responses={200: RequestSerializer})
     def get(self, request: Request, request_id: str) -> Response:
         """One request with its attempts, by the `x-request-id` that its answer carried."""
         access, tenant = request_access(request), request_tenant(request)

@@ -16,6 +16,7 @@ from controlplane.billing.reports.instance_prices import NANO
 from controlplane.billing.reports.models import HOUR
 from controlplane.billing.reports.savings import TIERS
 from controlplane.billing.reports.tenant_savings import TENANT_FORMULA, tenant_saving
+from controlplane.platform.http.strict import validated
 from controlplane.tenants.permissions import request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 
@@ -75,12 +76,10 @@ class TenantSavingsApi(generics.GenericAPIView[Any]):
     serializer_class = TenantSavingSerializer
     pagination_class = None
 
-    @extend_schema(parameters=[TenantSavingQuery], responses={200: TenantSavingSerializer})
+    @extend_schema(parameters=[TenantSavingQuery])
     def get(self, request: Request) -> Response:
         """Compares the tenant's cost with a dedicated endpoint for each of its adapters."""
-        query = TenantSavingQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        values = query.validated_data
+        values = validated(TenantSavingQuery, request.query_params)
         saving = tenant_saving(tenant=request_tenant(request), **values)
         return Response(
             {

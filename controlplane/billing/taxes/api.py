@@ -11,8 +11,8 @@ from rest_framework.response import Response
 from controlplane.billing.models import TaxKind, TaxTreatment
 from controlplane.billing.taxes.selectors import treatment_get, treatment_list
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -71,23 +71,18 @@ class TenantTaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
     @extend_schema(request=TaxTreatmentInput, responses={201: TaxTreatmentSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Puts a tax treatment in force from a UTC day on. An invoice uses that of its month's last day."""
-        data = TaxTreatmentInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        made = treatment_set(tenant=tenant_get(slug=slug), **data.validated_data)
+        values = validated(TaxTreatmentInput, request.data)
+        made = treatment_set(tenant=tenant_get(slug=slug), **values)
         return Response(TaxTreatmentSerializer(made).data, status.HTTP_201_CREATED)
 
 
-class TenantTaxTreatmentApi(ObjectApi[TaxTreatment]):
+class TenantTaxTreatmentApi(RetrieveApi[TaxTreatment]):
     permission_classes = (Staff,)
     serializer_class = TaxTreatmentSerializer
 
     def get_object(self) -> TaxTreatment:
         tenant = tenant_get(slug=self.kwargs["slug"])
         return treatment_get(tenant=tenant.pk, treatment_id=self.kwargs["treatment"])
-
-    @conditional()
-    def get(self, request: Request, slug: str, treatment: int) -> Response:
-        return Response(TaxTreatmentSerializer(self.get_object()).data)
 
     @conditional()
     def delete(self, request: Request, slug: str, treatment: int) -> Response:

@@ -9,7 +9,7 @@ from django.db.models import Min, QuerySet
 
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment, UsagePosting
 from controlplane.billing.months import month_after, month_end, month_of
-from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 
 
 def treatment_list(*, tenant: str) -> QuerySet[TaxTreatment]:
@@ -20,15 +20,7 @@ def treatment_list(*, tenant: str) -> QuerySet[TaxTreatment]:
 def treatment_get(*, treatment_id: int, tenant: str | None = None) -> TaxTreatment:
     """Return a treatment of the tenant, or (None) of any tenant. Raises NotFoundError."""
     rows = TaxTreatment.objects.all() if tenant is None else treatment_list(tenant=tenant)
-    found = rows.filter(pk=treatment_id).first()
-    if found is None:
-        raise NotFoundError(f"there is no tax treatment {treatment_id}")
-    return found
-
-
-def treatment_on(*, tenant: str, day: dt.date) -> TaxTreatment | None:
-    """Return the treatment in force on a UTC day; None before the first."""
-    return treatment_list(tenant=tenant).filter(starts__lte=day).first()
+    return row_get(rows.filter(pk=treatment_id), f"there is no tax treatment {treatment_id}")
 
 
 def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:

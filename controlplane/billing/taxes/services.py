@@ -8,10 +8,10 @@ from typing import Final
 
 from django.db import transaction
 
-from controlplane.billing.ledger_head import head_lock
+from controlplane.billing.ledger.journal import head_lock
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment
 from controlplane.billing.months import month_after, month_end
-from controlplane.billing.taxes.selectors import treatment_get, treatment_on
+from controlplane.billing.taxes.selectors import treatment_get, treatment_list
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
@@ -83,7 +83,7 @@ def treatment_remove(*, treatment: TaxTreatment) -> None:
 
 def treatment_copy(*, invoice: Invoice) -> Decimal | None:
     """Copy the treatment of its month's last day onto an unsaved invoice; return the rate, or None."""
-    found = treatment_on(tenant=invoice.tenant, day=month_end(invoice.month))
+    found = treatment_list(tenant=invoice.tenant).filter(starts__lte=month_end(invoice.month)).first()
     invoice.tax_kind = found.kind if found else ""
     invoice.tax_label = found.label if found else ""
     invoice.tax_rate_percent = found.rate_percent if found else Decimal(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,8 +12,8 @@ from controlplane.metering.prompt_log.models import PromptLog
 from controlplane.metering.prompt_log.selectors import kept_until, prompt_log_get
 from controlplane.metering.prompt_log.services import MOST_DAYS, kept_read, prompt_log_end, prompt_log_set
 from controlplane.metering.requests import request_attempts
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
@@ -25,7 +24,9 @@ class PromptLogSerializer(StrictSerializer):
     begun_at = serializers.DateTimeField(read_only=True)
 
 
-class PromptLogApi(ObjectApi[PromptLog]):
+class PromptLogApi(RetrieveApi[PromptLog]):
+    """Since when prompts and answers are stored, and for how long; 404 while they are not."""
+
     permission_classes = (tenant_may(Permission.PROMPTS_READ, Permission.PROMPTS_WRITE),)
     serializer_class = PromptLogSerializer
 
@@ -36,23 +37,13 @@ class PromptLogApi(ObjectApi[PromptLog]):
         return found.tenant
 
     @conditional()
-    def get(self, request: Request) -> Response:
-        """Since when prompts and answers are stored, and for how long; 404 while they are not."""
-        return Response(PromptLogSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(request=PromptLogSerializer, responses={200: PromptLogSerializer})
     def put(self, request: Request) -> Response:
         """Stores prompts and answers of requests from now on, or changes for how many days."""
-        data = PromptLogSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        log = prompt_log_set(
-            tenant=request_tenant(request), begun_by=request_user(request), **data.validated_data
-        )
+        values = validated(PromptLogSerializer, request.data)
+        log = prompt_log_set(tenant=request_tenant(request), begun_by=request_user(request), **values)
         return Response(PromptLogSerializer(log).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request) -> Response:
         """Stops storing prompts, and deletes the stored ones at once."""
         prompt_log_end(tenant=request_tenant(request))
@@ -74,7 +65,6 @@ class KeptPromptApi(generics.GenericAPIView[Any]):
     serializer_class = KeptPromptSerializer
     pagination_class = None
 
-    @extend_schema(responses={200: KeptPromptSerializer})
     def get(self, request: Request, request_id: str) -> Response:
         """The stored prompt and answer of a request. Each read is recorded in the audit log."""
         access, tenant = request_access(request), request_tenant(request)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from controlplane.errors import NotFoundError
 from controlplane.metering.prompt_log.models import KeptPrompt, PromptLog
+from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import Tenant
 
 
@@ -16,11 +16,8 @@ def prompt_log_of(*, tenant: Tenant) -> PromptLog | None:
 
 def prompt_log_get(*, tenant: Tenant) -> PromptLog:
     """Return the tenant's setting. Raises NotFoundError while it stores no prompts."""
-    if (log := prompt_log_of(tenant=tenant)) is None:
-        raise NotFoundError(
-            f"tenant {tenant.pk} does not store prompts: an owner or admin can enable the prompt log"
-        )
-    return log
+    why = f"tenant {tenant.pk} does not store prompts: an owner or admin can enable the prompt log"
+    return row_get(PromptLog.objects.filter(tenant=tenant), why)
 
 
 def kept_count(*, tenant: Tenant) -> int:
@@ -35,14 +32,9 @@ def is_kept(*, tenant: Tenant, request_id: str) -> bool:
 
 def kept_get(*, tenant: Tenant, request_id: str) -> KeptPrompt:
     """Return the stored prompt of a request. Raises NotFoundError."""
-    kept = (
-        None
-        if "\0" in request_id
-        else KeptPrompt.objects.filter(tenant=tenant, request_id=request_id).first()
-    )
-    if kept is None:
-        raise NotFoundError(f"there is no stored prompt for request {request_id[:64]!r}")
-    return kept
+    rows = KeptPrompt.objects.filter(tenant=tenant, request_id=request_id)
+    rows = rows.none() if "\0" in request_id else rows
+    return row_get(rows, f"there is no stored prompt for request {request_id[:64]!r}")
 
 
 def kept_until(kept: KeptPrompt, log: PromptLog) -> dt.datetime:

@@ -115,6 +115,14 @@ def conditional(*, demanded: bool = False) -> Callable[[Handler], Handler]:
     return decorate
 
 
+class RetrieveApi(ObjectApi[M]):
+    """Returns the object."""  # as the schema describes subclasses that say nothing themselves
+
+    @conditional()
+    def get(self, request: Request, **kwargs: Any) -> Response:
+        return Response(self.get_serializer(self.get_object()).data)
+
+
 def _conditional_get(view: ObjectApi[Any], conditions: Conditions, response: Response) -> Response:
     response = _tagged(view, response)
     if conditions.none_match is not None and _named(conditions.none_match, response["ETag"]):

@@ -1,4 +1,4 @@
-"""Strict bodies of REST calls: unknown fields are refused by name."""
+"""Input of REST calls: validated by serializers, of which strict ones refuse unknown fields by name."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ class StrictSerializer(serializers.Serializer[Any]):
             name = unknown[0][:64]
             raise serializers.ValidationError({name: [f"{name!r} is none of {', '.join(self.fields)}"]})
         return super().to_internal_value(data)
+
+
+def validated(kind: type[serializers.BaseSerializer[Any]], data: Any) -> dict[str, Any]:
+    """Return the values in `data`, a body or a query, by field of the serializer. Raises ValidationError."""
+    serializer = kind(data=data)
+    serializer.is_valid(raise_exception=True)
+    return dict(serializer.validated_data)

@@ -10,7 +10,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.platform.audit.export import CONTENT_TYPES, Form, export_lines
 from controlplane.platform.audit.filters import (
@@ -21,7 +20,7 @@ from controlplane.platform.audit.filters import (
 )
 from controlplane.platform.audit.models import AuditChain, AuditRecord
 from controlplane.platform.audit.selectors import audit_chunks, audit_list, chain_get
-from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import RetrieveApi
 from controlplane.platform.http.streaming import streamed
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -143,14 +142,11 @@ class FleetAuditExportApi(_FileApi):
         return self._file(request, "fleet")
 
 
-class AuditChainApi(ObjectApi[AuditChain]):
+class AuditChainApi(RetrieveApi[AuditChain]):
+    """Returns number and digest of the newest record. A copy of them proves the earlier records."""
+
     permission_classes = (tenant_may(Permission.AUDIT_READ),)
     serializer_class = AuditChainSerializer
 
     def get_object(self) -> AuditChain:
         return chain_get(tenant=request_tenant(self.request).pk)
-
-    @conditional()
-    def get(self, request: Request) -> Response:
-        """Returns number and digest of the newest record. A copy of them proves the earlier records."""
-        return Response(AuditChainSerializer(self.get_object()).data)

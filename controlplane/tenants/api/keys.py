@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from contracts.keys import ENDPOINTS
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.filters import ApiKeyFilter
 from controlplane.tenants.models import ApiKey, Tenant
@@ -116,9 +116,7 @@ class ApiKeysApi(generics.ListAPIView[ApiKey]):
 
         With scope `usage:write` a service account's key reports usage from outside, as CloudEvents.
         """
-        data = ApiKeyInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        tenant, values = request_tenant(request), dict(data.validated_data)
+        tenant, values = request_tenant(request), validated(ApiKeyInput, request.data)
         api_key, text = api_key_create(
             tenant=tenant,
             by=request_access(request),
@@ -130,7 +128,7 @@ class ApiKeysApi(generics.ListAPIView[ApiKey]):
         return Response(body, status.HTTP_201_CREATED)
 
 
-class ApiKeyApi(ObjectApi[ApiKey]):
+class ApiKeyApi(RetrieveApi[ApiKey]):
     permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
     serializer_class = ApiKeySerializer
     etag_ignores = frozenset({"last_used_at"})
@@ -139,20 +137,14 @@ class ApiKeyApi(ObjectApi[ApiKey]):
         return api_key_get(tenant=request_tenant(self.request), public_id=self.kwargs["public_id"])
 
     @conditional()
-    def get(self, request: Request, public_id: str) -> Response:
-        return Response(ApiKeySerializer(self.get_object()).data)
-
-    @conditional()
     @extend_schema(request=ApiKeyChangesInput)
     def patch(self, request: Request, public_id: str) -> Response:
         """Changes the key's restrictions and expiry; omitted fields stay unchanged."""
-        data = ApiKeyChangesInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        changed = api_key_update(api_key=self.get_object(), by=request_access(request), **data.validated_data)
+        values = validated(ApiKeyChangesInput, request.data)
+        changed = api_key_update(api_key=self.get_object(), by=request_access(request), **values)
         return Response(ApiKeySerializer(changed).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, public_id: str) -> Response:
         """Revokes the key; within a second no gateway accepts it."""
         api_key_revoke(api_key=self.get_object(), by=request_access(request))
@@ -167,10 +159,9 @@ class ApiKeyRotationApi(generics.GenericAPIView[ApiKey]):
     @extend_schema(request=RotationInput, responses={200: ApiKeyCreatedSerializer})
     def post(self, request: Request, public_id: str) -> Response:
         """Rotates the key's secret; the public id stays, the old secret is valid until `old_secret_until`."""
-        data = RotationInput(data=request.data)
-        data.is_valid(raise_exception=True)
+        values = validated(RotationInput, request.data)
         api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
-        api_key, text = api_key_rotate(api_key=api_key, by=request_access(request), **data.validated_data)
+        api_key, text = api_key_rotate(api_key=api_key, by=request_access(request), **values)
         return Response({**ApiKeySerializer(api_key).data, "key": text})
 
 

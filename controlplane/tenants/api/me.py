@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -33,7 +32,6 @@ class MeApi(ObjectApi[Tenant]):
     serializer_class = IdentitySerializer
 
     @conditional()
-    @extend_schema(responses=IdentitySerializer)
     def get(self, request: Request) -> Response:
         """Returns the caller, the tenant it acts for, and its permissions there."""
         tenant, access, user = request_tenant(request), request_access(request), request_user(request)

@@ -8,8 +8,8 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.filters import ProjectFilter, ServiceAccountFilter
 from controlplane.tenants.models import Project, ServiceAccount
@@ -55,13 +55,11 @@ class ProjectsApi(generics.ListAPIView[Project]):
     @extend_schema(request=ProjectSerializer, responses={201: ProjectSerializer})
     def post(self, request: Request) -> Response:
         """Makes a project. Its slug stands in usage, so it never changes."""
-        data = ProjectSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        project = project_create(tenant=request_tenant(request), **data.validated_data)
+        project = project_create(tenant=request_tenant(request), **validated(ProjectSerializer, request.data))
         return Response(ProjectSerializer(project).data, status.HTTP_201_CREATED)
 
 
-class ProjectApi(ObjectApi[Project]):
+class ProjectApi(RetrieveApi[Project]):
     permission_classes = (tenant_may(Permission.PROJECTS_READ, Permission.PROJECTS_WRITE),)
     serializer_class = ProjectSerializer
 
@@ -69,20 +67,13 @@ class ProjectApi(ObjectApi[Project]):
         return project_get(tenant=request_tenant(self.request), slug=self.kwargs["project"])
 
     @conditional()
-    def get(self, request: Request, project: str) -> Response:
-        return Response(ProjectSerializer(self.get_object()).data)
-
-    @conditional()
     @extend_schema(request=ProjectChangesInput)
     def patch(self, request: Request, project: str) -> Response:
         """Gives the project another name."""
-        found = self.get_object()
-        data = ProjectChangesInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        return Response(ProjectSerializer(project_rename(project=found, **data.validated_data)).data)
+        renamed = project_rename(project=self.get_object(), **validated(ProjectChangesInput, request.data))
+        return Response(ProjectSerializer(renamed).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, project: str) -> Response:
         """Archives the project, once it has neither live keys nor service accounts. Usage stays."""
         project_archive(project=self.get_object())
@@ -120,9 +111,7 @@ class ServiceAccountsApi(generics.ListAPIView[ServiceAccount]):
     @extend_schema(request=ServiceAccountInput, responses={201: ServiceAccountSerializer})
     def post(self, request: Request) -> Response:
         """Makes a service account; `POST /keys` with its name makes its keys."""
-        data = ServiceAccountInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values = dict(data.validated_data)
+        values = validated(ServiceAccountInput, request.data)
         account = service_account_create(
             project=project_get(tenant=request_tenant(request), slug=values.pop("project")),
             by=request_access(request),
@@ -132,7 +121,7 @@ class ServiceAccountsApi(generics.ListAPIView[ServiceAccount]):
         return Response(ServiceAccountSerializer(account).data, status.HTTP_201_CREATED)
 
 
-class ServiceAccountApi(ObjectApi[ServiceAccount]):
+class ServiceAccountApi(RetrieveApi[ServiceAccount]):
     permission_classes = (tenant_may(Permission.SERVICE_ACCOUNTS_READ, Permission.SERVICE_ACCOUNTS_WRITE),)
     serializer_class = ServiceAccountSerializer
 
@@ -140,21 +129,14 @@ class ServiceAccountApi(ObjectApi[ServiceAccount]):
         return service_account_get(tenant=request_tenant(self.request), name=self.kwargs["account"])
 
     @conditional()
-    def get(self, request: Request, account: str) -> Response:
-        return Response(ServiceAccountSerializer(self.get_object()).data)
-
-    @conditional()
     @extend_schema(request=ServiceAccountChangesInput)
     def patch(self, request: Request, account: str) -> Response:
         """Changes the account's role, in force with its keys' next call."""
-        found = self.get_object()
-        data = ServiceAccountChangesInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        changed = service_account_set_role(account=found, by=request_access(request), **data.validated_data)
+        account_found, values = self.get_object(), validated(ServiceAccountChangesInput, request.data)
+        changed = service_account_set_role(account=account_found, by=request_access(request), **values)
         return Response(ServiceAccountSerializer(changed).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, account: str) -> Response:
         """Disables the account and revokes its keys: within a second no gateway takes one."""
         service_account_disable(account=self.get_object(), by=request_access(request))

@@ -10,14 +10,14 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.filters import TenantFilter, UserFilter
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.permissions import Staff
 from controlplane.tenants.roles import Role
-from controlplane.tenants.selectors import tenant_get, tenant_list, user_list
+from controlplane.tenants.selectors import tenant_get, tenant_list
 from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend, user_create
 from controlplane.tenants.services.suspension import LONGEST_REASON
 
@@ -42,22 +42,17 @@ class TenantsApi(generics.ListAPIView[Tenant]):
     @idempotent()
     @extend_schema(request=TenantSerializer, responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
-        data = TenantSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
-        tenant = tenant_create(slug=data.validated_data["id"], name=data.validated_data["name"])
+        values = validated(TenantSerializer, request.data)
+        tenant = tenant_create(slug=values["id"], name=values["name"])
         return Response(TenantSerializer(tenant).data, status.HTTP_201_CREATED)
 
 
-class TenantApi(ObjectApi[Tenant]):
+class TenantApi(RetrieveApi[Tenant]):
     permission_classes = (Staff,)
     serializer_class = TenantSerializer
 
     def get_object(self) -> Tenant:
         return tenant_get(slug=self.kwargs["slug"])
-
-    @conditional()
-    def get(self, request: Request, slug: str) -> Response:
-        return Response(TenantSerializer(self.get_object()).data)
 
 
 class SuspensionSerializer(serializers.ModelSerializer[Tenant]):
@@ -75,29 +70,24 @@ class SuspensionInput(StrictSerializer):
     )
 
 
-class TenantSuspensionApi(ObjectApi[Tenant]):
+class TenantSuspensionApi(RetrieveApi[Tenant]):
+    """Returns time and reason of the suspension; null and "" if the tenant is not suspended."""
+
     permission_classes = (Staff,)
     serializer_class = SuspensionSerializer
 
     def get_object(self) -> Tenant:
         return tenant_get(slug=self.kwargs["slug"])
 
-    @conditional()
-    def get(self, request: Request, slug: str) -> Response:
-        """Returns time and reason of the suspension; null and "" if the tenant is not suspended."""
-        return Response(SuspensionSerializer(self.get_object()).data)
-
     @idempotent()
     @extend_schema(request=SuspensionInput, responses={201: SuspensionSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Suspends the tenant: within a second gateways refuse all its calls. Nothing is deleted."""
-        data = SuspensionInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        tenant = tenant_suspend(tenant=self.get_object(), reason=data.validated_data["reason"])
+        values = validated(SuspensionInput, request.data)
+        tenant = tenant_suspend(tenant=self.get_object(), reason=values["reason"])
         return Response(SuspensionSerializer(tenant).data, status.HTTP_201_CREATED)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, slug: str) -> Response:
         """Ends the suspension."""
         tenant_resume(tenant=self.get_object())
@@ -132,14 +122,12 @@ class UsersApi(generics.ListAPIView[User]):
     filterset_class = UserFilter
 
     def get_queryset(self) -> QuerySet[User]:
-        return user_list()
+        return User.objects.prefetch_related("memberships").order_by("email")
 
     @idempotent()
     @extend_schema(request=UserInput, responses={201: UserSerializer})
     def post(self, request: Request) -> Response:
-        data = UserInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        values = dict(data.validated_data)
+        values = validated(UserInput, request.data)
         tenant = tenant_get(slug=values.pop("tenant")) if "tenant" in values else None
         user = user_create(tenant=tenant, **values)
         return Response(UserSerializer(user).data, status.HTTP_201_CREATED)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.limits.selectors import key_limits_get, tenant_limits_get
 from controlplane.tenants.limits.services import key_limits_set, tenant_limits_set
@@ -27,7 +24,7 @@ class LimitsSerializer(StrictSerializer, serializers.ModelSerializer[ScopeLimits
         read_only_fields = ("scope", "budget_alerted")
 
 
-class TenantLimitsApi(ObjectApi[ScopeLimits]):
+class TenantLimitsApi(RetrieveApi[ScopeLimits]):
     permission_classes = (Staff,)
     serializer_class = LimitsSerializer
 
@@ -37,32 +34,25 @@ class TenantLimitsApi(ObjectApi[ScopeLimits]):
     def row_to_lock(self, found: ScopeLimits) -> Tenant:
         return found.tenant
 
-    @conditional()
-    def get(self, request: Request, slug: str) -> Response:
-        return Response(LimitsSerializer(self.get_object()).data)
-
     @conditional(demanded=True)
-    @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
     def put(self, request: Request, slug: str) -> Response:
         """Replaces the tenant's limits, effective within a second. Omitted limits are unlimited."""
-        row = tenant_limits_set(tenant=tenant_get(slug=slug), **_values(request))
+        tenant = tenant_get(slug=slug)
+        row = tenant_limits_set(tenant=tenant, **validated(LimitsSerializer, request.data))
         return Response(LimitsSerializer(row).data)
 
 
-class OwnLimitsApi(ObjectApi[ScopeLimits]):
+class OwnLimitsApi(RetrieveApi[ScopeLimits]):
+    """Returns the tenant's limits, which staff sets."""
+
     permission_classes = (tenant_may(Permission.TENANT_READ),)
     serializer_class = LimitsSerializer
 
     def get_object(self) -> ScopeLimits:
         return tenant_limits_get(tenant=request_tenant(self.request))
 
-    @conditional()
-    def get(self, request: Request) -> Response:
-        """Returns the tenant's limits, which staff sets."""
-        return Response(LimitsSerializer(self.get_object()).data)
 
-
-class KeyLimitsApi(ObjectApi[ScopeLimits]):
+class KeyLimitsApi(RetrieveApi[ScopeLimits]):
     permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
     serializer_class = LimitsSerializer
 
@@ -73,20 +63,10 @@ class KeyLimitsApi(ObjectApi[ScopeLimits]):
     def row_to_lock(self, found: ScopeLimits) -> ApiKey | Tenant:
         return found.api_key or found.tenant
 
-    @conditional()
-    def get(self, request: Request, public_id: str) -> Response:
-        return Response(LimitsSerializer(self.get_object()).data)
-
     @conditional(demanded=True)
-    @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
     def put(self, request: Request, public_id: str) -> Response:
         """Replaces the key's limits, each within the tenant's. Omitted limits are the tenant's."""
         api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
-        row = key_limits_set(api_key=api_key, by=request_access(request), **_values(request))
+        values = validated(LimitsSerializer, request.data)
+        row = key_limits_set(api_key=api_key, by=request_access(request), **values)
         return Response(LimitsSerializer(row).data)
-
-
-def _values(request: Request) -> dict[str, Any]:
-    data = LimitsSerializer(data=request.data)
-    data.is_valid(raise_exception=True)
-    return dict(data.validated_data)

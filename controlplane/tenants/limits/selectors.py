@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
-
 from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.models import ApiKey, Tenant
 
@@ -19,11 +17,6 @@ def key_limits_get(*, api_key: ApiKey) -> ScopeLimits:
     return found or ScopeLimits(tenant=api_key.tenant, api_key=api_key)
 
 
-def limits_prepaid() -> QuerySet[ScopeLimits]:
-    """List the limits of tenants whose calls stop when their prepaid balance is used up."""
-    return ScopeLimits.objects.filter(prepaid_stop=True, api_key=None).order_by("pk")
-
-
 def prepaid_stop_held(*, tenant: str) -> bool:
     """Return the tenant's `prepaid_stop`, locked against changes until this transaction ends.
 
@@ -31,13 +24,3 @@ def prepaid_stop_held(*, tenant: str) -> bool:
     """
     limits = ScopeLimits.objects.select_for_update().filter(tenant=tenant, api_key=None).order_by("pk")
     return limits.values_list("prepaid_stop", flat=True).first() is True
-
-
-def limits_not_prepaid() -> QuerySet[ScopeLimits]:
-    """List the limits of tenants whose calls go on when their prepaid balance is used up."""
-    return ScopeLimits.objects.filter(prepaid_stop=False, api_key=None).order_by("pk")
-
-
-def limits_with_budget() -> QuerySet[ScopeLimits]:
-    """List the limits of tenants and keys that have a budget."""
-    return ScopeLimits.objects.exclude(budget_nano=None).order_by("pk")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from contracts.limits import MAX_AMOUNT, BudgetPeriod, Limit, LimitsRoute
+from contracts.limits import MAX_AMOUNT, BudgetPeriod, Limit, LimitKind, LimitsRoute
 from controlplane.errors import InvalidInputError, OutOfRangeError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
@@ -133,13 +133,12 @@ def _record(row: ScopeLimits, before: dict[str, Any] | None) -> None:
 
 
 def _publish(row: ScopeLimits, *, stopped: bool = False) -> None:
-    limits: list[Limit] = []
-    if row.requests_per_minute is not None:
-        limits.append(Limit("requests", row.requests_per_minute))
-    if row.tokens_per_minute is not None:
-        limits.append(Limit("tokens", row.tokens_per_minute))
-    if row.concurrency is not None:
-        limits.append(Limit("concurrency", row.concurrency))
+    amounts: dict[LimitKind, int | None] = {
+        "requests": row.requests_per_minute,
+        "tokens": row.tokens_per_minute,
+        "concurrency": row.concurrency,
+    }
+    limits = [Limit(kind, amount) for kind, amount in amounts.items() if amount is not None]
     if row.budget_nano is not None:
         period: BudgetPeriod = "day" if row.budget_period == ScopeLimits.Period.DAY else "month"
         limits.append(Limit("budget", row.budget_nano, period=period, alert=row.budget_alert_nano))

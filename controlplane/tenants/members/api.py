@@ -8,10 +8,10 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import RetrieveApi, conditional
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
-from controlplane.tenants.members.filters import InvitationFilter, MemberFilter
+from controlplane.tenants.filters import InvitationFilter, MemberFilter
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import invitation_get, invitation_list, member_get, member_list
 from controlplane.tenants.members.services import (
@@ -56,7 +56,7 @@ class MembersApi(generics.ListAPIView[Membership]):
         return member_list(tenant=request_tenant(self.request))
 
 
-class MemberApi(ObjectApi[Membership]):
+class MemberApi(RetrieveApi[Membership]):
     permission_classes = (tenant_may(Permission.MEMBERS_READ, Permission.MEMBERS_WRITE),)
     serializer_class = MemberSerializer
 
@@ -64,23 +64,14 @@ class MemberApi(ObjectApi[Membership]):
         return member_get(tenant=request_tenant(self.request), user_id=self.kwargs["user_id"])
 
     @conditional()
-    def get(self, request: Request, user_id: int) -> Response:
-        return Response(MemberSerializer(self.get_object()).data)
-
-    @conditional()
     @extend_schema(request=RoleInput)
     def patch(self, request: Request, user_id: int) -> Response:
         """Gives the member another role. Nobody gives, or takes, a role that has more than their own."""
-        member = self.get_object()
-        data = RoleInput(data=request.data)
-        data.is_valid(raise_exception=True)
-        member = member_set_role(
-            tenant=member.tenant, user_id=user_id, by=request_access(request), **data.validated_data
-        )
+        member, values = self.get_object(), validated(RoleInput, request.data)
+        member = member_set_role(tenant=member.tenant, user_id=user_id, by=request_access(request), **values)
         return Response(MemberSerializer(member).data)
 
     @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, user_id: int) -> Response:
         """Removes the member and ends their sessions. The last owner stays."""
         member_remove(tenant=request_tenant(request), user_id=user_id, by=request_access(request))
@@ -100,18 +91,16 @@ class InvitationsApi(generics.ListAPIView[Invitation]):
     @extend_schema(request=InvitationSerializer, responses={201: InvitationSerializer})
     def post(self, request: Request) -> Response:
         """Sends an e-mail address a link to join, good once and for seven days."""
-        data = InvitationSerializer(data=request.data)
-        data.is_valid(raise_exception=True)
         invitation = invitation_create(
             tenant=request_tenant(request),
             by=request_access(request),
             invited_by=request_user(request),
-            **data.validated_data,
+            **validated(InvitationSerializer, request.data),
         )
         return Response(InvitationSerializer(invitation).data, status.HTTP_201_CREATED)
 
 
-class InvitationApi(ObjectApi[Invitation]):
+class InvitationApi(RetrieveApi[Invitation]):
     permission_classes = (tenant_may(Permission.MEMBERS_READ, Permission.MEMBERS_WRITE),)
     serializer_class = InvitationSerializer
 
@@ -120,11 +109,6 @@ class InvitationApi(ObjectApi[Invitation]):
         return invitation_get(tenant=tenant, invitation_id=self.kwargs["invitation_id"])
 
     @conditional()
-    def get(self, request: Request, invitation_id: int) -> Response:
-        return Response(InvitationSerializer(self.get_object()).data)
-
-    @conditional()
-    @extend_schema(responses={204: None})
     def delete(self, request: Request, invitation_id: int) -> Response:
         """Revokes the invitation; its link stops working immediately."""
         invitation_revoke(invitation=self.get_object(), by=request_access(request))

@@ -7,6 +7,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from controlplane.errors import NotFoundError
+from controlplane.platform.row_lookup import row_get
 from controlplane.platform.row_security.scope import scope_set
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Membership, Tenant
@@ -28,10 +29,8 @@ def member_by_email(*, tenant: Tenant, part: str = "") -> QuerySet[Membership]:
 
 def member_get(*, tenant: Tenant, user_id: int) -> Membership:
     """Return the member. Raises NotFoundError, also for another tenant's."""
-    member = member_list(tenant=tenant).filter(user_id=user_id).first()
-    if member is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no member {user_id}")
-    return member
+    rows = member_list(tenant=tenant).filter(user_id=user_id)
+    return row_get(rows, f"tenant {tenant.pk} has no member {user_id}")
 
 
 def invitation_list(*, tenant: Tenant) -> QuerySet[Invitation]:
@@ -43,10 +42,8 @@ def invitation_list(*, tenant: Tenant) -> QuerySet[Invitation]:
 
 def invitation_get(*, tenant: Tenant, invitation_id: int) -> Invitation:
     """Return the pending invitation. Raises NotFoundError, also for another tenant's."""
-    invitation = invitation_list(tenant=tenant).filter(pk=invitation_id).first()
-    if invitation is None:
-        raise NotFoundError(f"tenant {tenant.pk} has no open invitation {invitation_id}")
-    return invitation
+    rows = invitation_list(tenant=tenant).filter(pk=invitation_id)
+    return row_get(rows, f"tenant {tenant.pk} has no open invitation {invitation_id}")
 
 
 def invitation_token(invitation: Invitation) -> str:

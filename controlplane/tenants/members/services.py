@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.platform.audit.services import audit_record
+from controlplane.platform.http.throttling import take, take_daily
 from controlplane.platform.queue import enqueue
 from controlplane.tenants.access import Access, check_grant
-from controlplane.tenants.members.invitation_rate import invitation_rate_check
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import member_get
 from controlplane.tenants.models import ApiKey, Membership, Tenant, User
@@ -27,6 +27,11 @@ LIFETIME: Final = dt.timedelta(days=7)
 SEND_INVITATION: Final = "members.send_invitation"
 RETRY_AFTER: Final = dt.timedelta(minutes=2)
 """Time after which a sending attempt counts as failed; longer than the mail server's time limit."""
+PER_TENANT: Final = 20
+"""Most links a minute for one tenant's invitations."""
+PER_EMAIL: Final = 2
+"""Most links a minute to one e-mail address, from all tenants."""
+PER_EMAIL_DAILY: Final = 20
 
 
 @transaction.atomic
@@ -106,7 +111,7 @@ def invitation_create(
             )
     except IntegrityError as error:
         raise ConflictError(f"{email} is already invited: resend that invitation") from error
-    invitation_rate_check(tenant=tenant, email=email)
+    _check_rate(tenant, email)
     enqueue(SEND_INVITATION, invitation_id=invitation.pk)
     _record(tenant, "invitation.create", invitation, after={"email": email, "role": wanted})
     return invitation
@@ -126,7 +131,7 @@ def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> In
     )
     if not changed:
         raise ConflictError("the invitation was accepted or revoked: create a new one")
-    invitation_rate_check(tenant=invitation.tenant, email=invitation.email)
+    _check_rate(invitation.tenant, invitation.email)
     enqueue(SEND_INVITATION, invitation_id=invitation.pk)
     before = {"expires_at": invitation.expires_at}
     invitation.refresh_from_db()
@@ -193,6 +198,17 @@ def invitation_claim(*, invitation_id: int) -> Invitation | None:
 def invitation_sent(*, invitation: Invitation) -> None:
     """Record that the link was sent, unless a newer one has replaced it."""
     Invitation.objects.filter(pk=invitation.pk, nonce=invitation.nonce).update(sent_at=timezone.now())
+
+
+def _check_rate(tenant: Tenant, email: str) -> None:
+    """Count a link that is about to be sent. Raises ConflictError if a limit is reached."""
+    to, wait = f"invitations:mail:{email}", "try again in a minute"
+    if take(f"invitations:tenant:{tenant.pk}", per_minute=PER_TENANT):
+        raise ConflictError(f"{PER_TENANT} invitations can be sent per minute: {wait}")
+    if take(to, per_minute=PER_EMAIL):
+        raise ConflictError(f"{email} can be sent {PER_EMAIL} invitations per minute: {wait}")
+    if take_daily(to, per_day=PER_EMAIL_DAILY):
+        raise ConflictError(f"{email} was sent {PER_EMAIL_DAILY} invitations today: try again tomorrow")
 
 
 def _record(tenant: Tenant, action: str, target: Model, **sides: Any) -> None:

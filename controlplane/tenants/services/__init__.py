@@ -7,9 +7,9 @@ from controlplane.tenants.services.keys import (
     api_key_rotate,
     api_key_update,
     api_keys_revoke,
+    api_keys_touch,
     api_keys_unroute_expired,
 )
-from controlplane.tenants.services.last_use import api_keys_touch
 from controlplane.tenants.services.projects import (
     project_archive,
     project_create,

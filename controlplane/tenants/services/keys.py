@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant,
 
 LONGEST_OVERLAP: Final = timedelta(days=90)
 """Longest time for which a key's previous secret may stay valid after a rotation."""
+_USE_NOTED_EVERY: Final = timedelta(minutes=1)
+"""A key in constant use is written to once in this time, not at each call."""
 
 
 @transaction.atomic
@@ -188,6 +190,21 @@ def api_keys_revoke(*, keys: QuerySet[ApiKey]) -> int:
     for api_key in locked:
         api_key_revoke(api_key=api_key)
     return len(locked)
+
+
+def api_keys_touch(*, used: Mapping[str, datetime]) -> int:
+    """Notes uses of keys by public id; of unknown ones nothing. How many rows were written.
+
+    Each row in a statement of its own, outside of any transaction: who changes a key is not kept waiting.
+    """
+    keys = ApiKey.objects.filter(pk__in=used).values_list("pk", "last_used_at")
+    now, written = timezone.now(), 0
+    for public_id, before in keys:
+        at = min(used[public_id], now)  # a gateway's clock may be ahead
+        if before is None or before < at - _USE_NOTED_EVERY:
+            unseen = Q(last_used_at=None) | Q(last_used_at__lt=at)
+            written += ApiKey.objects.filter(unseen, pk=public_id).update(last_used_at=at)
+    return written
 
 
 def _usable_project(tenant: Tenant, project: Project | None, account: ServiceAccount | None) -> Project:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db.models import Q, QuerySet, Sum
 
-from controlplane.billing.price_list import PriceList
-from controlplane.billing.quantities import adapter_name
-from controlplane.billing.reports.line_items import line_items
+from controlplane.billing import items
+from controlplane.billing.price_list import PriceList, call_unit
+from controlplane.billing.quantities import adapter_name, call_items, call_price
 from controlplane.billing.reports.openai_usage.query import UsageQuery
-from controlplane.metering.selectors import hour_list, rollup_list, use_summed
+from controlplane.metering.models import UsageRollup
+from controlplane.metering.selectors import SummedUse, hour_list, rollup_list, use_summed
 from controlplane.tenants.models import Tenant
 
 _HOUR: Final = 3600
@@ -24,6 +25,12 @@ _SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "requests
 _PRICED: Final = ("adapter", "base_model", "backend")
 """Columns that a call's price depends on, besides its day and tenant."""
 
+_TITLES: Final = {
+    items.INPUT: "input tokens",
+    items.CACHED_INPUT: "cached input tokens",
+    items.OUTPUT: "output tokens",
+    items.REQUEST: "requests",
+}
 Group = tuple[str, ...]
 Found = dict[int, dict[Group, Any]]
 """Results by bucket start in Unix seconds, then by the values of `group_by`."""
@@ -59,6 +66,33 @@ def costs_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dic
             bucket = (rollup.day - _EPOCH).days * _DAY
             found[bucket][tuple(values[name] for name in query.group_by)].add(item.quantity, item.nano)
     return _page(query, found, lambda group, cost: _cost_result(group, cost, currency))
+
+
+@dataclass(frozen=True, slots=True)
+class LineItem:
+    """One item of one model's calls.
+
+    Attributes:
+        name: `<model>, <item>`.
+        quantity: tokens, or requests.
+        nano: nano-units of the currency; None where the model has no price.
+    """
+
+    name: str
+    quantity: int
+    nano: int | None
+
+
+def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[LineItem]:
+    """Yield the items of a day's sums that have usage."""
+    adapter = adapter_name(rollup.adapter)
+    price = call_price(rollup, prices)
+    for item, quantity in call_items(rollup):
+        # Requests are an item only if they have a price above 0.
+        if not quantity or (item == items.REQUEST and not (price and price.request_nano)):
+            continue
+        nano = None if price is None else quantity * call_unit(price, item)
+        yield LineItem(f"{adapter or rollup.base_model}, {_TITLES[item]}", quantity, nano)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.billing.reports.fleet_bill import NOBODY, fleet_attribution, fleet_bill
+from controlplane.billing.reports.fleet_bill import NOBODY, divide, fleet_attribution, fleet_bill
 from controlplane.billing.reports.instance_prices import instance_price_set
 from controlplane.billing.reports.savings import (
     blended_by_list_price,
@@ -20,7 +20,6 @@ from controlplane.billing.reports.savings import (
     saving_estimate,
     saving_measured,
 )
-from controlplane.billing.reports.shares import divide
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.tenants.models import Tenant

@@ -12,8 +12,8 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.test import Client
 from openai import DefaultHttpxClient, OpenAI
 
-from controlplane.billing.reports.line_items import line_items
 from controlplane.billing.reports.openai_usage import pages
+from controlplane.billing.reports.openai_usage.pages import line_items
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.tenants.models import Tenant

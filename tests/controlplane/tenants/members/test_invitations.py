@@ -16,7 +16,7 @@ from django.utils import timezone
 from controlplane.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from controlplane.platform.mail_server import MailServer
 from controlplane.tenants.access import Access
-from controlplane.tenants.members import invitation_rate
+from controlplane.tenants.members import services
 from controlplane.tenants.members.mail import invitation_send
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import invitation_by_token, invitation_token
@@ -196,7 +196,7 @@ def test_a_tenants_name_cannot_add_a_header(tenant: Tenant) -> None:
 def test_an_address_is_sent_so_many_links_a_minute_and_no_more(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invitation_rate, "PER_EMAIL", 1)
+    monkeypatch.setattr(services, "PER_EMAIL", 1)
     client = Client()
     client.force_login(user_create(email="owner@acme.test", password=PASSWORD, tenant=tenant))
     invitation = invite(tenant)
@@ -207,7 +207,7 @@ def test_an_address_is_sent_so_many_links_a_minute_and_no_more(
 
 
 def test_a_tenant_sends_so_many_links_a_minute(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invitation_rate, "PER_TENANT", 1)
+    monkeypatch.setattr(services, "PER_TENANT", 1)
     client = Client()
     client.force_login(user_create(email="owner@acme.test", password=PASSWORD, tenant=tenant))
     made, refused = (
@@ -222,7 +222,7 @@ def test_a_tenant_sends_so_many_links_a_minute(tenant: Tenant, monkeypatch: pyte
 
 
 def test_an_address_is_sent_so_many_links_a_day(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invitation_rate, "PER_EMAIL_DAILY", 1)
+    monkeypatch.setattr(services, "PER_EMAIL_DAILY", 1)
     invitation = invite(tenant)
     with pytest.raises(ConflictError, match="tomorrow"):
         invitation_resend(invitation=invitation)

@@ -1,9 +1,0 @@
-"""The webhooks app."""
-
-from __future__ import annotations
-
-from django.apps import AppConfig
-
-
-class WebhooksConfig(AppConfig):
-    name = "controlplane.webhooks"
