@@ -15,8 +15,7 @@ from typing import Final
 from benchmarks import load
 from benchmarks.figure import Figure, compared
 from benchmarks.gateway.peers import PEERS
-from benchmarks.gateway.processes import Target
-from benchmarks.gateway.targets import KEY, PLAIN, STREAM
+from benchmarks.gateway.targets import KEY, PLAIN, STREAM, Target
 
 ROUNDS: Final = 3
 SECONDS: Final = 3

@@ -16,8 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from benchmarks.figure import Figure
-from benchmarks.gateway.processes import Target
-from benchmarks.gateway.targets import KEY, PLAIN
+from benchmarks.gateway.targets import KEY, PLAIN, Target
 
 ROUNDS: Final = 3
 SECONDS: Final = 4
