@@ -125,7 +125,3 @@ class Workload:
     def _prompt(self, draw: random.Random, length: int) -> tuple[int, ...]:
         text = " ".join(draw.choices(_WORDS.split(), k=length))
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids[:length])
-
-
-def _scaled(tokens: str, divisor: int, most: int) -> int:
-    return min(max(int(tokens) // divisor, 1), most)

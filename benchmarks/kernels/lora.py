@@ -10,7 +10,6 @@ alternating rounds. Enough layers rotate that weights come from memory, as in a 
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-# As the worker does; libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import torch
 from torch.nn.functional import linear
 
 from benchmarks.figure import Figure, compared
+from benchmarks.race import long_race
 from kernels import native
 from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate, native_rows
 from kernels.lora.cpu import check
@@ -299,17 +296,18 @@ def _race(case: Case, makers: dict[str, Callable[[Case], Contender]]) -> dict[st
     """Return us per decoder layer of each contender, medians of interleaved rounds."""
     contenders = {name: make(case) for name, make in makers.items()}
     _agree(case, contenders)
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(ROUNDS + 1):
-        for name, contender in contenders.items():
-            spent = times[name]
-            if len(spent) > 3 and sum(spent) * len(case.layers) > SECONDS * 1e6:
-                continue
-            start = time.perf_counter()
-            for index in range(len(case.layers)):
+    count = len(case.layers)
+
+    def over_layers(contender: Contender) -> Callable[[], None]:
+        def run() -> None:
+            for index in range(count):
                 contender(index)
-            spent.append((time.perf_counter() - start) * 1e6 / len(case.layers))
-    return {name: statistics.median(spent[1:]) for name, spent in times.items()}
+
+        return run
+
+    calls = {name: over_layers(contender) for name, contender in contenders.items()}
+    times = long_race(calls, rounds=ROUNDS, seconds=SECONDS)
+    return {name: seconds * 1e6 / count for name, seconds in times.items()}
 
 
 def _agree(case: Case, contenders: dict[str, Contender]) -> None:
