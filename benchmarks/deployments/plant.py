@@ -112,11 +112,14 @@ def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) ->
     try:
         for each in processes:
             each.start()
-        for name, url in (
-            ("the local SageMaker", f"{plant.sagemaker}/_local/health"),
-            ("the web process", f"{plant.web}/api/v1/me"),
-        ):
-            wait_until(lambda url=url: status_of(url) < 500, seconds=_START_SECONDS, name=name)
+        wait_until(
+            lambda: status_of(f"{plant.sagemaker}/_local/health") < 500,
+            name="the local SageMaker",
+            seconds=_START_SECONDS,
+        )
+        wait_until(
+            lambda: status_of(f"{plant.web}/api/v1/me") < 500, name="the web process", seconds=_START_SECONDS
+        )
         location = {"LocationConstraint": REGION}
         plant.aws("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
         yield plant
