@@ -20,8 +20,7 @@ from benchmarks.figure import Figure
 from benchmarks.processes import DEMO_MODEL
 from contracts.recipes.spec_fields import SpecFields
 from optimizer.measurement.arm_process import ArmProcess
-from optimizer.measurement.comparison_order import Arm, Load
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Arm, Level, Load
 from optimizer.measurement.rounds import JUDGED, Rounds, measure
 from optimizer.measurement.statistics import FAMILY_LEVEL, judged, least_rounds
 from optimizer.measurement.workload import Workload
