@@ -123,17 +123,20 @@ async def _demand_token(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _health(request: web.Request) -> web.Response:
-    """Report `status` and, while it is `ok`, how the engine computes.
+    return _status_response(health_report(request.app[SERVICE]))
 
-    The endpoint is public, so the reason why kernels are off is only logged.
+
+def health_report(service: Service) -> dict[str, object]:
+    """Return `status` and, while it is `ok`, how the engine computes.
+
+    `/health` is public, so the reason why kernels are off is only logged.
     """
-    service = request.app[SERVICE]
-    if service.status != "ok":
-        return _status_response({"status": service.status})
+    if (status := service.status) != "ok":
+        return {"status": status}
     engine = service.engine
     graphs = "off" if engine.graphs is None else "failed" if engine.graphs.problem else "on"
-    report = {
-        "status": "ok",
+    return {
+        "status": status,
         "device": engine.device.type,
         "kernels": {op: "triton" if state == TRITON else "pytorch" for op, state in engine.kernels.items()},
         "decode_graphs": graphs,
@@ -141,7 +144,6 @@ async def _health(request: web.Request) -> web.Response:
         "speculation": service.config.speculation,
         "startup": service.startup.report(),
     }
-    return _status_response(report)
 
 
 async def _ping(request: web.Request) -> web.Response:
