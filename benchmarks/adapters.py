@@ -113,14 +113,8 @@ async def _run(rounds: int) -> list[Figure]:
             for (law, adapters), found in costs.items()
             if adapters != 5
         ]
-        memory_figure = compared(
-            "adapters",
-            "memory",
-            memory[-1],
-            "MiB",
-            baseline=memory[0],
-            note="after the last round, beside the first",
-        )
+        note = "after the last round, beside the first"
+        memory_figure = compared("adapters", "memory", memory[-1], "MiB", baseline=memory[0], note=note)
         return [*figures, memory_figure, *bench.tiers()]
 
 

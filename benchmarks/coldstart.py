@@ -257,15 +257,9 @@ def _memory(warm: Mapping[str, str]) -> Iterator[Figure]:
             second.stop()
     finally:
         first.stop()
-    yield compared(
-        "coldstart",
-        "copy_pss_mib",
-        statistics.mean(each),
-        "MiB",
-        baseline=alone,
-        less_is_better=True,
-        note="each of two copies, shared pages by halves; baseline: one copy alone",
-    )
+    note = "each of two copies, shared pages by halves; baseline: one copy alone"
+    shared = statistics.mean(each)
+    yield compared("coldstart", "copy_pss_mib", shared, "MiB", baseline=alone, less_is_better=True, note=note)
 
 
 def proportional_mib(port: int) -> float:

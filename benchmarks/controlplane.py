@@ -83,12 +83,8 @@ def run() -> Iterator[Figure]:
     with ExitStack() as stack:
         begun = time.perf_counter()
         product = stack.enter_context(running(adapters=ADAPTERS, keys=KEYS))
-        yield _figure(
-            "time until a gateway that starts has the table",
-            time.perf_counter() - begun,
-            "s",
-            note="with everything else that starts",
-        )
+        seconds, note = time.perf_counter() - begun, "with everything else that starts"
+        yield _figure("time until a gateway that starts has the table", seconds, "s", note=note)
         yield from _lists(product)
         yield from _changes(product, "a change in force")
         yield from _while_snapshots(product)
@@ -140,24 +136,14 @@ def _lists(product: Product) -> Iterator[Figure]:
             product.api.get(path).raise_for_status()
             seconds.append(time.perf_counter() - begun)
         p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
-        yield _figure(
-            f"p95 of {what}",
-            p95,
-            "ms",
-            goal=100.0,
-            note=f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page",
-        )
+        note = f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page"
+        yield _figure(f"p95 of {what}", p95, "ms", goal=100.0, note=note)
 
 
 def _changes(product: Product, what: str) -> Iterator[Figure]:
     seconds = [_change(product) for _ in range(CHANGES)]
-    yield _figure(
-        f"{what}, longest of {CHANGES}",
-        max(seconds) * 1000,
-        "ms",
-        goal=1000.0,
-        note=f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request",
-    )
+    note = f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request"
+    yield _figure(f"{what}, longest of {CHANGES}", max(seconds) * 1000, "ms", goal=1000.0, note=note)
 
 
 def _change(product: Product) -> float:
@@ -189,12 +175,8 @@ def _redis_lost(product: Product) -> Iterator[Figure]:
         client.flushall()
     begun = time.perf_counter()
     wait_until(lambda: product.version() > before, name="the routes", seconds=120, pause=0.01)
-    yield _figure(
-        "routes rebuilt after Redis lost everything",
-        time.perf_counter() - begun,
-        "s",
-        note="until a gateway has the new snapshot; it serves on meanwhile",
-    )
+    note = "until a gateway has the new snapshot; it serves on meanwhile"
+    yield _figure("routes rebuilt after Redis lost everything", time.perf_counter() - begun, "s", note=note)
     yield from _changes(product, "a change in force after that")
 
 

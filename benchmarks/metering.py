@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import redis
 
@@ -40,14 +40,9 @@ def run() -> Iterator[Figure]:
     for name, url in (("postgresql", POSTGRES), ("sqlite", "")):
         with tempfile.TemporaryDirectory() as folder, fresh_database(url, Path(folder), _TENANTS) as database:
             rate = _ingest_rate(EVENTS[name], database, Path(folder))
-            yield _figure(
-                f"ingest_{name}",
-                rate,
-                "event/s",
-                goal=GOALS[name],
-                met=rate >= GOALS[name],
-                note=f"{EVENTS[name]} events, one ingester",
-            )
+            goal, note = GOALS[name], f"{EVENTS[name]} events, one ingester"
+            value, met = round(rate, 1), rate >= goal
+            yield Figure("metering", f"ingest_{name}", value, "event/s", goal=goal, met=met, note=note)
     with tempfile.TemporaryDirectory() as folder, fresh_database(POSTGRES, Path(folder)) as database:
         yield lag_figure(database, _environ(database, ""))
     with tempfile.TemporaryDirectory() as folder, fresh_database(POSTGRES, Path(folder)) as database:
@@ -118,7 +113,3 @@ def _environ(database: str, redis_url: str) -> dict[str, str]:
         "GRAFTWORK_SECRET_KEY": "benchmark",
         **({"GRAFTWORK_REDIS_URL": redis_url} if redis_url else {}),
     }
-
-
-def _figure(metric: str, value: float, unit: str, **rest: Any) -> Figure:
-    return Figure("metering", metric, round(value, 1), unit, **rest)

@@ -82,7 +82,6 @@ def long_race(
 
 
 def _seconds_per_call(contender: Callable[[], object], calls: int) -> float:
-    """Return the seconds per call."""
     start = time.perf_counter()
     for _ in range(calls):
         contender()

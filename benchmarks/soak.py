@@ -117,32 +117,17 @@ def figures(watch: Watch) -> list[Figure]:
     """Return the figures: leak counts, which must be 0, and memory over time."""
     quarter = max(1, len(watch.resident) // 4)
     answers = ", ".join(f"{count} of {status}" for status, count in sorted(watch.statuses.items()))
+    sent = watch.statuses.total() + watch.hang_ups
+    leaks = (
+        ("stuck", len(watch.stuck), "requests", ""),
+        ("broken", len(watch.broken), "answers", "; ".join(watch.broken[:3])),
+        ("left", sum(watch.left.values()), "pages and requests", json.dumps(watch.left)),
+    )
     return [
-        Figure(
-            "soak",
-            "requests",
-            watch.statuses.total() + watch.hang_ups,
-            "requests",
-            note=f"{answers}, {watch.hang_ups} hang-ups of ours",
-        ),
-        Figure("soak", "stuck", len(watch.stuck), "requests", goal=0, met=not watch.stuck),
-        Figure(
-            "soak",
-            "broken",
-            len(watch.broken),
-            "answers",
-            goal=0,
-            met=not watch.broken,
-            note="; ".join(watch.broken[:3]),
-        ),
-        Figure(
-            "soak",
-            "left",
-            sum(watch.left.values()),
-            "pages and requests",
-            goal=0,
-            met=not any(watch.left.values()),
-            note=json.dumps(watch.left),
+        Figure("soak", "requests", sent, "requests", note=f"{answers}, {watch.hang_ups} hang-ups of ours"),
+        *(
+            Figure("soak", name, count, unit, goal=0, met=not count, note=note)
+            for name, count, unit, note in leaks
         ),
         compared(
             "soak",

@@ -255,15 +255,10 @@ def _figures(name: str, shapes: Shapes, dtype: torch.dtype) -> Iterator[Figure]:
     yield from figures(f"{name}_16_base_16x8", [RANK] * 8, half, {"loop": None})
     case = Case.draw(shapes, [RANK], [0] * 512, dtype)
     times = _race(case, {"ours": ours, "plain": loop})
+    note = "512 rows of one adapter, rank 16, beside the same two products per slice"
+    metric, mine, plain = f"{name}_512x1_vs_plain_gemms", times["ours"], times["plain"]
     yield compared(
-        "kernels.lora",
-        f"{name}_512x1_vs_plain_gemms",
-        times["ours"],
-        "us/layer",
-        baseline=times["plain"],
-        goal=1.15,
-        less_is_better=True,
-        note="512 rows of one adapter, rank 16, beside the same two products per slice",
+        "kernels.lora", metric, mine, "us/layer", baseline=plain, goal=1.15, less_is_better=True, note=note
     )
 
 
@@ -279,17 +274,11 @@ def _case(
     case = Case.draw(shapes, ranks, row_adapter, dtype)
     times = _race(case, {"ours": ours, **{peer: CONTENDERS[peer] for peer in goals}})
     spread = f"rank {ranks[0]}" if len(set(ranks)) == 1 else f"ranks {min(ranks)}-{max(ranks)} mixed"
-    threads = torch.get_num_threads()
+    threads, mine = torch.get_num_threads(), 1e6 / times["ours"]
+    note = f"{len(row_adapter)} rows, {len(ranks)} adapters, {spread}, {threads} threads"
     for peer, goal in goals.items():
-        yield compared(
-            "kernels.lora",
-            f"{name}_vs_{peer}",
-            1e6 / times["ours"],
-            "layer/s",
-            baseline=1e6 / times[peer],
-            goal=goal,
-            note=f"{len(row_adapter)} rows, {len(ranks)} adapters, {spread}, {threads} threads",
-        )
+        metric, theirs = f"{name}_vs_{peer}", 1e6 / times[peer]
+        yield compared("kernels.lora", metric, mine, "layer/s", baseline=theirs, goal=goal, note=note)
 
 
 def _race(case: Case, makers: dict[str, Callable[[Case], Contender]]) -> dict[str, float]:
