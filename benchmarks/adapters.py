@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import random
-import resource
 import statistics
 import sys
 import tempfile
@@ -33,7 +32,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import torch
 from safetensors.torch import load_file, save
 
+from benchmarks.engine.adapters import SOURCE
 from benchmarks.figure import Figure, compared
+from benchmarks.processes import DEMO_MODEL, memory_mib
 from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
@@ -41,9 +42,6 @@ from worker_engine.config import EngineConfig
 from worker_engine.protocol import GenerateRequest, SamplingParams
 from worker_engine.service import Service
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
-SOURCE: Final = ROOT / "demo" / "adapters" / "strict-json"
 STREAMS: Final = 32
 REQUESTS: Final = 64
 PROMPT_TOKENS: Final = 32
@@ -86,7 +84,7 @@ async def _run(rounds: int) -> list[Figure]:
                     speeds.setdefault(scenario, []).append(await bench.round(*scenario))
                     spent = (time.process_time() - started) * 1000 / (REQUESTS * NEW_TOKENS)
                     costs.setdefault(scenario, []).append(spent)
-                memory.append(_resident_mib())
+                memory.append(memory_mib(os.getpid(), "VmRSS"))
         finally:
             await asyncio.to_thread(bench.service.stop)
         figures = [
@@ -115,20 +113,9 @@ async def _run(rounds: int) -> list[Figure]:
             for (law, adapters), found in costs.items()
             if adapters != 5
         ]
-        memory_figure = compared(
-            "adapters",
-            "memory",
-            memory[-1],
-            "MiB",
-            baseline=memory[0],
-            note="after the last round, beside the first",
-        )
+        note = "after the last round, beside the first"
+        memory_figure = compared("adapters", "memory", memory[-1], "MiB", baseline=memory[0], note=note)
         return [*figures, memory_figure, *bench.tiers()]
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class _Store(AdapterLoader):
@@ -163,13 +150,13 @@ class _Files:
 class _Bench:
     def __init__(self, cache: Path) -> None:
         config = EngineConfig(
-            MODEL, "base", device="cpu", max_adapters_per_batch=DEVICE_ADAPTERS, adapter_cache_dir=cache
+            DEMO_MODEL, "base", device="cpu", max_adapters_per_batch=DEVICE_ADAPTERS, adapter_cache_dir=cache
         )
         self.service = Service(config)
         self._files = _Files(SOURCE)
         nbytes = self._files.nbytes
         loader = _Store(
-            MODEL, cache, dtype=torch.bfloat16, device=torch.device("cpu"), max_cache_bytes=700 * nbytes
+            DEMO_MODEL, cache, dtype=torch.bfloat16, device=torch.device("cpu"), max_cache_bytes=700 * nbytes
         )
         loader.files = self._files
         self.service.adapters = AdapterPool(loader, max_bytes=HOST_ADAPTERS * nbytes)
@@ -226,5 +213,5 @@ class _Bench:
         yield Figure("adapters", "host_resident", pool.num_resident, "adapters", note=f"found {found}")
         held, tables = engine.scheduler.adapters.num_resident, engine.adapters.num_rebuilt
         yield Figure("adapters", "device_resident", held, "adapters", note=f"tables written {tables} times")
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = memory_mib(os.getpid(), "VmHWM")
         yield Figure("adapters", "peak_memory", round(peak, 1), "MiB", note="of this process")

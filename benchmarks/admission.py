@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import socket
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,12 +20,11 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from benchmarks.figure import Figure
+from benchmarks.processes import start_valkey
 from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 from contracts.route_table import RouteTable
-from demo.valkey import server_command
 from gateway.admission import Admission, Broker, clock
 from gateway.admission.script import EPOCH
 from gateway.routing import Caller
@@ -43,14 +40,9 @@ def run() -> Iterator[Figure]:
     """Measure and yield the figures."""
     limited, unlimited, calls = asyncio.run(_measure())
     added = limited - unlimited
-    yield Figure(
-        "admission",
-        "CPU that limits add to a request",
-        round(added, 2),
-        "us",
-        met=added < GOAL_US,
-        note=f"16 limits: 4 kinds on 4 scopes, drawing of leases included; goal: below {GOAL_US:g} us",
-    )
+    note = f"16 limits: 4 kinds on 4 scopes, drawing of leases included; goal: below {GOAL_US:g} us"
+    metric, met = "CPU that limits add to a request", added < GOAL_US
+    yield Figure("admission", metric, round(added, 2), "us", met=met, note=note)
     yield Figure("admission", "CPU of admission without a limit", round(unlimited, 2), "us")
     yield Figure("admission", "calls to Redis per 1,000 requests", round(calls, 2), "")
 
@@ -110,18 +102,7 @@ async def _calls(client: Redis) -> int:
 
 
 async def _server(stack: contextlib.ExitStack, folder: Path) -> Redis:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    command = server_command(port=port, folder=folder)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: ASYNC220
-    stack.callback(process.wait)
-    stack.callback(process.terminate)
-    client = Redis(port=port, retry=Retry(NoBackoff(), 0), socket_timeout=5)
-    for _ in range(200):
-        with contextlib.suppress(RedisError):
-            # Backdate the data's epoch, so that limits start without quarantine.
-            await client.hset(EPOCH, mapping={"id": "bench", "until": 0})
-            return client
-        await asyncio.sleep(0.05)
-    raise RuntimeError("valkey did not start")
+    client = Redis(port=start_valkey(stack, folder), retry=Retry(NoBackoff(), 0), socket_timeout=5)
+    # Backdate the data's epoch, so that limits start without quarantine.
+    await client.hset(EPOCH, mapping={"id": "bench", "until": 0})
+    return client

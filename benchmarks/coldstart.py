@@ -31,12 +31,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figure import Figure, compared
-from benchmarks.gateway.processes import free_port
+from benchmarks.processes import DEMO_MODEL as MODEL
+from benchmarks.processes import ROOT, end, free_port, memory_mib, start
 from controlplane.deployments.phases.prediction import FEWEST, held_out_errors, of_startup
 from worker_engine.startup import PHASES
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
 KINDS: Final = ("cold", "image", "warm")
 ROUNDS: Final = 9
 WARM_STARTS: Final = 15
@@ -62,19 +61,8 @@ class Copy:
     def __init__(self, variables: Mapping[str, str], model: Path | None = None) -> None:
         """`model` is a checkpoint's folder; None takes the demo's."""
         self.port = free_port()
-        command = [
-            sys.executable,
-            "-m",
-            "worker_engine",
-            "--model",
-            str(model or MODEL),
-            "--served-model-name",
-            "demo",
-            "--device",
-            "cpu",
-            "--port",
-            str(self.port),
-        ]
+        flags = f"--served-model-name demo --device cpu --port {self.port}".split()
+        command = [sys.executable, "-m", "worker_engine", "--model", str(model or MODEL), *flags]
         began = time.monotonic()
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.PIPE
@@ -90,8 +78,7 @@ class Copy:
         self._call("POST", "/v1/completions", body)
 
     def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(60)
+        end(self.process, grace=60)
         self._log_tail()
 
     def _wait(self, began: float) -> None:
@@ -139,17 +126,14 @@ def _fill(variables: Mapping[str, str]) -> None:
 def _template(path: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     """Yield the variables that make a worker a fork of the template."""
     command = [sys.executable, "-m", "worker_engine.zygote", str(path), "--model", str(MODEL)]
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.DEVNULL)
-    try:
+    with contextlib.ExitStack() as stack:
+        process = start(stack, command, os.environ | dict(variables))
         until = time.monotonic() + _PATIENCE
         while not path.exists():
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the template did not start")
             time.sleep(0.05)
         yield dict(variables) | {"GRAFTWORK_WORKER_ZYGOTE": str(path)}
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def _rounds(folder: Path, plain: Mapping[str, str]) -> dict[str, list[Start]]:
@@ -273,15 +257,9 @@ def _memory(warm: Mapping[str, str]) -> Iterator[Figure]:
             second.stop()
     finally:
         first.stop()
-    yield compared(
-        "coldstart",
-        "copy_pss_mib",
-        statistics.mean(each),
-        "MiB",
-        baseline=alone,
-        less_is_better=True,
-        note="each of two copies, shared pages by halves; baseline: one copy alone",
-    )
+    note = "each of two copies, shared pages by halves; baseline: one copy alone"
+    shared = statistics.mean(each)
+    yield compared("coldstart", "copy_pss_mib", shared, "MiB", baseline=alone, less_is_better=True, note=note)
 
 
 def proportional_mib(port: int) -> float:
@@ -294,7 +272,5 @@ def proportional_mib(port: int) -> float:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if any(os.readlink(link) in inodes for link in (process / "fd").iterdir()):
-                for line in (process / "smaps_rollup").read_text().splitlines():
-                    if line.startswith("Pss:"):
-                        return int(line.split()[1]) / 1024
+                return memory_mib(int(process.name), "Pss", "smaps_rollup")
     raise RuntimeError(f"no process listens on port {port}")

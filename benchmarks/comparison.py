@@ -8,7 +8,6 @@ draws its arms' order anew. What they share is the machine and the hour, so they
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,16 +17,14 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.figure import Figure
+from benchmarks.processes import DEMO_MODEL
 from contracts.recipes.spec_fields import SpecFields
 from optimizer.measurement.arm_process import ArmProcess
-from optimizer.measurement.comparison_order import Arm, Load
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Arm, Level, Load
 from optimizer.measurement.rounds import JUDGED, Rounds, measure
 from optimizer.measurement.statistics import FAMILY_LEVEL, judged, least_rounds
 from optimizer.measurement.workload import Workload
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
 REPETITIONS: Final = 100
 GOAL: Final = 0.95
 ROUNDS: Final = 40
@@ -35,34 +32,22 @@ CONCURRENCY: Final = (1, 2)
 LEVELS: Final = tuple(Level(streams=streams) for streams in CONCURRENCY)
 
 
-def figures() -> Iterator[Figure]:
+def run() -> Iterator[Figure]:
     """Share of A/A comparisons that show no difference (goal 0.95), and of float32's that do."""
     load = Load.read(SpecFields("load", {"concurrency": list(CONCURRENCY), "max_tokens": 16}))
     measured = _measured(load)
     rounds = least_rounds(len(JUDGED) * len(CONCURRENCY)) + 2
     same = _share_shown(measured, "same", rounds)
     note = f"{REPETITIONS} comparisons of {rounds} rounds drawn from {ROUNDS}; {_middle(measured, 'same')}"
-    yield Figure(
-        "comparison",
-        "a_a_no_difference_shown",
-        round(1 - same, 3),
-        "share",
-        goal=GOAL,
-        met=1 - same >= GOAL,
-        note=note,
-    )
+    share, metric = round(1 - same, 3), "a_a_no_difference_shown"
+    yield Figure("comparison", metric, share, "share", goal=GOAL, met=1 - same >= GOAL, note=note)
     found = _share_shown(measured, "float32", rounds)
     note = f"float32 beside bfloat16; {_middle(measured, 'float32')}"
     yield Figure("comparison", "difference_shown", round(found, 3), "share", note=note)
 
 
-def run() -> Iterator[Figure]:
-    """This part alone: `python -m benchmarks comparison`."""
-    yield from figures()
-
-
 def _measured(load: Load) -> Rounds:
-    plain: Mapping[str, Any] = {"model": MODEL, "environment": {}, "price": None}
+    plain: Mapping[str, Any] = {"model": DEMO_MODEL, "environment": {}, "price": None}
     arms = [
         Arm("original", flags=(), **plain),
         Arm("same", flags=(), **plain),
@@ -77,7 +62,7 @@ def _measured(load: Load) -> Rounds:
             stack.callback(process.stop)
             process.start()
             processes.append(process)
-        workload = Workload(load, MODEL, [], seed=0)
+        workload = Workload(load, DEMO_MODEL, [], seed=0)
         return measure(processes, workload, levels=LEVELS, rounds=ROUNDS, warm_up=2, seed=0, told=_untold)
 
 

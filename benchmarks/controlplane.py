@@ -9,7 +9,6 @@ created there and dropped.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import statistics
@@ -18,11 +17,11 @@ import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import httpx
@@ -30,15 +29,23 @@ import psycopg
 import redis
 
 from benchmarks.figure import Figure
-from demo.valkey import server_command
+from benchmarks.processes import (
+    POSTGRES,
+    ROOT,
+    free_port,
+    new_database,
+    product_environ,
+    run_python,
+    start,
+    start_valkey,
+    wait_until,
+)
 
 ADAPTERS: Final = 100_000
 KEYS: Final = 10_000
 PAGES: Final = 100
 """Requests of each list."""
 CHANGES: Final = 50
-_ROOT: Final = Path(__file__).resolve().parent.parent
-_FIRST_PORT: Final = 18_400
 _ROLE: Final = f"graftwork_bench_{os.getpid()}"
 _unmoved = itertools.count()
 """Numbers of adapters whose alias is still at version 1."""
@@ -76,12 +83,8 @@ def run() -> Iterator[Figure]:
     with ExitStack() as stack:
         begun = time.perf_counter()
         product = stack.enter_context(running(adapters=ADAPTERS, keys=KEYS))
-        yield _figure(
-            "time until a gateway that starts has the table",
-            time.perf_counter() - begun,
-            "s",
-            note="with everything else that starts",
-        )
+        seconds, note = time.perf_counter() - begun, "with everything else that starts"
+        yield _figure("time until a gateway that starts has the table", seconds, "s", note=note)
         yield from _lists(product)
         yield from _changes(product, "a change in force")
         yield from _while_snapshots(product)
@@ -93,38 +96,22 @@ def running(*, adapters: int, keys: int) -> Iterator[Product]:
     """Run the processes on a database of the given size."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        web, gateway, valkey = (_FIRST_PORT + number for number in range(3))
-        environ = environ_of(stack.enter_context(database()), folder, web, gateway, valkey)
-
-        def start_as(env: dict[str, str], *command: str) -> None:
-            process = subprocess.Popen(command, cwd=_ROOT, env=env, stdout=log, stderr=log)
-            stack.callback(stop, process)
-
-        def start(*command: str) -> None:
-            start_as(environ, *command)
-
-        log = stack.enter_context((folder / "log").open("wb"))
-        start(*server_command(port=valkey, folder=folder))
-        python_run(environ, "manage.py", "migrate", "-v0")
+        valkey, web, gateway = start_valkey(stack, folder), free_port(), free_port()
+        environ = isolated_environ(stack.enter_context(database()), folder, web, gateway, valkey)
+        run_python(environ, "manage.py", "migrate", "-v0")
         counts = ("--adapters", str(adapters), "--keys", str(keys))
-        key = python_run(environ, "-m", "benchmarks.controlplane_data", *counts).strip()
-        python = sys.executable
-        start_as(
-            environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)},
-            python,
-            "-m",
-            "controlplane.web_server",
-            "--port",
-            str(web),
-        )
-        start(python, "manage.py", "publish_routes")
-        start(python, "-m", "gateway")
+        key = run_python(environ, "-m", "benchmarks.controlplane_data", *counts).strip()
+        log = stack.enter_context((folder / "log").open("wb"))
+        server = [sys.executable, "-m", "controlplane.web_server", "--port", str(web)]
+        start(stack, server, environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)}, output=log)
+        start(stack, [sys.executable, "manage.py", "publish_routes"], environ, output=log)
+        start(stack, [sys.executable, "-m", "gateway"], environ, output=log)
         headers = {"Authorization": f"Bearer {key}"}
         base = f"http://127.0.0.1:{web}/api/v1"
         api = stack.enter_context(httpx.Client(base_url=base, headers=headers, timeout=60, trust_env=False))
         product = Product(api, f"http://127.0.0.1:{gateway}", environ["GRAFTWORK_REDIS_URL"], environ)
-        until(lambda: api.get("/me").status_code == 200, seconds=60)
-        until(lambda: product.version() > 0, seconds=120)
+        wait_until(lambda: api.get("/me").status_code == 200, name="the web process", seconds=60)
+        wait_until(lambda: product.version() > 0, name="the gateway's routes", seconds=120)
         yield product
 
 
@@ -149,24 +136,14 @@ def _lists(product: Product) -> Iterator[Figure]:
             product.api.get(path).raise_for_status()
             seconds.append(time.perf_counter() - begun)
         p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
-        yield _figure(
-            f"p95 of {what}",
-            p95,
-            "ms",
-            goal=100.0,
-            note=f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page",
-        )
+        note = f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page"
+        yield _figure(f"p95 of {what}", p95, "ms", goal=100.0, note=note)
 
 
 def _changes(product: Product, what: str) -> Iterator[Figure]:
     seconds = [_change(product) for _ in range(CHANGES)]
-    yield _figure(
-        f"{what}, longest of {CHANGES}",
-        max(seconds) * 1000,
-        "ms",
-        goal=1000.0,
-        note=f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request",
-    )
+    note = f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request"
+    yield _figure(f"{what}, longest of {CHANGES}", max(seconds) * 1000, "ms", goal=1000.0, note=note)
 
 
 def _change(product: Product) -> float:
@@ -175,14 +152,14 @@ def _change(product: Product) -> float:
     begun = time.perf_counter()
     path = f"/adapters/bot-{next(_unmoved):06}/aliases/prod"
     product.api.put(path, json={"version": 2}).raise_for_status()
-    until(lambda: product.version() > before, seconds=60, pause=0.002)
+    wait_until(lambda: product.version() > before, name="the change", seconds=60, pause=0.002)
     return time.perf_counter() - begun
 
 
 def _while_snapshots(product: Product) -> Iterator[Figure]:
     code = _SNAPSHOT.format(seconds=10)
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=_ROOT, env=product.environ, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], cwd=ROOT, env=product.environ, stdout=subprocess.PIPE, text=True
     )
     time.sleep(2)
     yield from _changes(product, "a change in force while snapshots are written")
@@ -197,13 +174,9 @@ def _redis_lost(product: Product) -> Iterator[Figure]:
     with redis.Redis.from_url(product.redis_url) as client:
         client.flushall()
     begun = time.perf_counter()
-    until(lambda: product.version() > before, seconds=120, pause=0.01)
-    yield _figure(
-        "routes rebuilt after Redis lost everything",
-        time.perf_counter() - begun,
-        "s",
-        note="until a gateway has the new snapshot; it serves on meanwhile",
-    )
+    wait_until(lambda: product.version() > before, name="the routes", seconds=120, pause=0.01)
+    note = "until a gateway has the new snapshot; it serves on meanwhile"
+    yield _figure("routes rebuilt after Redis lost everything", time.perf_counter() - begun, "s", note=note)
     yield from _changes(product, "a change in force after that")
 
 
@@ -219,15 +192,12 @@ def _cursor(name: str) -> str:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """Yield the URL of an empty database, which is dropped afterwards."""
-    server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
-    name = f"graftwork_bench_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        try:
-            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    """Yield the URL of an empty database; drop it and the web process's role afterwards."""
+    try:
+        with new_database(POSTGRES) as url:
+            yield url
+    finally:
+        with psycopg.connect(POSTGRES, autocommit=True) as connection:
             connection.execute(f"DROP ROLE IF EXISTS {_ROLE}")
 
 
@@ -235,49 +205,11 @@ def web_role(environ: dict[str, str]) -> str:
     """Return the web process's database URL, whose role owns no table, so that row policies apply."""
     url = urlsplit(environ["GRAFTWORK_DATABASE_URL"])
     web = urlunsplit(url._replace(netloc=f"{_ROLE}:bench@{url.netloc.rpartition('@')[2]}"))
-    python_run(environ | {"WEB_DATABASE_URL": web}, "manage.py", "web_role")
+    run_python(environ | {"WEB_DATABASE_URL": web}, "manage.py", "web_role")
     return web
 
 
-def environ_of(database: str, folder: Path, web: int, gateway: int, valkey: int) -> dict[str, str]:
+def isolated_environ(database: str, folder: Path, web: int, gateway: int, valkey: int) -> dict[str, str]:
+    """Return a whole environment for the product's processes, without the caller's own settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
-    return inherited | {
-        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
-        "GRAFTWORK_DATABASE_URL": database,
-        "GRAFTWORK_REDIS_URL": f"redis://127.0.0.1:{valkey}/0",
-        "GRAFTWORK_SECRET_KEY": "bench",
-        "GRAFTWORK_FLEET_TOKEN": "bench",
-        "GRAFTWORK_API_RATE": "999999",
-        "GRAFTWORK_GATEWAY_PORT": str(gateway),
-        "GRAFTWORK_GATEWAY_URL": f"http://127.0.0.1:{gateway}/v1",
-        "GRAFTWORK_WEB_URL": f"http://127.0.0.1:{web}",
-        "GRAFTWORK_WAL_DIR": str(folder / "wal"),
-        "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'store'}",
-    }
-
-
-def python_run(environ: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=_ROOT, env=environ, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return done.stdout
-
-
-def until(what: Callable[[], Any], *, seconds: float, pause: float = 0.05) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        with suppress(httpx.TransportError, json.JSONDecodeError):
-            if what():
-                return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds} s")
-        time.sleep(pause)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    return inherited | product_environ(database, folder, web=web, gateway=gateway, valkey=valkey)

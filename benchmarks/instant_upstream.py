@@ -87,16 +87,17 @@ class InstantUpstream(asyncio.Protocol):
             self._transport.write(self.streamed if streams else plain)
 
 
-async def _serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(InstantUpstream, "127.0.0.1", port)
+async def _serve(protocol: type[InstantUpstream], port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
     async with server:
         await server.serve_forever()
 
 
-def main() -> None:
+def main(protocol: type[InstantUpstream] = InstantUpstream) -> None:
+    """Serve until the process ends; subclasses have other answers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
-    uvloop.run(_serve(parser.parse_args().port))
+    uvloop.run(_serve(protocol, parser.parse_args().port))
 
 
 if __name__ == "__main__":

@@ -12,28 +12,24 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import redis
 
 from benchmarks.chaos.database import fresh_database
-from benchmarks.chaos.processes import ROOT
 from benchmarks.figure import Figure
 from benchmarks.metering_lag import lag_figure
 from benchmarks.metering_report import report_figure
+from benchmarks.processes import POSTGRES, start, start_valkey
 from contracts.redis_names import USAGE_STREAM
 from contracts.usage_event import UsageEvent
-from demo.valkey import server_command
 
-_POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/postgres"
 EVENTS: Final = {"postgresql": 200_000, "sqlite": 50_000}
 GOALS: Final = {"postgresql": 20_000.0, "sqlite": 5_000.0}
 _TENANTS: Final = [f"tenant-{number}" for number in range(20)]
@@ -41,21 +37,15 @@ _TENANTS: Final = [f"tenant-{number}" for number in range(20)]
 
 def run() -> Iterator[Figure]:
     """Yields events a second on either database, the lag beside a gateway, and the report's p95."""
-    server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", _POSTGRES)
-    for name, url in (("postgresql", server), ("sqlite", "")):
+    for name, url in (("postgresql", POSTGRES), ("sqlite", "")):
         with tempfile.TemporaryDirectory() as folder, fresh_database(url, Path(folder), _TENANTS) as database:
             rate = _ingest_rate(EVENTS[name], database, Path(folder))
-            yield _figure(
-                f"ingest_{name}",
-                rate,
-                "event/s",
-                goal=GOALS[name],
-                met=rate >= GOALS[name],
-                note=f"{EVENTS[name]} events, one ingester",
-            )
-    with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
+            goal, note = GOALS[name], f"{EVENTS[name]} events, one ingester"
+            value, met = round(rate, 1), rate >= goal
+            yield Figure("metering", f"ingest_{name}", value, "event/s", goal=goal, met=met, note=note)
+    with tempfile.TemporaryDirectory() as folder, fresh_database(POSTGRES, Path(folder)) as database:
         yield lag_figure(database, _environ(database, ""))
-    with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
+    with tempfile.TemporaryDirectory() as folder, fresh_database(POSTGRES, Path(folder)) as database:
         yield report_figure(_environ(database, ""))
 
 
@@ -98,47 +88,22 @@ def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) 
 
 
 def _ingest_rate(count: int, database: str, folder: Path) -> float:
-    with _valkey(folder) as url, redis.Redis.from_url(url) as client:
+    with ExitStack() as stack:
+        url = f"redis://127.0.0.1:{start_valkey(stack, folder)}/0"
+        client = stack.enter_context(redis.Redis.from_url(url))
         with client.pipeline(transaction=False) as pipeline:
             for number, event in enumerate(some_events(count), 1):
                 pipeline.xadd(USAGE_STREAM, {"event": event.to_json()})
                 if number % 1000 == 0:
                     pipeline.execute()
             pipeline.execute()
-        command = [sys.executable, "manage.py", "ingest_usage"]
-        ingester = subprocess.Popen(command, cwd=ROOT, env=_environ(database, url))
-        try:
-            while (left := cast(int, client.xlen(USAGE_STREAM))) == count:
-                time.sleep(0.001)
-            begun, ahead = time.perf_counter(), left
-            while cast(int, client.xlen(USAGE_STREAM)):
-                time.sleep(0.005)
-            return ahead / (time.perf_counter() - begun)
-        finally:
-            ingester.terminate()
-            ingester.wait(30)
-
-
-@contextmanager
-def _valkey(folder: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with (folder / "valkey.log").open("wb") as log:
-        server = subprocess.Popen(server_command(port=port, folder=folder), stdout=log, stderr=log)
-    url = f"redis://127.0.0.1:{port}/0"
-    try:
-        with redis.Redis.from_url(url) as client:
-            for _ in range(200):
-                try:
-                    client.ping()
-                    break
-                except redis.ConnectionError:
-                    time.sleep(0.05)
-        yield url
-    finally:
-        server.terminate()
-        server.wait(30)
+        start(stack, [sys.executable, "manage.py", "ingest_usage"], _environ(database, url))
+        while (left := cast(int, client.xlen(USAGE_STREAM))) == count:
+            time.sleep(0.001)
+        begun, ahead = time.perf_counter(), left
+        while cast(int, client.xlen(USAGE_STREAM)):
+            time.sleep(0.005)
+        return ahead / (time.perf_counter() - begun)
 
 
 def _environ(database: str, redis_url: str) -> dict[str, str]:
@@ -148,7 +113,3 @@ def _environ(database: str, redis_url: str) -> dict[str, str]:
         "GRAFTWORK_SECRET_KEY": "benchmark",
         **({"GRAFTWORK_REDIS_URL": redis_url} if redis_url else {}),
     }
-
-
-def _figure(metric: str, value: float, unit: str, **rest: Any) -> Figure:
-    return Figure("metering", metric, round(value, 1), unit, **rest)

@@ -24,8 +24,8 @@ import redis
 
 from benchmarks.figure import Figure
 from benchmarks.gateway.open_loop import exchanges_at
-from benchmarks.gateway.processes import disk, start, until
-from benchmarks.gateway.targets import direct, gateway, valkey_port
+from benchmarks.gateway.targets import direct, disk, gateway, valkey_port
+from benchmarks.processes import start, wait_until
 from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 
 RATE: Final = 1000.0
@@ -43,7 +43,7 @@ def lag_figure(database: str, environ: Mapping[str, str]) -> Figure:
         ingester = {**environ, "GRAFTWORK_REDIS_URL": redis_url}
         start(stack, [sys.executable, "manage.py", "ingest_usage"], ingester)
         client = stack.enter_context(redis.Redis.from_url(redis_url))
-        until(lambda: _is_waited_on(client))
+        wait_until(lambda: _is_waited_on(client), name="the ingester")
         counts = stack.enter_context(_counting(database))
         latencies, warm, sent = exchanges_at(target.url, RATE)
         deadline = time.monotonic() + _DRAIN_S

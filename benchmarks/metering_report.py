@@ -11,14 +11,13 @@ import datetime as dt
 import gzip
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from benchmarks.chaos.processes import ROOT
 from benchmarks.figure import Figure
+from benchmarks.processes import run_python
 
 EVENTS: Final = 1_000_000
 TURNS: Final = 60
@@ -64,9 +63,7 @@ def report_figure(environ: Mapping[str, str]) -> Figure:
 
 
 def _program(environ: Mapping[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "benchmarks.metering_report", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=dict(environ), check=True, stdout=subprocess.PIPE, text=True)
-    return done.stdout.splitlines()[-1]
+    return run_python(environ, "-m", "benchmarks.metering_report", *arguments).splitlines()[-1]
 
 
 def fill() -> str:

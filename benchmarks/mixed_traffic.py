@@ -79,10 +79,7 @@ class Traffic:
     def body(self) -> tuple[str, dict[str, Any]]:
         """Return a path and a body: often plain, sometimes with other fields that the API accepts."""
         draw = self._draw
-        words = [
-            draw.choice(("one", "two", "red", "blue", "hello", "why", "ü"))
-            for _ in range(draw.randrange(1, 60))
-        ]
+        words = [draw.choice(_WORDS) for _ in range(draw.randrange(1, 60))]
         # Half of all prompts share a prefix, to exercise the prefix cache.
         text = ("You are a helpful assistant. " * 4 if draw.random() < 0.5 else "") + " ".join(words)
         chat = draw.random() < 0.5

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import torch
+
+from benchmarks.figure import Figure, compared
 
 ROUNDS: Final = 21
 """Number of turns per contender; the median counts."""
@@ -38,8 +40,48 @@ def race(
     return {name: statistics.median(each) for name, each in turns.items()}
 
 
+def beside(
+    benchmark: str,
+    metric: str,
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    goals: Mapping[str, float | None] | None = None,
+    note: str = "",
+    reset: Callable[[], object] | None = None,
+) -> Iterator[Figure]:
+    """Race the contenders, and yield the microseconds of `ours` beside each other's."""
+    times = race(contenders, reset=reset)
+    mine = times.pop("ours")
+    for other, theirs in times.items():
+        yield compared(
+            benchmark,
+            f"{metric}_vs_{other}",
+            mine,
+            "us",
+            baseline=theirs,
+            goal=(goals or {}).get(other),
+            less_is_better=True,
+            note=note,
+        )
+
+
+def long_race(
+    contenders: Mapping[str, Callable[[], object]], *, rounds: int, seconds: float
+) -> dict[str, float]:
+    """Return seconds per call of contenders that take long, the median of at most `rounds` calls.
+
+    A contender that has taken `seconds` in three calls or more is not called again. The first call is not
+    counted.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds + 1):
+        for name, contender in contenders.items():
+            if len(taken[name]) <= 3 or sum(taken[name]) <= seconds:
+                taken[name].append(_seconds_per_call(contender, 1))
+    return {name: statistics.median(each[1:]) for name, each in taken.items()}
+
+
 def _seconds_per_call(contender: Callable[[], object], calls: int) -> float:
-    """Return the seconds per call."""
     start = time.perf_counter()
     for _ in range(calls):
         contender()

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, Final
 
 from botocore.auth import SigV4Auth
@@ -24,11 +23,12 @@ from botocore.credentials import Credentials as BotocoreKeys
 from botocore.eventstream import EventStreamBuffer
 
 from benchmarks.figure import Figure, compared
+from benchmarks.gateway.targets import serve
+from benchmarks.processes import ROOT
 from gateway.http.aws.event_stream import EventStreamParser
 from gateway.http.aws.sigv4 import Credentials, Signer
 from sagemaker_local import frames
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 CALLS: Final = {"gateway": 2000, "boto3": 400, "aiobotocore": 400}
 ROUNDS: Final = 5
 _URL: Final = "https://runtime.sagemaker.eu-central-1.amazonaws.com/endpoints/e/invocations-response-stream"
@@ -45,35 +45,19 @@ def _calls() -> Iterator[Figure]:
     pythons = {"gateway": sys.executable, "boto3": sys.executable}
     if other := os.environ.get("GRAFTWORK_BENCH_AIOBOTOCORE"):
         pythons["aiobotocore"] = other
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.canned_runtime", "--port", str(port)], cwd=ROOT
-    )
-    try:
-        time.sleep(1.5)
-        cpu: dict[str, list[float]] = {name: [] for name in pythons}
+    cpu: dict[str, list[float]] = {name: [] for name in pythons}
+    with ExitStack() as stack:
+        url = serve(stack, "benchmarks.canned_runtime").url
         for _ in range(ROUNDS):
             for name, python in pythons.items():
-                url = f"http://127.0.0.1:{port}"
                 command = [python, "-m", "benchmarks.sagemaker_callers", name, url, str(CALLS[name])]
                 answer = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
                 cpu[name].append(json.loads(answer.stdout)[0] * 1000)
-    finally:
-        server.terminate()
-        server.wait()
     ours = statistics.median(cpu.pop("gateway"))
     for name, values in cpu.items():
-        yield compared(
-            "sagemaker",
-            f"call_beside_{name}",
-            ours,
-            "ms CPU",
-            baseline=statistics.median(values),
-            less_is_better=True,
-            note="1 kB request, 64 parts, 8 calls at a time",
-        )
+        metric, theirs = f"call_beside_{name}", statistics.median(values)
+        note = "1 kB request, 64 parts, 8 calls at a time"
+        yield compared("sagemaker", metric, ours, "ms CPU", baseline=theirs, less_is_better=True, note=note)
 
 
 def _signatures() -> Iterator[Figure]:

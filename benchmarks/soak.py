@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,10 +23,10 @@ from typing import Final
 
 import aiohttp
 
-from benchmarks.adapters import MODEL
 from benchmarks.engine.adapters import make_adapters
 from benchmarks.figure import Figure, compared
 from benchmarks.mixed_traffic import Traffic, Watch
+from benchmarks.processes import DEMO_MODEL, end, free_port, memory_mib
 from contracts.adapters.reference import AdapterRef
 
 ADAPTERS: Final = 60
@@ -63,9 +62,7 @@ async def soak(model: Path, adapters: Sequence[AdapterRef], folder: Path, *, sec
 
 @contextlib.asynccontextmanager
 async def _worker(model: Path, folder: Path) -> AsyncIterator[tuple[str, subprocess.Popen[bytes]]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = _start(model, folder, port)
     try:
         url = f"http://127.0.0.1:{port}"
@@ -78,39 +75,18 @@ async def _worker(model: Path, folder: Path) -> AsyncIterator[tuple[str, subproc
             await asyncio.sleep(0.1)
         yield url, process
     finally:
-        process.terminate()
-        process.wait(120)
+        end(process, grace=120)
 
 
 def _start(model: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the worker with small memory tiers, so that evictions happen all the time."""
-    command = [
-        sys.executable,
-        "-m",
-        "worker_engine",
-        "--model",
-        str(model),
-        "--served-model-name",
-        "base",
-        "--port",
-        str(port),
-        "--adapter-cache-dir",
-        str(folder / "cache"),
-        "--num-threads",
-        "1",
-        "--memory-gib",
-        "0.1",
-        "--max-adapters-per-batch",
-        "4",
-        "--adapter-cache-gib",
-        "0.05",
-        "--adapter-disk-gib",
-        "0.1",
-        "--max-num-seqs",
-        "8",
-        "--max-waiting",
-        "16",
-    ]
+    limits = (
+        "--num-threads 1 --memory-gib 0.1 --max-adapters-per-batch 4 --adapter-cache-gib 0.05 "
+        "--adapter-disk-gib 0.1 --max-num-seqs 8 --max-waiting 16"
+    )
+    served = f"--served-model-name base --port {port} {limits}".split()
+    command = [sys.executable, "-m", "worker_engine", "--model", str(model), *served]
+    command += ["--adapter-cache-dir", str(folder / "cache")]
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=log, stderr=log)
 
@@ -123,13 +99,8 @@ async def _metric(url: str, name: str) -> int:
 
 async def _sample(pid: int, watch: Watch, every: float) -> None:
     while True:
-        watch.resident.append(_resident_mib(pid))
+        watch.resident.append(memory_mib(pid, "VmRSS"))
         await asyncio.sleep(every)
-
-
-def _resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def model_with_tools(model: Path, folder: Path) -> Path:
@@ -146,32 +117,17 @@ def figures(watch: Watch) -> list[Figure]:
     """Return the figures: leak counts, which must be 0, and memory over time."""
     quarter = max(1, len(watch.resident) // 4)
     answers = ", ".join(f"{count} of {status}" for status, count in sorted(watch.statuses.items()))
+    sent = watch.statuses.total() + watch.hang_ups
+    leaks = (
+        ("stuck", len(watch.stuck), "requests", ""),
+        ("broken", len(watch.broken), "answers", "; ".join(watch.broken[:3])),
+        ("left", sum(watch.left.values()), "pages and requests", json.dumps(watch.left)),
+    )
     return [
-        Figure(
-            "soak",
-            "requests",
-            watch.statuses.total() + watch.hang_ups,
-            "requests",
-            note=f"{answers}, {watch.hang_ups} hang-ups of ours",
-        ),
-        Figure("soak", "stuck", len(watch.stuck), "requests", goal=0, met=not watch.stuck),
-        Figure(
-            "soak",
-            "broken",
-            len(watch.broken),
-            "answers",
-            goal=0,
-            met=not watch.broken,
-            note="; ".join(watch.broken[:3]),
-        ),
-        Figure(
-            "soak",
-            "left",
-            sum(watch.left.values()),
-            "pages and requests",
-            goal=0,
-            met=not any(watch.left.values()),
-            note=json.dumps(watch.left),
+        Figure("soak", "requests", sent, "requests", note=f"{answers}, {watch.hang_ups} hang-ups of ours"),
+        *(
+            Figure("soak", name, count, unit, goal=0, met=not count, note=note)
+            for name, count, unit, note in leaks
         ),
         compared(
             "soak",
@@ -194,7 +150,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="graftwork-soak-") as name:
         folder = Path(name)
         refs = [item.ref for item in make_adapters(folder / "adapters", ADAPTERS)]
-        watch = asyncio.run(soak(model_with_tools(MODEL, folder / "model"), refs, folder, seconds=seconds))
+        watch = asyncio.run(
+            soak(model_with_tools(DEMO_MODEL, folder / "model"), refs, folder, seconds=seconds)
+        )
     found = figures(watch)
     for figure in found:
         print(figure.to_json(), flush=True)

@@ -9,22 +9,16 @@ round counts. The answers are compared token by token, and a difference ends the
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
-
-# As the worker sets it for itself: libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from benchmarks.engine.in_process import InProcess
 from benchmarks.figure import Figure, compared
+from benchmarks.processes import DEMO_MODEL
 from worker_engine.protocol import GenerateRequest, SamplingParams
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
 NEW_TOKENS: Final = 160
 ROUNDS: Final = 5
 STREAMS: Final = (1, 8)
@@ -92,7 +86,7 @@ def _stories() -> list[str]:
 
 def figures() -> Iterator[Figure]:
     """Tokens a second with speculation, beside those without, by text and number of streams."""
-    engines = {"off": InProcess(MODEL), "ngram": InProcess(MODEL, speculation="ngram")}
+    engines = {"off": InProcess(DEMO_MODEL), "ngram": InProcess(DEMO_MODEL, speculation="ngram")}
     for text, prompts, temperature in (
         ("code edited", _edits(), 0.0),
         ("list to JSON", _extractions(), 0.0),

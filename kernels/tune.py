@@ -120,7 +120,8 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     os.replace(partial, path)
 
 
-def _clock(device: torch.device, *, quick: bool, budget: float) -> Clock:
+def clock_for(device: torch.device, *, quick: bool, budget: float) -> Clock:
+    """Return a clock for the device's sizes that is over after `budget` seconds."""
     until = time.monotonic() + budget
     if device.type != "cuda":
         return Clock(device, 232_448, 1, quick, until)
@@ -157,7 +158,7 @@ def main() -> int:
             "no GPU here: nothing can be measured (--device cpu --quick tests the procedure)", file=sys.stderr
         )
         return 2
-    clock = _clock(torch.device(arguments.device), quick=arguments.quick, budget=arguments.budget)
+    clock = clock_for(torch.device(arguments.device), quick=arguments.quick, budget=arguments.budget)
     for op in arguments.op or OPS:
         tuning: Tuning = importlib.import_module(f"kernels.{op}.tuning").TUNING
         print(tune(tuning, clock, arguments.out, _shape_filter(arguments.shapes)))

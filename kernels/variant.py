@@ -31,3 +31,13 @@ class Variant:
     stages: int = 3
     pdl_from: int | None = None
     least: int = 0
+
+
+def typed(types: Mapping[str, str], dtype: str) -> dict[str, str]:
+    """Return the arguments' types, `{}` in them replaced by the name of a dtype."""
+    return {name: kind.format(dtype) for name, kind in types.items()}
+
+
+def aligned(types: Mapping[str, str], *, even: bool) -> tuple[str, ...]:
+    """Return the pointers among the arguments and, where sizes are even, the strides."""
+    return tuple(name for name, kind in types.items() if kind[0] == "*" or (even and name.endswith("stride")))

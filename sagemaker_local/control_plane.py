@@ -15,7 +15,7 @@ from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
 from sagemaker_local.copies.fleet import Host
 from sagemaker_local.gate import Gate
-from sagemaker_local.resources.ai_jobs import BENCHMARK, RECOMMENDATION, AIJobs, WorkloadConfigs
+from sagemaker_local.resources.ai_jobs import AIJobs, WorkloadConfigs
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.components import Components
 from sagemaker_local.resources.directory import Directory
@@ -23,6 +23,7 @@ from sagemaker_local.resources.endpoints import Endpoints
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.jobs import OptimizationJobs
 from sagemaker_local.resources.models import EndpointConfigs, Models
+from sagemaker_local.resources.records import BENCHMARK, RECOMMENDATION
 from sagemaker_local.resources.store import Region, Store
 from sagemaker_local.resources.tags import Tags
 from sagemaker_local.state import ConfigError

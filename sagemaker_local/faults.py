@@ -107,15 +107,17 @@ class Faults:
             )
         )
 
-    def meet(self, operation: str) -> None:
-        """Raise the pending ApiError for a control plane call, if there is one, and count it as used."""
-        if (fault := self._first(lambda item: item.operation in ("*", operation))) is not None:
-            raise _refused(fault)
+    def meet(self, *operations: str) -> None:
+        """Raise the pending ApiError for a call, if there is one, and count it as used.
 
-    def meet_moto(self, service: str) -> None:
-        """Raise the pending ApiError for a call of a service that moto answers, if there is one."""
-        if (fault := self._first(lambda item: item.operation == service)) is not None:
-            raise _refused(fault)
+        Args:
+            operations: what a fault for the call may name: "*" and the operation of a control plane call,
+                or the signing name of a service that moto answers.
+        """
+        if (fault := self._first(lambda item: item.operation in operations)) is not None:
+            if fault.kind == REFUSAL:
+                raise Injected(fault.message, fault.code, fault.status)
+            raise _OF_OPERATIONS[fault.kind]()
 
     def start(self, component: str) -> str:
         """Return the reason why a component's next copy must not start, or ""."""
@@ -130,9 +132,3 @@ class Faults:
                 fault.count -= 1
                 return fault
         return None
-
-
-def _refused(fault: Fault) -> ApiError:
-    if fault.kind == REFUSAL:
-        return Injected(fault.message, fault.code, fault.status)
-    return _OF_OPERATIONS[fault.kind]()

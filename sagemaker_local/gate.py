@@ -19,7 +19,7 @@ class Gate:
 
     def __call__(self, operation: str) -> None:
         """Raise ThrottlingException, or the pending fault."""
-        self._faults.meet(operation)
+        self._faults.meet("*", operation)
         rate = self.rates.get(operation, self.rates.get("*"))
         if rate is None:
             return

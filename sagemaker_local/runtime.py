@@ -130,7 +130,7 @@ class Runtime:
             body = await request.read()
             url = f"{request.scheme}://{request.host}{request.raw_path}"
             self.account.check(SignedRequest(request.method, url, request.headers, body))
-            limits.operation(operation).check(endpoint, request.headers, body)
+            limits.check(operation, endpoint, request.headers, body)
             fault = self._fault(invocation, streams=answer == self._stream)
             target = self._target(invocation, fault)
             headers = _forwarded(request, target, accept or _JSON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
@@ -123,25 +123,16 @@ class EngineConfig:
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
-        for name in (
-            "max_num_batched_tokens",
-            "max_model_len",
-            "num_threads",
-            "max_waiting",
-            "adapter_cache_gib",
-            "max_waiting_per_tenant",
-            "drain_seconds",
-            "adapter_disk_gib",
-        ):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"--{name.replace('_', '-')} must not be negative")
+        if not 0 <= self.port < 65536:
+            raise ConfigError(f"--port must be 0 to 65535, got {self.port}")
+        for item in fields(self):
+            if isinstance(value := getattr(self, item.name), int | float) and value < 0:
+                raise ConfigError(f"--{item.name.replace('_', '-')} must not be negative")
         if 0 < self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError("--max-num-batched-tokens must be at least --max-num-seqs")
         if self.adapters_dir is not None and not self.adapters_dir.is_dir():
             raise ConfigError(f"--adapters-dir {self.adapters_dir} is not a folder")
         self._check_speculation()
-        if not 0 <= self.port < 65536:
-            raise ConfigError(f"--port must be 0 to 65535, got {self.port}")
 
     def _check_speculation(self) -> None:
         if (self.speculation == "draft") != (self.draft_model is not None):

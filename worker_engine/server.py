@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from contracts.tracing import Tracing
-from worker_engine import health, metrics, residency
+from worker_engine import metrics, residency
 from worker_engine.errors import (
     BodyTimedOut,
     BodyTooLarge,
@@ -26,6 +26,7 @@ from worker_engine.errors import (
 from worker_engine.http import openapi
 from worker_engine.http.connection import SERVER, error_response, reason
 from worker_engine.http.routes import SERVICE, Handler, Route
+from worker_engine.kernel_choice import TRITON
 from worker_engine.machine import package_version
 from worker_engine.openai import embeddings, generation, models, tokens
 from worker_engine.openai.parameters import object_schema
@@ -122,7 +123,27 @@ async def _demand_token(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _health(request: web.Request) -> web.Response:
-    return _status_response(health.report(request.app[SERVICE]))
+    return _status_response(health_report(request.app[SERVICE]))
+
+
+def health_report(service: Service) -> dict[str, object]:
+    """Return `status` and, while it is `ok`, how the engine computes.
+
+    `/health` is public, so the reason why kernels are off is only logged.
+    """
+    if (status := service.status) != "ok":
+        return {"status": status}
+    engine = service.engine
+    graphs = "off" if engine.graphs is None else "failed" if engine.graphs.problem else "on"
+    return {
+        "status": status,
+        "device": engine.device.type,
+        "kernels": {op: "triton" if state == TRITON else "pytorch" for op, state in engine.kernels.items()},
+        "decode_graphs": graphs,
+        "overlap": engine.overlaps,
+        "speculation": service.config.speculation,
+        "startup": service.startup.report(),
+    }
 
 
 async def _ping(request: web.Request) -> web.Response:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from benchmarks.chaos.processes import KEY, MODEL, Killable
+from benchmarks.chaos.plant import KEY, MODEL
+from benchmarks.processes import Killable
 
 _KINDS: Final = {"stream": 66, "hang-up": 12, "choices": 6, "whole": 8, "failing": 4, "repeat": 4}
 """Percentage of each kind of request."""

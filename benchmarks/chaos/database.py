@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +14,9 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from benchmarks.chaos.processes import MODEL, ROOT
+from benchmarks.chaos.plant import MODEL
 from benchmarks.chaos.reconcile import Row
+from benchmarks.processes import new_database, run_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +56,9 @@ def fresh_database(server: str, folder: Path, tenants: Sequence[str] = ("acme",)
         _make(url, tenants)
         yield url
         return
-    name = f"graftwork_chaos_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            url = urlsplit(server)._replace(path=f"/{name}").geturl()
-            _make(url, tenants)
-            yield url
-        finally:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with new_database(server) as url:
+        _make(url, tenants)
+        yield url
 
 
 def _make(url: str, tenants: Sequence[str]) -> None:
@@ -93,10 +85,7 @@ def _run(database_url: str, *arguments: str) -> str:
         "GRAFTWORK_DATABASE_URL": database_url,
         "GRAFTWORK_SECRET_KEY": "chaos",
     }
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+    return run_python(environ, *arguments)
 
 
 def _print_bill() -> None:

@@ -25,6 +25,8 @@ from typing import Any, Final
 
 import httpx
 
+from benchmarks.processes import family
+
 _ROLES: Final = (
     "gateway",
     "worker",
@@ -129,15 +131,9 @@ def _read(line: str, seen: Stream) -> None:
         seen.tokens = usage["completion_tokens"]
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield int(child)
-        yield from _descendants(int(child))
-
-
 def _pid(demo: dict[str, Any], role: str) -> int:
     """The process with this name in the demo: its log is its standard output."""
-    for pid in _descendants(demo["process"].pid):
+    for pid in family(demo["process"].pid):
         if Path(os.readlink(f"/proc/{pid}/fd/1")).name == f"{role}.log":
             return pid
     raise RuntimeError(f"the demo has no process {role}")

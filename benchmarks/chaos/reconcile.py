@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.chaos.clients import StreamRecord
-from benchmarks.chaos.processes import ReportedUsage
+from benchmarks.chaos.plant import ReportedUsage
 
 LAST_SECONDS: Final = 1.0
 """Tokens of this last stretch of a stream may be unbilled if a kill of its gateway cut the stream."""

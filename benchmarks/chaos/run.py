@@ -19,8 +19,9 @@ from redis.retry import Retry
 
 from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.database import Bill, read_bill, set_open
-from benchmarks.chaos.processes import Killable, Plant
+from benchmarks.chaos.plant import Plant
 from benchmarks.chaos.reconcile import Verdict, reconcile
+from benchmarks.processes import Killable
 from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 from gateway.admission.script import PREFIX, SLOTS
 

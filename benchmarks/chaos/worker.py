@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from typing import Any, Final
@@ -20,7 +19,8 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
-from benchmarks.chaos.processes import MODEL
+from benchmarks.chaos.plant import MODEL
+from benchmarks.processes import free_port
 
 _USAGE: Final = re.compile(rb'"usage":\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _PASSED: Final = frozenset(("authorization", "content-type", "traceparent", "x-request-id"))
@@ -89,23 +89,9 @@ def main() -> None:
     parser.add_argument("--ledger", required=True)
     parser.add_argument("--model", required=True)
     options = parser.parse_args()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "worker_engine",
-        "--model",
-        options.model,
-        "--served-model-name",
-        MODEL,
-        "--port",
-        str(port),
-        "--memory-gib",
-        "0.5",
-    ]
-    worker = subprocess.Popen(command)
+    port = free_port()
+    flags = f"--served-model-name {MODEL} --port {port} --memory-gib 0.5".split()
+    worker = subprocess.Popen([sys.executable, "-m", "worker_engine", "--model", options.model, *flags])
     app = web.Application(handler_args={"access_log": None}, client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", Relay(f"http://127.0.0.1:{port}", options.ledger).serve)
     try:

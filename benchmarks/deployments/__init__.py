@@ -8,7 +8,6 @@ GRAFTWORK_TEST_POSTGRES_URL names the server where the database is created and d
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Final
 from benchmarks.chaos.database import fresh_database
 from benchmarks.deployments.run import BASES, Outcome, life
 from benchmarks.figure import Figure
+from benchmarks.processes import POSTGRES
 
 ADAPTERS: Final = 300
 RATES: Final = {"CreateInferenceComponent": 5.0, "DeleteInferenceComponent": 5.0}
@@ -28,11 +28,10 @@ SPARE: Final = 10
 
 def run(*, adapters: int = ADAPTERS) -> Iterator[Figure]:
     """Do one run and yield its figures."""
-    server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
     limits = {"rates": RATES, "component_quota": adapters + len(BASES) + max(SPARE, adapters // 10)}
     with tempfile.TemporaryDirectory(prefix="graftwork-deployments-") as name:
         folder = Path(name)
-        with fresh_database("" if server == "sqlite" else server, folder) as url:
+        with fresh_database("" if POSTGRES == "sqlite" else POSTGRES, folder) as url:
             yield from figures(life(folder, url, adapters=adapters, sagemaker=limits, tell=_tell))
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +16,7 @@ import boto3
 import httpx
 from botocore.config import Config
 
-from benchmarks.chaos.processes import ROOT, Killable
-from benchmarks.deployments.waiting import wait_until
-from benchmarks.gateway.processes import free_port
+from benchmarks.processes import ROOT, Killable, free_port, product_environ, status_of, wait_until
 from demo.valkey import server_command
 
 REGION: Final = "eu-central-1"
@@ -88,22 +85,11 @@ def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) ->
         sagemaker: additional fields of the local SageMaker's configuration.
     """
     redis, web, gateway, aws = (free_port() for _ in range(4))
-    environ = {
-        "GRAFTWORK_DATABASE_URL": database_url,
-        "GRAFTWORK_REDIS_URL": f"redis://127.0.0.1:{redis}/0",
-        "GRAFTWORK_SECRET_KEY": "bench",
-        "GRAFTWORK_FLEET_TOKEN": "bench",
-        "GRAFTWORK_API_RATE": "999999",
-        "GRAFTWORK_GATEWAY_PORT": str(gateway),
-        "GRAFTWORK_GATEWAY_URL": f"http://127.0.0.1:{gateway}/v1",
-        "GRAFTWORK_WEB_URL": f"http://127.0.0.1:{web}",
-        "GRAFTWORK_WAL_DIR": str(folder / "wal"),
-        "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'store'}",
+    environ = product_environ(database_url, folder, web=web, gateway=gateway, valkey=redis) | {
         # Longer than any request of this load, and than gateways take to learn that a route has ended.
         "GRAFTWORK_DEPLOYMENT_DRAIN_SECONDS": "3",
         "AWS_ACCESS_KEY_ID": _KEY,
         "AWS_SECRET_ACCESS_KEY": _SECRET,
-        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
     }
     work = folder / "copies"
     config = {
@@ -126,11 +112,14 @@ def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) ->
     try:
         for each in processes:
             each.start()
-        for name, url in (
-            ("the local SageMaker", f"{plant.sagemaker}/_local/health"),
-            ("the web process", f"{plant.web}/api/v1/me"),
-        ):
-            wait_until(partial(_answers, url), seconds=_START_SECONDS, name=name)
+        wait_until(
+            lambda: status_of(f"{plant.sagemaker}/_local/health") < 500,
+            name="the local SageMaker",
+            seconds=_START_SECONDS,
+        )
+        wait_until(
+            lambda: status_of(f"{plant.web}/api/v1/me") < 500, name="the web process", seconds=_START_SECONDS
+        )
         location = {"LocationConstraint": REGION}
         plant.aws("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
         yield plant
@@ -149,35 +138,19 @@ def _processes(
 
     python = sys.executable
     celery = (python, "-m", "celery", "-A", "controlplane.celery")
-    prompt = "graftwork,graftwork.webhooks,graftwork.mail"
+    prompt = "worker -Q graftwork,graftwork.webhooks,graftwork.mail --concurrency 1 -n prompt"
+    long = "worker -Q graftwork.long --concurrency 1 -n long"
+    deployments = "worker -Q graftwork.deployments --concurrency 2 -n deployments"
+    sagemaker = ("-m", "sagemaker_local", "--config", str(folder / "sagemaker.json"), "--port", str(aws))
     return [
         process("redis", *server_command(port=redis, folder=folder / "valkey")),
-        process(
-            "sagemaker",
-            python,
-            "-m",
-            "sagemaker_local",
-            "--config",
-            str(folder / "sagemaker.json"),
-            "--port",
-            str(aws),
-        ),
+        process("sagemaker", python, *sagemaker),
         process("web", python, "-m", "controlplane.web_server", "--port", str(web)),
         process("publisher", python, "manage.py", "publish_routes"),
         process("gateway", python, "-m", "gateway"),
-        process("celery", *celery, "worker", "-Q", prompt, "--concurrency", "1", "-n", "prompt"),
-        process("celery-long", *celery, "worker", "-Q", "graftwork.long", "--concurrency", "1", "-n", "long"),
-        process(
-            "celery-deployments",
-            *celery,
-            "worker",
-            "-Q",
-            "graftwork.deployments",
-            "--concurrency",
-            "2",
-            "-n",
-            "deployments",
-        ),
+        process("celery", *celery, *prompt.split()),
+        process("celery-long", *celery, *long.split()),
+        process("celery-deployments", *celery, *deployments.split()),
         process("beat", *celery, "beat", "--schedule", str(folder / "beat"), "--pidfile="),
     ]
 
@@ -215,7 +188,3 @@ class Staff:
         self._process.wait(30)
         if self._process.stdout is not None:
             self._process.stdout.close()
-
-
-def _answers(url: str) -> bool:
-    return httpx.get(url, timeout=10, trust_env=False).status_code < 500

@@ -15,7 +15,7 @@ import httpx
 from benchmarks.deployments.callers import Callers, ExpectedAnswers, Tally
 from benchmarks.deployments.checkpoints import adapter_files, write_model
 from benchmarks.deployments.plant import BUCKET, REGION, Plant, Staff, running
-from benchmarks.deployments.waiting import wait_until
+from benchmarks.processes import wait_until
 
 BASES: Final = ("harbor", "meadow")
 ALIAS: Final = "prod"

@@ -16,10 +16,11 @@ from benchmarks.engine.adapters import make_adapters
 from benchmarks.engine.contender import Contender
 from benchmarks.engine.graftwork import Graftwork
 from benchmarks.engine.llama_cpp import LlamaCpp
-from benchmarks.engine.streams import Round, percentile
+from benchmarks.engine.streams import Round
 from benchmarks.engine.vllm_cpu import VllmCpu
 from benchmarks.engine.workload import QUICK, SCENARIOS, Request, Scenario, Workload
 from benchmarks.figure import Figure, compared
+from optimizer.measurement.rounds import percentile
 
 PEERS: Final[tuple[type[Contender], ...]] = (LlamaCpp, VllmCpu)
 

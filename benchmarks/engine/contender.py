@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import httpx
+
 from benchmarks.engine.adapters import BenchAdapter
 from benchmarks.engine.streams import Stream, exchange
 from benchmarks.engine.workload import MAX_OUTPUT, MAX_PROMPT, Request
+from benchmarks.processes import free_port, status_of
 
 START_SECONDS: Final = 180
 MAX_STREAMS: Final = 32
@@ -58,9 +58,7 @@ class Contender(ABC):
 
     def start(self) -> None:
         """Start the server and wait until it answers. Raises RuntimeError when it ends or takes too long."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         log = self.scratch / "log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -123,9 +121,8 @@ class Contender(ABC):
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+            return status_of(f"http://127.0.0.1:{self.port}/health") == 200
+        except httpx.TransportError:
             return False
 
     def _signal(self, number: signal.Signals) -> None:

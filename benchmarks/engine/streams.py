@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -51,13 +50,6 @@ class Round:
             tuple(stream.arrivals[0] - stream.sent for stream in streams if stream.arrivals),
             tuple(gaps),
         )
-
-
-def percentile(values: Sequence[float], percent: int) -> float:
-    """Return the interpolated percentile; 0.0 without values."""
-    if len(values) < 2:
-        return values[0] if values else 0.0
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def exchange(port: int, bodies: Iterable[dict[str, Any]], *, streams: int) -> tuple[list[Stream], float]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-from optimizer.measurement.trace import LENGTHS
+from optimizer.measurement.trace import LENGTHS, WORDS
 
 PROMPT_SCALE: Final = 8
 OUTPUT_SCALE: Final = 2
@@ -18,14 +18,6 @@ MAX_PROMPT: Final = 512
 MAX_OUTPUT: Final = 96
 """Prompts get an eighth and outputs half of the trace's tokens: medians near 128 and 64, which a small model
 completes on few cores in reasonable time.
-"""
-
-_WORDS: Final = """
-the sea harbour letter window morning people market river answer garden question small before never
-music teacher number village winter carry bridge story between silver friend mountain under paper
-evening doctor train colour listen because island machine simple kitchen travel forest engine
-remember bird promise yellow street water captain later quiet history always summer table science
-rain decide
 """
 
 
@@ -123,9 +115,5 @@ class Workload:
         return chosen
 
     def _prompt(self, draw: random.Random, length: int) -> tuple[int, ...]:
-        text = " ".join(draw.choices(_WORDS.split(), k=length))
+        text = " ".join(draw.choices(WORDS.split(), k=length))
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids[:length])
-
-
-def _scaled(tokens: str, divisor: int, most: int) -> int:
-    return min(max(int(tokens) // divisor, 1), most)

@@ -13,8 +13,7 @@ from pathlib import Path
 from benchmarks.figure import Figure
 from benchmarks.gateway import closed_loop, many_streams, memory, open_loop
 from benchmarks.gateway.peers import PEERS
-from benchmarks.gateway.processes import disk, memory_disk
-from benchmarks.gateway.targets import direct, gateway, passthrough
+from benchmarks.gateway.targets import direct, disk, gateway, memory_disk, passthrough
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:

@@ -15,8 +15,7 @@ from typing import Final
 from benchmarks import load
 from benchmarks.figure import Figure, compared
 from benchmarks.gateway.peers import PEERS
-from benchmarks.gateway.processes import Target
-from benchmarks.gateway.targets import KEY, PLAIN, STREAM
+from benchmarks.gateway.targets import KEY, PLAIN, STREAM, Target
 
 ROUNDS: Final = 3
 SECONDS: Final = 3
@@ -90,15 +89,8 @@ def _against_ceiling(measured: Mapping[str, Measured]) -> Iterator[Figure]:
         ("requests", ours.requests, bare.requests, direct.requests, own.requests),
         ("streams of 64 events", ours.streams, bare.streams, direct.streams, own.streams),
     ):
-        yield compared(
-            "gateway",
-            metric,
-            rate,
-            "1/s",
-            baseline=ceiling,
-            goal=GOAL_OF_CEILING,
-            note=f"{note}{backend:.0f}; baseline: bare pass-through under granian; under ours: {same:.0f}",
-        )
+        told = f"{note}{backend:.0f}; baseline: bare pass-through under granian; under ours: {same:.0f}"
+        yield compared("gateway", metric, rate, "1/s", baseline=ceiling, goal=GOAL_OF_CEILING, note=told)
     for metric, value, baseline, same in (
         ("CPU of a request", ours.request_cpu_us, bare.request_cpu_us, own.request_cpu_us),
         ("CPU of a stream", ours.stream_cpu_us, bare.stream_cpu_us, own.stream_cpu_us),
@@ -135,25 +127,11 @@ def _against_peer(measured: Mapping[str, Measured], name: str, note: str) -> Ite
         ("requests", ours.requests, theirs.requests),
         ("streams", ours.streams, theirs.streams),
     ):
-        if not baseline:
-            continue
-        yield compared(
-            "gateway",
-            f"{metric} beside {name}",
-            rate,
-            "1/s",
-            baseline=baseline,
-            goal=_GOALS.get((name, metric)),
-            note=note,
-        )
-    yield compared(
-        "gateway",
-        f"added p50 beside {name}",
-        ours.p50_ms - direct.p50_ms,
-        "ms",
-        baseline=theirs.p50_ms - direct.p50_ms,
-        note="1 connection",
-    )
+        if baseline:
+            title, goal = f"{metric} beside {name}", _GOALS.get((name, metric))
+            yield compared("gateway", title, rate, "1/s", baseline=baseline, goal=goal, note=note)
+    mine, other = ours.p50_ms - direct.p50_ms, theirs.p50_ms - direct.p50_ms
+    yield compared("gateway", f"added p50 beside {name}", mine, "ms", baseline=other, note="1 connection")
 
 
 def _load(target: Target, body: bytes, connections: int, seconds: int) -> _Run:

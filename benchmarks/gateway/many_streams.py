@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from benchmarks.figure import Figure
-from benchmarks.gateway.processes import Target, disk, free_port, spawn, wait
-from benchmarks.gateway.targets import KEY, gateway
+from benchmarks.gateway.targets import KEY, Target, disk, gateway, serve
 
 STREAMS: Final = 5_000
 EVENTS: Final = 45
@@ -34,9 +33,8 @@ def figures() -> Iterator[Figure]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=disk())))
-        port = free_port()
-        spawn(stack, "benchmarks.slow_upstream", "--port", str(port), "--events", str(EVENTS))
-        target = gateway(stack, folder, wait(f"http://127.0.0.1:{port}"))
+        backend = serve(stack, "benchmarks.slow_upstream", "--events", str(EVENTS))
+        target = gateway(stack, folder, backend.url)
         before = target.resident_mib()
         streams, peak = uvloop.run(_run(target))
     gaps = sorted(stream.longest for stream in streams)

@@ -14,8 +14,7 @@ import redis
 
 from benchmarks import load
 from benchmarks.figure import Figure, compared
-from benchmarks.gateway.processes import disk
-from benchmarks.gateway.targets import KEY, PLAIN, STREAM, direct, gateway, valkey_port
+from benchmarks.gateway.targets import KEY, PLAIN, STREAM, direct, disk, gateway, valkey_port
 from contracts.redis_names import USAGE_STREAM
 
 MINUTES: Final = 10

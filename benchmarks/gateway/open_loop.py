@@ -16,8 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from benchmarks.figure import Figure
-from benchmarks.gateway.processes import Target
-from benchmarks.gateway.targets import KEY, PLAIN
+from benchmarks.gateway.targets import KEY, PLAIN, Target
 
 ROUNDS: Final = 3
 SECONDS: Final = 4
@@ -46,15 +45,8 @@ def figures(target: Target, capacity: float, beside: Mapping[str, Target]) -> It
         f"longest {max(latencies) * 1000:.1f} ms; the generator shares the 2 cores; p99 in turn with it: "
         + ", ".join(f"{name} {value:.2f} ms" for name, value in p99s.items())
     )
-    yield Figure(
-        "gateway",
-        "p99 in an open loop at half capacity",
-        round(p99, 3),
-        "ms",
-        goal=P99_GOAL_MS,
-        met=p99 <= P99_GOAL_MS,
-        note=note,
-    )
+    metric, met = "p99 in an open loop at half capacity", p99 <= P99_GOAL_MS
+    yield Figure("gateway", metric, round(p99, 3), "ms", goal=P99_GOAL_MS, met=met, note=note)
 
 
 def _p99_ms(latencies: list[float]) -> float:

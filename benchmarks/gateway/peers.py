@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gateway.processes import Target, free_port, start, wait_post
-from benchmarks.gateway.targets import KEY, PLAIN
+import httpx
+
+from benchmarks.gateway.targets import KEY, PLAIN, Target
+from benchmarks.processes import free_port, start, wait_until
 
 Command = Callable[[str, int, Path, str], list[str]]
 """(program, port, scratch folder, backend's URL) -> the command line."""
@@ -37,10 +39,17 @@ class Peer:
     def start(self, stack: contextlib.ExitStack, program: str, folder: Path, upstream: str) -> Target:
         """Start it and wait for an answer. Raises TimeoutError when it does not answer."""
         port = free_port()
-        environ = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "PORT": str(port)}
-        pid = start(stack, self.command(program, port, folder, upstream), environ)
-        target = Target(f"http://127.0.0.1:{port}", pid, self.headers(upstream), self.streams)
-        return wait_post(target, PLAIN, KEY, seconds=120)
+        local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "PORT": str(port)}
+        process = start(stack, self.command(program, port, folder, upstream), os.environ | local)
+        target = Target(f"http://127.0.0.1:{port}", process.pid, self.headers(upstream), self.streams)
+        wait_until(lambda: _chats(target), name=self.name, seconds=120)
+        return target
+
+
+def _chats(target: Target) -> bool:
+    headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}", **target.headers}
+    url = f"{target.url}/v1/chat/completions"
+    return httpx.post(url, content=PLAIN, headers=headers, timeout=5, trust_env=False).is_success
 
 
 def _litellm(program: str, port: int, folder: Path, upstream: str) -> list[str]:

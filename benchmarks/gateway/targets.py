@@ -6,18 +6,33 @@ import contextlib
 import datetime as dt
 import hashlib
 import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import redis
 
-from benchmarks.gateway.processes import Target, free_port, spawn, start, until, wait
+from benchmarks.processes import (
+    ROOT,
+    accepts,
+    cpu_ticks,
+    family,
+    free_port,
+    memory_mib,
+    start,
+    start_valkey,
+    status_of,
+    wait_until,
+)
 from contracts.base_routes import BaseRoute, CopyRoute
 from contracts.keys import KeyRoute
 from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION
 from contracts.route_table import RouteTable, TenantRoute
-from demo.valkey import server_command
 from gateway.admission.script import EPOCH
 
 KEY: Final = "gw_bench_secret"
@@ -33,37 +48,79 @@ _LIMITS: Final = (
 """Limits that are never reached, since the cost of enforcing them is measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something to put load on.
+
+    Attributes:
+        pid: of the parent of all its processes.
+        headers: what it needs on each request besides the key.
+        streams: it passes this backend's streams on.
+    """
+
+    url: str
+    pid: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    streams: bool = True
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time of its processes so far."""
+        return sum(map(cpu_ticks, family(self.pid))) / os.sysconf("SC_CLK_TCK")
+
+    def resident_mib(self) -> float:
+        """Return the memory of its processes, in which shared pages count once."""
+        return sum(memory_mib(pid, "Pss", "smaps_rollup") for pid in family(self.pid))
+
+
+def disk() -> Path:
+    """Return a folder on a real disk: on a memory file system a synchronous write costs nothing."""
+    folder = ROOT / "var" / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def memory_disk() -> Path | None:
+    """Return a folder on a memory file system, to measure the disk's share; None where there is none."""
+    folder = Path("/dev/shm")
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def serve(stack: contextlib.ExitStack, module: str, *options: str) -> Target:
+    """Start `python -m module --port N` with these options, and wait until it accepts connections."""
+    port = free_port()
+    process = start(stack, [sys.executable, "-m", module, "--port", str(port), *options])
+    wait_until(partial(accepts, port), name=module)
+    return Target(f"http://127.0.0.1:{port}", process.pid)
+
+
 def direct(stack: contextlib.ExitStack) -> Target:
     """Start the backend, which answers immediately."""
-    port = free_port()
-    pid = spawn(stack, "benchmarks.instant_upstream", "--port", str(port))
-    return Target(wait(f"http://127.0.0.1:{port}"), pid)
+    return serve(stack, "benchmarks.instant_upstream")
 
 
 def passthrough(stack: contextlib.ExitStack, upstream: str, *, own_server: bool = False) -> Target:
     """Start the ceiling: a pass-through under granian or, with `own_server`, the gateway's server."""
-    port = free_port()
     flags = ["--own-server"] if own_server else []
-    pid = spawn(stack, "benchmarks.passthrough", "--port", str(port), "--upstream", upstream, *flags)
-    return Target(wait(f"http://127.0.0.1:{port}"), pid)
+    return serve(stack, "benchmarks.passthrough", "--upstream", upstream, *flags)
 
 
 def gateway(stack: contextlib.ExitStack, folder: Path, upstream: str) -> Target:
     """Start our gateway: key check, every limit on tenant and key, prices, durable metering, metrics."""
-    valkey, port = free_port(), free_port()
     (folder / "valkey").mkdir()
+    valkey, port = start_valkey(stack, folder / "valkey"), free_port()
     (folder / "valkey.port").write_text(str(valkey))
-    start(stack, server_command(port=valkey, folder=folder / "valkey"), {})
     _publish(valkey, upstream)
-    environ = {
+    environ = os.environ | {
         "GRAFTWORK_REDIS_URL": f"redis://127.0.0.1:{valkey}/0",
         "GRAFTWORK_FLEET_TOKEN": "fleet",
         "GRAFTWORK_GATEWAY_PORT": str(port),
         "GRAFTWORK_GATEWAY_ID": "bench",
         "GRAFTWORK_WAL_DIR": str(folder / "wal"),
     }
-    pid = spawn(stack, "gateway", environ=environ)
-    return Target(wait(f"http://127.0.0.1:{port}", "/readyz"), pid)
+    process = start(stack, [sys.executable, "-m", "gateway"], environ)
+    target = Target(f"http://127.0.0.1:{port}", process.pid)
+    wait_until(lambda: status_of(f"{target.url}/readyz") == 200, name="the gateway")
+    return target
 
 
 def valkey_port(folder: Path) -> int:
@@ -82,17 +139,9 @@ def _publish(valkey: int, upstream: str) -> None:
     )
     month = budget_period("month", dt.datetime.now(dt.UTC))[0]
     with redis.Redis(port=valkey) as client:
-        until(lambda: _publishes(client, table))
+        client.set(ROUTES_SNAPSHOT, table.snapshot())
+        client.set(ROUTES_VERSION, table.version)
         # Backdate the data's epoch, so that limits are granted from the first request.
         client.hset(EPOCH, mapping={"id": "bench", "until": 0})
         for scope in table.limits:
             client.hset(budget_key(scope, month), mapping={"base": 0, "cut": 1})
-
-
-def _publishes(client: redis.Redis, table: RouteTable) -> bool:
-    try:
-        client.set(ROUTES_SNAPSHOT, table.snapshot())
-        client.set(ROUTES_VERSION, table.version)
-    except redis.exceptions.ConnectionError:
-        return False
-    return True

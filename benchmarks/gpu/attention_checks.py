@@ -13,6 +13,7 @@ from benchmarks.gpu.attention_inputs import PAGE_SIZE, AttentionInputs
 from benchmarks.gpu.attention_inputs import Heads as Shape
 from benchmarks.gpu.lora_stream_checks import BUSY_CYCLES, REPEATS
 from benchmarks.gpu.task import Bench, Row, Task
+from benchmarks.gpu.timing import Call, captured
 from benchmarks.gpu.verdict import DTYPES, failed, implementation, poisoned, verdict
 
 
@@ -149,7 +150,7 @@ def graph(bench: Bench, check: AttentionCheck) -> Row:
     def call() -> None:
         gpu.attend_graph(out, q, pages, plan, scale=inputs.scale, sinks=inputs.sinks)
 
-    replay: Callable[[], object] = call
+    replay: Call | None = None
     row: Row = {"passed": True}
     for number in (1, 2, count, 1):
         shorter = AttentionPlan.build(
@@ -157,19 +158,9 @@ def graph(bench: Bench, check: AttentionCheck) -> Row:
         )
         plan.load(shorter)
         out.fill_(float("nan"))
-        if replay is call and bench.device.type == "cuda":
-            replay = _captured(call)
+        replay = replay or captured(call, bench.device)
         replay()
         row = judge(replace(inputs, q=q[:number], plan=shorter), out[:number])
         if not row["passed"]:
             return row | {"reason": f"{number} sequences: {row['reason']}"}
     return row
-
-
-def _captured(call: Callable[[], object]) -> Callable[[], object]:
-    call()  # compiles
-    torch.cuda.synchronize()
-    held = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(held):
-        call()
-    return held.replay

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.gpu.lora_inputs import Work
-from benchmarks.gpu.timing import Call
 from benchmarks.gpu.verdict import op_module
 from kernels.attention import AttentionPlan, reference
 
@@ -87,7 +86,3 @@ def work(heads: Heads, query_lens: Sequence[int], context_lens: Sequence[int], e
     )
     nbytes = (keys + 2 * rows * heads.heads * heads.head_dim) * element_size
     return Work(nbytes, 4 * visible * heads.heads * heads.head_dim)
-
-
-def calls(sets: Sequence[AttentionInputs]) -> list[Call]:
-    return [one.attend for one in sets]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu import archive, roofline, table
+from benchmarks.gpu import roofline, table
 from benchmarks.gpu.report import Report
 from benchmarks.gpu.runner import Budget, Worker, run_part
 from benchmarks.gpu.worker import load_part
 
+ARCHIVE: Final = "gpu_report.tar.gz"
 PARTS: Final = ("correctness", "kernels", "quantization", "engine", "tune")
 BUDGET_S: Final = 440.0
 """Eight minutes, less what the last row, the picture and the archive may still take."""
@@ -48,11 +50,23 @@ def main(argv: list[str] | None = None, *, start: float | None = None) -> int:
         print(f"gpu_report: {error}", file=sys.stderr)
         return 2
     roofline.draw(report)
-    archive.write(options.out)
+    archive = _archive(options.out)
     for line in table.lines(report, part.goals(report.rows), part.summary(report.rows)):
         print(line)
-    print(f"everything is in {options.out / archive.NAME}")
+    print(f"everything is in {archive}")
     return 1 if report.failed else 0
+
+
+def _archive(folder: Path) -> Path:
+    """Pack everything in `folder`: each part's JSON, the roofline, tuned configurations."""
+    target = folder / ARCHIVE
+    aside = target.with_suffix(".part")
+    with tarfile.open(aside, "w:gz") as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path not in (target, aside):
+                archive.add(path, Path("gpu_report") / path.relative_to(folder))
+    aside.replace(target)
+    return target
 
 
 def _default_device() -> str:

@@ -7,8 +7,7 @@ differently. So tokens are compared with their log probabilities, up to the firs
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
@@ -19,7 +18,6 @@ import torch
 from benchmarks.gpu.random_model import build_engine, random_adapter
 from benchmarks.gpu.task import Bench, Row, Task
 from benchmarks.gpu.verdict import failed
-from kernels.capture import Reruns
 from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
@@ -193,13 +191,6 @@ def _engine(device: torch.device, check: Check) -> tuple[Engine, ModelConfig]:
         "cuda_graphs": "lazy" if check.graphs else "off",
         "overlap": "on" if check.overlap else "off",
     }
-    captures = Reruns() if check.graphs and device.type == "cpu" else None
-    with _pages_lent():
-        return build_engine(True, device, captures=captures, **options)
-
-
-@contextmanager
-def _pages_lent() -> Iterator[None]:
-    """Place adapters in pool pages on every device, as on CUDA."""
+    # Adapters are placed in pool pages on every device, as on CUDA.
     with mock.patch("worker_engine.model_runner.adapters_in_pages", return_value=True):
-        yield
+        return build_engine(True, device, **options)

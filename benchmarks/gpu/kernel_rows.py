@@ -16,6 +16,7 @@ from benchmarks.gpu.row_ops import OPS
 from benchmarks.gpu.shapes import PACKED, Batch, Layer, Model, ranks_of
 from benchmarks.gpu.task import Bench, Row
 from benchmarks.gpu.timing import Call, Timing, host_us, time_calls
+from kernels.lora.plan import Plan
 from kernels.lora.rank_rows import RankRows
 
 SAME: Final = 0.05
@@ -54,7 +55,7 @@ def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
     rows = RankRows.stacked(sets[0].weights)
     result = against_ceilings(bench, timings[0], work)
     result["input_sets"] = count
-    result["plan_us"] = round(host_us(lambda: lora_inputs.planned(sets[0], rows), device), 1)
+    result["plan_us"] = round(host_us(lambda: Plan.build(row_adapter, rows), device), 1)
     if len(timings) > 1:
         peer |= _compared(timings[0].median_us, timings[1].median_us, result, peer, layer)
         peer["time_us"] = timings[1].to_json()

@@ -14,6 +14,7 @@ from benchmarks.gpu import lora_checks
 from benchmarks.gpu.lora_checks import LoraCheck, single
 from benchmarks.gpu.lora_inputs import LoraInputs
 from benchmarks.gpu.task import Bench, Row, Task
+from benchmarks.gpu.timing import captured
 from benchmarks.gpu.verdict import failed, poisoned, verdict
 from kernels.lora import LoraPair
 from kernels.lora.plan import Capacity, GraphPlan, Plan
@@ -112,10 +113,7 @@ def dora(bench: Bench, check: LoraCheck) -> Row:
     bias = torch.randn(columns, device=bench.device).to(inputs.x.dtype)
     result = launch(inputs, RankRows.stacked(inputs.weights), gain=gain, bias=bias)
     exact, plain = (_magnified(inputs, gain, bias, dtype) for dtype in (torch.float64, inputs.x.dtype))
-    for row, adapter in enumerate(inputs.row_adapter):
-        if adapter < 0 and not torch.equal(result[row], inputs.out[row]):
-            return failed(f"row {row} without adapter changed")
-    return verdict(result, exact, plain)
+    return lora_checks.judge_beside(inputs, result, exact, plain)
 
 
 def _magnified(
@@ -130,6 +128,8 @@ def _magnified(
 
 def graph(bench: Bench, check: LoraCheck) -> Row:
     """Captured over an empty batch, replayed over ever more adapters and segments, then over fewer."""
+    from kernels.lora import gpu
+
     inputs = check.draw(bench.device)
     rows = RankRows.stacked(inputs.weights)
     count = len(inputs.row_adapter)
@@ -137,7 +137,7 @@ def graph(bench: Bench, check: LoraCheck) -> Row:
     tile = tile_for(min(longest, 16), inputs.x.element_size())
     plan = GraphPlan(rows, tile, Capacity(rows=count, items=1 << 16, shrunk=1 << 24))
     out = inputs.out.clone()
-    replay = _captured(out, inputs.x, rows, plan)
+    replay = captured(lambda: gpu.run_graph(out, inputs.x, rows, plan), bench.device)
     every = inputs.row_adapter
     batches = [[-1] * count, [0] + [-1] * (count - 1), every, [0] * count, every[::-1], [-1] * count]
     worst: Row = {"passed": True}
@@ -151,22 +151,6 @@ def graph(bench: Bench, check: LoraCheck) -> Row:
             return found | {"reason": f"batch {index}: {found['reason']}"}
         worst = max(worst, found, key=lambda row: row.get("max_error", 0.0))
     return worst | {"batches": len(batches)}
-
-
-def _captured(out: torch.Tensor, x: torch.Tensor, rows: RankRows, plan: GraphPlan) -> Callable[[], object]:
-    from kernels.lora import gpu
-
-    def call() -> None:
-        gpu.run_graph(out, x, rows, plan)
-
-    if out.device.type != "cuda":
-        return call
-    call()  # compiles
-    torch.cuda.synchronize()
-    held = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(held):
-        call()
-    return held.replay
 
 
 def overflow(bench: Bench, check: LoraCheck) -> Row:

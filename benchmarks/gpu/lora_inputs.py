@@ -107,17 +107,14 @@ def sets_needed(nbytes: int, device: torch.device, *, quick: bool) -> int:
     return min(max(2, -(-CACHE_TURNS * cache // max(nbytes, 1))), MOST_SETS)
 
 
-def planned(inputs: LoraInputs, rows: RankRows, *, deterministic: bool = True) -> Plan:
-    return Plan.build(inputs.row_adapter, rows, deterministic=deterministic)
-
-
 def calls(sets: Sequence[LoraInputs]) -> list[Call]:
     """Return the op's call on each set: kernels on CUDA, the CPU path elsewhere; planned once for all."""
     if sets[0].x.is_cuda:
         from kernels.lora import gpu
 
         tables = [RankRows.stacked(one.weights) for one in sets]
-        plan = planned(sets[0], tables[0])  # bounds, columns and rows are the same in every set
+        # Bounds, columns and rows are the same in every set.
+        plan = Plan.build(sets[0].row_adapter, tables[0])
 
         def on_gpu(one: LoraInputs, rows: RankRows) -> Call:
             return lambda: gpu.run(one.out, one.x, rows, plan)

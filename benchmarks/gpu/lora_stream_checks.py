@@ -13,6 +13,7 @@ from benchmarks.gpu.lora_checks import LoraCheck
 from benchmarks.gpu.lora_form_checks import FULL, LONG
 from benchmarks.gpu.lora_inputs import LoraInputs
 from benchmarks.gpu.task import Bench, Row, Task
+from benchmarks.gpu.timing import captured
 from benchmarks.gpu.verdict import failed
 from kernels.lora.plan import Capacity, GraphPlan, Plan
 from kernels.lora.rank_rows import RankRows
@@ -107,18 +108,14 @@ def busy_graph(bench: Bench, check: LoraCheck) -> Row:
     rows = RankRows.stacked(inputs.weights)
     count = len(inputs.row_adapter)
     plan = GraphPlan(rows, tile_for(1), Capacity(rows=count, items=1 << 15, shrunk=1 << 22))
-    gpu.run_graph(out, inputs.x, rows, plan)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        gpu.run_graph(out, inputs.x, rows, plan)
+    replay = captured(lambda: gpu.run_graph(out, inputs.x, rows, plan), bench.device)
     turned = [inputs.row_adapter[turn:] + inputs.row_adapter[:turn] for turn in range(count)]
     outs = []
     torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
     for row_adapter in turned:
         plan.load(row_adapter, rows)
         out.copy_(inputs.out)
-        graph.replay()
+        replay()
         outs.append(out.clone())
     torch.cuda.synchronize()
     return _worst([replace(inputs, row_adapter=row_adapter) for row_adapter in turned], outs)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.gpu.engine_load import Load
 from benchmarks.gpu.parts.engine import adapter_of
 from benchmarks.gpu.quantized_rows import FORMS, QUICK_FORMS, Form
-from benchmarks.gpu.random_model import StepBytes, build_engine
+from benchmarks.gpu.random_model import StepBytes, build_engine, latest_engine
 from benchmarks.gpu.task import Bench, Row
-from kernels.capture import Reruns
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
 
@@ -68,28 +67,19 @@ def config_of(form: Form) -> dict[str, Any]:
     }
 
 
-_latest: dict[str, tuple[Engine, ModelConfig]] = {}
-
-
 def _engine(bench: Bench, name: str) -> tuple[Engine, ModelConfig]:
-    """The last form asked for: a device has no memory for several, so the one before is closed first."""
-    if name not in _latest:
-        for engine, _ in _latest.values():
-            engine.close()
-        _latest.clear()
-        gc.collect()
-        forms = {form.name: form for form in (QUICK_FORMS if bench.quick else FORMS)}
-        _latest[name] = build_engine(
-            bench.quick,
-            bench.device,
-            captures=Reruns() if bench.device.type == "cpu" else None,
-            quantization=config_of(forms[name]) if name != WHOLE else None,
-            max_model_len=128 if bench.quick else 1024,
-            memory_gib=0.02 if bench.quick else 8.0,
-            max_num_seqs=64,
-            cuda_graphs="lazy",
-        )
-    return _latest[name]
+    forms = {form.name: form for form in (QUICK_FORMS if bench.quick else FORMS)}
+    build = partial(
+        build_engine,
+        bench.quick,
+        bench.device,
+        quantization=config_of(forms[name]) if name != WHOLE else None,
+        max_model_len=128 if bench.quick else 1024,
+        memory_gib=0.02 if bench.quick else 8.0,
+        max_num_seqs=64,
+        cuda_graphs="lazy",
+    )
+    return latest_engine(name, build)
 
 
 def run(bench: Bench, decode: Decode) -> Row:

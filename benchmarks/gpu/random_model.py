@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
 import math
 import string
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from unittest import mock
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from kernels.capture import Captures
+from kernels.capture import Reruns
 from kernels.lora import LoraPair
 from kernels.quantization import QuantizedWeight, multiplies
 from kernels.quantization.quantize import to_e4m3
@@ -145,18 +146,12 @@ def random_quantized(
 
 
 def build_engine(
-    quick: bool,
-    device: torch.device,
-    *,
-    captures: Captures | None = None,
-    quantization: dict[str, Any] | None = None,
-    **config: Any,
+    quick: bool, device: torch.device, *, quantization: dict[str, Any] | None = None, **config: Any
 ) -> tuple[Engine, ModelConfig]:
-    """Build an engine on random weights in bf16.
+    """Build an engine on random weights in bf16. On a CPU, decode graphs are functions that run again.
 
     Args:
-        captures: passed to the engine.
-        config: the engine's other settings.
+        config: the engine's other settings; `cuda_graphs` is off unless it is among them.
         quantization: config.json's `quantization_config`.
     """
     shape: dict[str, Any] = dict(TINY if quick else LLAMA_8B)
@@ -167,12 +162,32 @@ def build_engine(
         (folder / "config.json").write_text(json.dumps(_config(shape)))
         _write_tokenizer(folder, int(shape["vocab_size"]))
         model = load_config(folder)
-        options = EngineConfig(folder, "base", **config)
+        options = EngineConfig(folder, "base", **{"cuda_graphs": "off"} | config)
+        captures = Reruns() if device.type == "cpu" and options.cuda_graphs != "off" else None
         # The engine opens a checkpoint by folder, but this one is too large to be written to disk.
         with mock.patch("worker_engine.models.Checkpoint", RandomCheckpoint):
             tokenizer = ChatTokenizer(folder)
             engine = Engine(options, model, tokenizer, dtype=torch.bfloat16, device=device, captures=captures)
     return engine, model
+
+
+_latest: dict[Hashable, tuple[Engine, ModelConfig]] = {}
+
+
+def latest_engine(
+    kind: Hashable, build: Callable[[], tuple[Engine, ModelConfig]]
+) -> tuple[Engine, ModelConfig]:
+    """Return the engine of this kind, which is built unless it was the last one asked for.
+
+    A device has no memory for several, so the one before is closed first.
+    """
+    if kind not in _latest:
+        for engine, _ in _latest.values():
+            engine.close()
+        _latest.clear()
+        gc.collect()
+        _latest[kind] = build()
+    return _latest[kind]
 
 
 def _config(shape: dict[str, Any]) -> dict[str, Any]:

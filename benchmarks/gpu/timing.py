@@ -108,6 +108,15 @@ def _prepare(calls: Sequence[Call], device: torch.device) -> tuple[Call, str, in
         return all_calls, "events", len(calls)
 
 
+def captured(call: Call, device: torch.device) -> Call:
+    """Return the replay of a call recorded in a CUDA graph; on a CPU the call itself."""
+    if device.type != "cuda":
+        return call
+    call()  # compiles
+    synchronize(device)
+    return _capture([call], 1)
+
+
 def _capture(calls: Sequence[Call], repeats: int) -> Call:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Iterator
+
+# As the worker does, for every module of this package; libgomp reads it when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from benchmarks.figure import Figure
 

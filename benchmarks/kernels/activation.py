@@ -10,18 +10,14 @@ are timed in alternation. Enough layers rotate that weights come from memory.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from typing import Final
-
-# As the worker does; libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from torch.nn import functional
 
-from benchmarks.figure import Figure, compared
-from benchmarks.race import race
+from benchmarks.figure import Figure
+from benchmarks.race import beside
 from kernels.activation import gated
 
 SIZES: Final = {"smollm2-135m": (576, 1536), "llama-3.1-8b": (4096, 14336)}
@@ -41,26 +37,18 @@ def run() -> Iterator[Figure]:
     for model, (hidden, inter) in SIZES.items():
         for name, dtype in DTYPES.items():
             for rows in ROWS:
-                yield _figure(f"{model}_{name}_{rows}_rows", activations(rows, inter, dtype))
+                yield from _beside(f"{model}_{name}_{rows}_rows", activations(rows, inter, dtype))
             if torch._C._has_mkldnn:
                 products = Products(hidden, inter, dtype)
                 for rows in PRODUCT_ROWS[model]:
-                    yield _figure(f"{model}_{name}_{rows}_rows_with_product", products.variants(rows))
+                    yield from _beside(f"{model}_{name}_{rows}_rows_with_product", products.variants(rows))
 
 
-def _figure(metric: str, variants: Variants) -> Figure:
+def _beside(metric: str, variants: Variants) -> Iterator[Figure]:
     mine, other = variants
     if not torch.allclose(variants[mine]().float(), variants[other]().float(), rtol=0.02, atol=0.02):
         raise RuntimeError(f"{other} computes something else")
-    times = race(variants)
-    return compared(
-        "kernels.activation",
-        f"{metric}_vs_{other}",
-        times[mine],
-        "us",
-        baseline=times[other],
-        less_is_better=True,
-    )
+    return beside("kernels.activation", metric, variants)
 
 
 def activations(rows: int, inter: int, dtype: torch.dtype) -> Variants:

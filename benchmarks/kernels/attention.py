@@ -12,20 +12,16 @@ other's results first.
 
 from __future__ import annotations
 
-import os
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
-
-# As the worker sets it for itself: libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.figure import Figure, compared
+from benchmarks.race import long_race
 from kernels.attention import AttentionPlan, attend
 
 PAGE: Final = 16
@@ -108,7 +104,8 @@ def _measure(
     bytes_ = len(context_lens) * max(context_lens) * 2 * model.kv_heads * model.head_dim * dtype.itemsize
     if bytes_ > LARGEST:
         return
-    case = _case(model, dtype, query_lens, context_lens, window, layers=_layers(model, bytes_))
+    layers = max(1, min(model.layers, STREAMED // bytes_))
+    case = _case(model, dtype, query_lens, context_lens, window, layers=layers)
     contenders: dict[str, Callable[[Case], list[torch.Tensor]]] = {"ours": _ours, "single": _single}
     if max(query_lens) == 1:
         contenders["padded"] = _padded
@@ -117,7 +114,9 @@ def _measure(
     for result in results.values():
         for mine, theirs in zip(results["ours"], result, strict=True):
             torch.testing.assert_close(mine, theirs, atol=0.03, rtol=0.03)
-    times = _timed(contenders, case)
+    calls = {contender: partial(form, case) for contender, form in contenders.items()}
+    step_times = long_race(calls, rounds=ROUNDS, seconds=SECONDS)
+    times = {contender: seconds / len(case.layers) for contender, seconds in step_times.items()}
     times["transformers"] = min(times.pop("eager"), times.pop("sdpa"))
     note = f"{model.heads}/{model.kv_heads} heads of {model.head_dim}, {len(case.layers)} layers a step"
     for contender in times.keys() - {"ours"}:
@@ -131,10 +130,6 @@ def _measure(
             less_is_better=True,
             note=note,
         )
-
-
-def _layers(model: Model, bytes_: int) -> int:
-    return max(1, min(model.layers, STREAMED // bytes_))
 
 
 def _case(
@@ -162,19 +157,6 @@ def _case(
         return AttentionPlan.build(query_lens, context_lens, pages, page_size=PAGE)
 
     return Case(model, plan, q, held, padded, window)
-
-
-def _timed(contenders: dict[str, Callable[[Case], list[torch.Tensor]]], case: Case) -> dict[str, float]:
-    """Median seconds a layer of each contender, all in turn."""
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(ROUNDS):
-        for name, form in contenders.items():
-            if len(samples[name]) >= 3 and sum(samples[name]) > SECONDS:
-                continue
-            start = time.perf_counter()
-            form(case)
-            samples[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) / len(case.layers) for name, taken in samples.items()}
 
 
 def _ours(case: Case) -> list[torch.Tensor]:

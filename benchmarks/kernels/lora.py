@@ -10,7 +10,6 @@ alternating rounds. Enough layers rotate that weights come from memory, as in a 
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-# As the worker does; libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import torch
 from torch.nn.functional import linear
 
 from benchmarks.figure import Figure, compared
+from benchmarks.race import long_race
 from kernels import native
 from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate, native_rows
 from kernels.lora.cpu import check
@@ -258,15 +255,10 @@ def _figures(name: str, shapes: Shapes, dtype: torch.dtype) -> Iterator[Figure]:
     yield from figures(f"{name}_16_base_16x8", [RANK] * 8, half, {"loop": None})
     case = Case.draw(shapes, [RANK], [0] * 512, dtype)
     times = _race(case, {"ours": ours, "plain": loop})
+    note = "512 rows of one adapter, rank 16, beside the same two products per slice"
+    metric, mine, plain = f"{name}_512x1_vs_plain_gemms", times["ours"], times["plain"]
     yield compared(
-        "kernels.lora",
-        f"{name}_512x1_vs_plain_gemms",
-        times["ours"],
-        "us/layer",
-        baseline=times["plain"],
-        goal=1.15,
-        less_is_better=True,
-        note="512 rows of one adapter, rank 16, beside the same two products per slice",
+        "kernels.lora", metric, mine, "us/layer", baseline=plain, goal=1.15, less_is_better=True, note=note
     )
 
 
@@ -282,34 +274,29 @@ def _case(
     case = Case.draw(shapes, ranks, row_adapter, dtype)
     times = _race(case, {"ours": ours, **{peer: CONTENDERS[peer] for peer in goals}})
     spread = f"rank {ranks[0]}" if len(set(ranks)) == 1 else f"ranks {min(ranks)}-{max(ranks)} mixed"
-    threads = torch.get_num_threads()
+    threads, mine = torch.get_num_threads(), 1e6 / times["ours"]
+    note = f"{len(row_adapter)} rows, {len(ranks)} adapters, {spread}, {threads} threads"
     for peer, goal in goals.items():
-        yield compared(
-            "kernels.lora",
-            f"{name}_vs_{peer}",
-            1e6 / times["ours"],
-            "layer/s",
-            baseline=1e6 / times[peer],
-            goal=goal,
-            note=f"{len(row_adapter)} rows, {len(ranks)} adapters, {spread}, {threads} threads",
-        )
+        metric, theirs = f"{name}_vs_{peer}", 1e6 / times[peer]
+        yield compared("kernels.lora", metric, mine, "layer/s", baseline=theirs, goal=goal, note=note)
 
 
 def _race(case: Case, makers: dict[str, Callable[[Case], Contender]]) -> dict[str, float]:
     """Return us per decoder layer of each contender, medians of interleaved rounds."""
     contenders = {name: make(case) for name, make in makers.items()}
     _agree(case, contenders)
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(ROUNDS + 1):
-        for name, contender in contenders.items():
-            spent = times[name]
-            if len(spent) > 3 and sum(spent) * len(case.layers) > SECONDS * 1e6:
-                continue
-            start = time.perf_counter()
-            for index in range(len(case.layers)):
+    count = len(case.layers)
+
+    def over_layers(contender: Contender) -> Callable[[], None]:
+        def run() -> None:
+            for index in range(count):
                 contender(index)
-            spent.append((time.perf_counter() - start) * 1e6 / len(case.layers))
-    return {name: statistics.median(spent[1:]) for name, spent in times.items()}
+
+        return run
+
+    calls = {name: over_layers(contender) for name, contender in contenders.items()}
+    times = long_race(calls, rounds=ROUNDS, seconds=SECONDS)
+    return {name: seconds * 1e6 / count for name, seconds in times.items()}
 
 
 def _agree(case: Case, contenders: dict[str, Contender]) -> None:

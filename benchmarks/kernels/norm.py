@@ -6,18 +6,15 @@ same, which is checked before they are timed in turn.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Final
-
-# As the worker sets it for itself: libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from torch.nn import functional
 
-from benchmarks.figure import Figure, compared
-from benchmarks.race import race
+from benchmarks.figure import Figure
+from benchmarks.race import beside
 from kernels.norm import rms_norm
 
 HIDDEN: Final = {"smollm2-135m": 576, "llama-3.1-8b": 4096}
@@ -29,22 +26,9 @@ GOAL: Final = {"torch": 0.9, "transformers": 0.9, "doubled": None}
 
 def run() -> Iterator[Figure]:
     """Yields microseconds a call, each beside every other way's."""
-    for model, hidden in HIDDEN.items():
-        for name, dtype in DTYPES.items():
-            for rows in ROWS:
-                times = race(contenders(rows, hidden, dtype))
-                mine = times.pop("ours")
-                for other, theirs in times.items():
-                    yield compared(
-                        "kernels.norm",
-                        f"{model}_{name}_{rows}_rows_vs_{other}",
-                        mine,
-                        "us",
-                        baseline=theirs,
-                        goal=GOAL[other],
-                        less_is_better=True,
-                        note=f"hidden {hidden}",
-                    )
+    for (model, hidden), (name, dtype), rows in product(HIDDEN.items(), DTYPES.items(), ROWS):
+        metric, note = f"{model}_{name}_{rows}_rows", f"hidden {hidden}"
+        yield from beside("kernels.norm", metric, contenders(rows, hidden, dtype), goals=GOAL, note=note)
 
 
 def contenders(rows: int, hidden: int, dtype: torch.dtype) -> dict[str, Callable[[], torch.Tensor]]:

@@ -8,17 +8,14 @@ another thing; the others compute the same, which is checked before they are tim
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, Final
-
-# As the worker sets it for itself: libgomp reads it when torch loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 
-from benchmarks.figure import Figure, compared
-from benchmarks.race import race
+from benchmarks.figure import Figure
+from benchmarks.race import beside
 from kernels.rotary import rotate_
 
 HEADS: Final = {"smollm2-135m": (9, 3, 64), "llama-3.1-8b": (32, 8, 128)}
@@ -30,24 +27,11 @@ GOAL: Final = {"fresh": 0.95, "transformers": 0.95, "complex": None}
 
 def run() -> Iterator[Figure]:
     """Yields microseconds a call, each beside every other way's."""
-    for model, shape in HEADS.items():
-        for name, dtype in DTYPES.items():
-            for rows in ROWS:
-                case = Case(rows, *shape, dtype)
-                case.check()
-                times = race(case.contenders, reset=case.reset)
-                mine = times.pop("ours")
-                for other, theirs in times.items():
-                    yield compared(
-                        "kernels.rotary",
-                        f"{model}_{name}_{rows}_rows_vs_{other}",
-                        mine,
-                        "us",
-                        baseline=theirs,
-                        goal=GOAL[other],
-                        less_is_better=True,
-                        note="heads {}, kv heads {}, head_dim {}".format(*shape),
-                    )
+    for (model, shape), (name, dtype), rows in product(HEADS.items(), DTYPES.items(), ROWS):
+        case = Case(rows, *shape, dtype)
+        case.check()
+        metric, note = f"{model}_{name}_{rows}_rows", "heads {}, kv heads {}, head_dim {}".format(*shape)
+        yield from beside("kernels.rotary", metric, case.contenders, goals=GOAL, note=note, reset=case.reset)
 
 
 class Case:

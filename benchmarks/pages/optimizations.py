@@ -65,9 +65,7 @@ def optimizations_add(base: BaseModel) -> dict[str, str]:
 
 
 def _compared() -> dict[str, Any]:
-    names = [
-        f"{figure} at {streams}" for streams in _STREAMS for figure in ("ttft_p50", "itl_p50", "tokens_per_s")
-    ]
+    names = [f"{figure} at {streams}" for streams in _STREAMS for figure in _COMPARED]
     verdict = {"ratio": 1.2, "low": 1.1, "high": 1.3, "p": 0.01, "verdict": "difference shown"}
     answers = dict.fromkeys(_ARMS, "Paris. " * 40)
     texts = {"tokens": 999, "perplexity": 17.0, "perplexity_ratio": 1.0}

@@ -67,15 +67,8 @@ def _figures(plant: Plant, folder: Path, size: int, before: Peaks) -> Iterator[F
             note=f"{gigabytes} beside 0.07 GB; sum of high-water marks",
         )
     shares = ", ".join(f"{share:.2f}" for share in course.cuts)
-    yield Figure(
-        "uploads",
-        "lost_after_cuts",
-        course.lost,
-        "byte",
-        goal=0,
-        met=course.lost == 0,
-        note=f"cut at {shares} of the file; the command was run {course.runs} times",
-    )
+    lost, note = course.lost, f"cut at {shares} of the file; the command was run {course.runs} times"
+    yield Figure("uploads", "lost_after_cuts", lost, "byte", goal=0, met=lost == 0, note=note)
     hashed_s, digest = _hashed(folder / "large")
     version = plant.get("/adapters/large-tune/versions/1")
     arrived = version["status"] == "ready" and version["sha256"] == digest
@@ -92,17 +85,10 @@ def _figures(plant: Plant, folder: Path, size: int, before: Peaks) -> Iterator[F
         less_is_better=True,
         note="of both adapters: no part, no staged copy stays",
     )
-    yield compared(
-        "uploads",
-        "sending",
-        course.sent_s,
-        "s",
-        baseline=hashed_s,
-        note="beside one pass of SHA-256; with both cuts, and starting the web process anew",
-    )
-    yield compared(
-        "uploads", "validating", course.ready_s, "s", baseline=hashed_s, note="beside one pass of SHA-256"
-    )
+    beside = "beside one pass of SHA-256"
+    note = f"{beside}; with both cuts, and starting the web process anew"
+    yield compared("uploads", "sending", course.sent_s, "s", baseline=hashed_s, note=note)
+    yield compared("uploads", "validating", course.ready_s, "s", baseline=hashed_s, note=beside)
 
 
 def _hashed(folder: Path) -> tuple[float, str]:

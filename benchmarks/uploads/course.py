@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from benchmarks.deployments.waiting import wait_until
+from benchmarks.processes import wait_until
 from benchmarks.uploads.memory import PeakMemory
 from benchmarks.uploads.plant import Plant
 from contracts.adapters.reference import ADAPTER_FILES

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from benchmarks.processes import family, memory_mib
 
 _EVERY_S: Final = 0.1
 
@@ -36,23 +37,4 @@ class PeakMemory:
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
             if (pid := self._root()) is not None:
-                self.mib = max(self.mib, sum(map(_mark_mib, _family(pid))))
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for each in found:
-        try:
-            text = Path(f"/proc/{each}/task/{each}/children").read_text()
-        except OSError:
-            continue
-        found += [int(child) for child in text.split()]
-    return found
-
-
-def _mark_mib(pid: int) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)
+                self.mib = max(self.mib, sum(memory_mib(each, "VmHWM") for each in family(pid)))

@@ -15,9 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.chaos.processes import ROOT, Killable
-from benchmarks.deployments.waiting import wait_until
-from benchmarks.gateway.processes import free_port
+from benchmarks.processes import ROOT, Killable, free_port, run_python, status_of, wait_until
 from benchmarks.uploads.files import RANK
 from demo.valkey import server_command
 
@@ -53,18 +51,8 @@ class Plant:
 
     def push(self, folder: Path, *, name: str, base_model: str) -> subprocess.Popen[bytes]:
         """Start the command line: it sends the folder and waits until it is ready. A second run resumes."""
-        command = (
-            sys.executable,
-            "-m",
-            "graftwork",
-            "adapters",
-            "push",
-            str(folder),
-            "--name",
-            name,
-            "--base-model",
-            base_model,
-        )
+        options = (str(folder), "--name", name, "--base-model", base_model)
+        command = (sys.executable, "-m", "graftwork", "adapters", "push", *options)
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
 
@@ -95,32 +83,14 @@ def running(folder: Path, database_url: str, *, bases: dict[str, Path]) -> Itera
 
     python = sys.executable
     served = process("web", python, "-m", "controlplane.web_server", "--port", str(web))
-    worker = process(
-        "worker",
-        python,
-        "-m",
-        "celery",
-        "-A",
-        "controlplane.celery",
-        "worker",
-        "-Q",
-        "graftwork.long",
-        "--concurrency",
-        "1",
-    )
+    celery = "-m celery -A controlplane.celery worker -Q graftwork.long --concurrency 1"
+    worker = process("worker", python, *celery.split())
     valkey = process("redis", *server_command(port=redis, folder=folder / "valkey"))
     processes = (valkey, served, worker)
     try:
         valkey.start()
         sources = json.dumps({name: str(path) for name, path in bases.items()})
-        key = subprocess.run(
-            [python, "-c", _SETUP, sources, str(RANK)],
-            cwd=ROOT,
-            env={**os.environ, **environ},
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        ).stdout.split()[-1]
+        key = run_python(os.environ | environ, "-c", _SETUP, sources, str(RANK)).split()[-1]
         url = f"http://127.0.0.1:{web}"
         cli = {
             "GRAFTWORK_API_URL": url,
@@ -133,12 +103,8 @@ def running(folder: Path, database_url: str, *, bases: dict[str, Path]) -> Itera
         )
         served.start()
         worker.start()
-        wait_until(lambda: _answers(url), seconds=60, name="the web process")
+        wait_until(lambda: status_of(f"{url}/api/v1/me") == 401, seconds=60, name="the web process")
         yield plant
     finally:
         for each in reversed(processes):
             each.stop()
-
-
-def _answers(url: str) -> bool:
-    return httpx.get(f"{url}/api/v1/me", timeout=10, trust_env=False).status_code == 401

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kernels.activation.gpu import BLOCK
 from kernels.activation.triton_kernels import gated_kernel
-from kernels.variant import Variant
+from kernels.variant import Variant, aligned, typed
 
 TYPES = {
     "gate_up": "*{}",
@@ -36,7 +36,7 @@ def _variant(inter: int, kind: str, dtype: str, *, interleaved: bool = False) ->
     return Variant(
         f"activation.{kind}.{inter}{layout}.{dtype}" + ("" if even else ".uneven"),
         gated_kernel,
-        {name: type_.format(dtype) for name, type_ in TYPES.items()},
+        typed(TYPES, dtype),
         {"INTER": inter, "BLOCK": BLOCK, "KIND": kind, "INTERLEAVED": interleaved},
-        tuple(name for name, type_ in TYPES.items() if type_[0] == "*" or (even and name.endswith("stride"))),
+        aligned(TYPES, even=even),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kernels.attention.gpu import COMBINE_WARPS
 from kernels.attention.tile import block_dim, tile_for
 from kernels.attention.triton_kernels import attention_kernel, combine_kernel
-from kernels.variant import Variant
+from kernels.variant import Variant, typed
 
 SHAPES = ((64, 9, 3), (128, 32, 8), (128, 64, 8), (256, 8, 4), (80, 32, 32))
 """(head_dim, heads, kv heads): SmolLM2-135M, Llama-3.1-8B, Qwen3-32B, Gemma 3, Phi-2."""
@@ -74,20 +74,16 @@ def _attention(head_dim: int, heads: int, kv_heads: int, dtype: str, queries: in
     kind = "decode" if queries == 1 else "prefill"
     suffix = "".join(f".{flag.lower()}" for flag in flags if flags[flag])
     name = f"attention.{kind}.{heads}x{head_dim}.{dtype}{suffix}"
-    types = _typed(TYPES, dtype)
+    types = typed(TYPES, dtype)
     return Variant(name, attention_kernel, types, constants, _aligned(TYPES), tile.warps, tile.stages)
 
 
 def _combine(head_dim: int, heads: int, dtype: str, *, sinks: bool) -> Variant:
     constants = {"HEADS": heads, "HEAD_DIM": head_dim, "BLOCK_DIM": block_dim(head_dim), "SINKS": sinks}
     name = f"attention.combine.{heads}x{head_dim}.{dtype}"
-    types = _typed(COMBINE_TYPES, dtype)
+    types = typed(COMBINE_TYPES, dtype)
     return Variant(name, combine_kernel, types, constants, _aligned(COMBINE_TYPES), COMBINE_WARPS)
 
 
 def _aligned(types: dict[str, str]) -> tuple[str, ...]:
     return tuple(name for name, kind in types.items() if kind[0] == "*" or name in ALIGNED)
-
-
-def _typed(types: dict[str, str], dtype: str) -> dict[str, str]:
-    return {name: kind.format(dtype) for name, kind in types.items()}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernels.lora.tile import tile_for
 from kernels.lora.triton_kernels import expand_kernel, fused_kernel, look_up_kernel, shrink_kernel
-from kernels.variant import Variant
+from kernels.variant import Variant, aligned, typed
 
 ROWS = {"single": 1, "few": 8, "many": 1000}
 """Rows of a segment for each kind of block."""
@@ -85,9 +85,9 @@ def _variants(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: boo
     yield Variant(
         f"lora.shrink.{suffix}",
         shrink_kernel,
-        _typed(SHRINK_TYPES, dtype),
+        typed(SHRINK_TYPES, dtype),
         common | shrink | {"ATOMIC": atomic},
-        _aligned(SHRINK_TYPES, even),
+        aligned(SHRINK_TYPES, even=even),
         *sizes,
         pdl_from=90,
     )
@@ -97,18 +97,18 @@ def _variants(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: boo
         yield Variant(
             f"lora.look_up.{suffix}",
             look_up_kernel,
-            _typed(LOOK_UP_TYPES, dtype),
+            typed(LOOK_UP_TYPES, dtype),
             {"ROWS": tile.rows, "RANKS": tile.ranks},
-            _aligned(LOOK_UP_TYPES, even),
+            aligned(LOOK_UP_TYPES, even=even),
             *sizes,
             pdl_from=90,
         )
     yield Variant(
         f"lora.expand.{suffix}",
         expand_kernel,
-        _typed(EXPAND_TYPES, dtype),
+        typed(EXPAND_TYPES, dtype),
         common | expand,
-        _aligned(EXPAND_TYPES, even),
+        aligned(EXPAND_TYPES, even=even),
         *sizes,
         pdl_from=90,
     )
@@ -118,16 +118,8 @@ def _variants(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: boo
     yield Variant(
         f"lora.fused.{suffix}",
         fused_kernel,
-        _typed(types, dtype),
+        typed(types, dtype),
         common | shrink | expand,
-        _aligned(types, even),
+        aligned(types, even=even),
         *sizes,
     )
-
-
-def _typed(types: dict[str, str], dtype: str) -> dict[str, str]:
-    return {name: kind.format(dtype) for name, kind in types.items()}
-
-
-def _aligned(types: dict[str, str], even: bool) -> tuple[str, ...]:
-    return tuple(name for name, kind in types.items() if kind[0] == "*" or (even and name.endswith("stride")))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kernels.norm.gpu import block_size, head_block
 from kernels.norm.triton_kernels import head_rms_norm_kernel, rms_norm_kernel
-from kernels.variant import Variant
+from kernels.variant import Variant, aligned, typed
 
 HIDDEN = (576, 4096, 16384)
 """SmolLM2-135M; Llama-3.1-8B; Llama-3.1-405B, whose rows are read twice."""
@@ -47,9 +47,9 @@ def variants() -> Iterator[Variant]:
         yield Variant(
             f"norm.heads.{heads}x{head_dim}.bf16",
             head_rms_norm_kernel,
-            _typed(HEAD_TYPES, "bf16"),
+            typed(HEAD_TYPES, "bf16"),
             constants,
-            _aligned(HEAD_TYPES, even=True),
+            aligned(HEAD_TYPES, even=True),
         )
 
 
@@ -61,16 +61,8 @@ def _rows(hidden: int, dtype: str, *, residual: bool) -> Variant:
     return Variant(
         f"norm.{kind}.{hidden}.{dtype}" + ("" if even else ".uneven"),
         rms_norm_kernel,
-        _typed(TYPES, dtype),
+        typed(TYPES, dtype),
         constants,
-        _aligned(TYPES, even),
+        aligned(TYPES, even=even),
         warps,
     )
-
-
-def _typed(types: dict[str, str], dtype: str) -> dict[str, str]:
-    return {name: kind.format(dtype) for name, kind in types.items()}
-
-
-def _aligned(types: dict[str, str], even: bool) -> tuple[str, ...]:
-    return tuple(name for name, kind in types.items() if kind[0] == "*" or (even and name.endswith("stride")))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kernels.rotary.gpu import block
 from kernels.rotary.triton_kernels import rotate_and_store_kernel, rotate_kernel
-from kernels.variant import Variant
+from kernels.variant import Variant, aligned, typed
 
 SHAPES = ((64, 9, 3, 32), (128, 32, 8, 64), (256, 8, 4, 128), (128, 32, 2, 32))
 """(head_dim, heads, kv heads, rotated pairs): SmolLM2-135M, Llama-3.1-8B, Gemma 3, half rotated as in GLM-4.
@@ -52,13 +52,13 @@ def _variants(head_dim: int, heads: int, kv_heads: int, half: int, dtype: str) -
     shape = {"HALF": half, "BLOCK_HEADS": block_heads, "BLOCK_HALF": block_half}
     constants = shape | {"HEADS": heads + kv_heads}
     yield Variant(
-        f"rotary.rotate.{suffix}", rotate_kernel, _typed(TYPES, dtype), constants, _aligned(TYPES, even)
+        f"rotary.rotate.{suffix}", rotate_kernel, typed(TYPES, dtype), constants, aligned(TYPES, even=even)
     )
     rest = head_dim - 2 * half
     yield Variant(
         f"rotary.store.{suffix}",
         rotate_and_store_kernel,
-        _typed(STORE_TYPES, dtype),
+        typed(STORE_TYPES, dtype),
         shape
         | {
             "HEADS": heads,
@@ -67,13 +67,5 @@ def _variants(head_dim: int, heads: int, kv_heads: int, half: int, dtype: str) -
             "PAGE": 16,
             "BLOCK_REST": 1 << (rest - 1).bit_length() if rest else 0,
         },
-        _aligned(STORE_TYPES, even),
+        aligned(STORE_TYPES, even=even),
     )
-
-
-def _typed(types: dict[str, str], dtype: str) -> dict[str, str]:
-    return {name: kind.format(dtype) for name, kind in types.items()}
-
-
-def _aligned(types: dict[str, str], even: bool) -> tuple[str, ...]:
-    return tuple(name for name, kind in types.items() if kind[0] == "*" or (even and name.endswith("stride")))

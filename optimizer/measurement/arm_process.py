@@ -12,17 +12,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from contracts.recipes.progress import Code, JobError
 from optimizer.measurement.comparison_order import Arm
 
 START_SECONDS: Final = 900
+AT_ONCE: Final = 4
 _PDEATHSIG: Final = 1
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
 _LIBC: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -65,20 +69,9 @@ class ArmProcess:
             **self.arm.environment,
             "GRAFTWORK_FLEET_TOKEN": self.token,
         }
-        command = [
-            sys.executable,
-            "-m",
-            "worker_engine",
-            "--model",
-            str(self.arm.model),
-            "--served-model-name",
-            "base",
-            "--port",
-            str(self.port),
-            "--adapter-cache-dir",
-            str(self._scratch / "adapters"),
-            *self.arm.flags,
-        ]
+        command = [sys.executable, "-m", "worker_engine", "--model", str(self.arm.model)]
+        command += ["--served-model-name", "base", "--port", str(self.port)]
+        command += ["--adapter-cache-dir", str(self._scratch / "adapters"), *self.arm.flags]
         with (self._scratch / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -127,42 +120,52 @@ class ArmProcess:
         Raises:
             JobError: worker_failed, with its error.
         """
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         try:
-            method = "GET" if body is None else "POST"
-            data = None if body is None else json.dumps(body).encode()
-            connection.request(method, path, data, {"Authorization": f"Bearer {self.token}"})
-            with connection.getresponse() as answer:
-                content = answer.read()
-            if answer.status != 200:
-                raise JobError(
-                    Code.WORKER_FAILED,
-                    f"arm {self.arm.name} refuses: {content[:500].decode(errors='replace')}",
-                )
-            return dict(json.loads(content))
+            status, content = self._send(path, body, timeout=600)
         except OSError as error:
             raise JobError(
                 Code.WORKER_FAILED, f"arm {self.arm.name} does not answer ({error}): {self.log_tail()}"
             ) from error
-        finally:
-            connection.close()
+        if status != 200:
+            raise JobError(
+                Code.WORKER_FAILED, f"arm {self.arm.name} refuses: {content[:500].decode(errors='replace')}"
+            )
+        return dict(json.loads(content))
 
     def _healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
-            connection.request("GET", "/health")
-            with connection.getresponse() as answer:
-                self.started = json.loads(answer.read())
-                return answer.status == 200
+            status, content = self._send("/health", None, timeout=5)
+            self.started = json.loads(content)
         except (OSError, ValueError, http.client.HTTPException):
             return False
-        finally:
-            connection.close()
+        return status == 200
+
+    def _send(self, path: str, body: Mapping[str, Any] | None, *, timeout: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        with closing(connection):
+            method = "GET" if body is None else "POST"
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, path, data, {"Authorization": f"Bearer {self.token}"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
+
+
+def ask_all(ask: Callable[[_Asked], _Answer], items: Sequence[_Asked]) -> list[_Answer]:
+    """Answers in the order of `items`.
+
+    Whatever ends it takes the requests back that were not sent; those that were end with their worker, which
+    a cancelled comparison stops without waiting for them.
+    """
+    threads = ThreadPoolExecutor(AT_ONCE)
+    try:
+        return list(threads.map(ask, items))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def sizes(folder: Path) -> int:

@@ -17,11 +17,10 @@ from contracts.recipes.progress import Code, JobError, Phase, Reporter
 from contracts.recipes.recipe import canonical_digest
 from contracts.recipes.spec_fields import SpecError
 from optimizer.measurement.arm_process import ArmProcess, Memory, sizes
-from optimizer.measurement.comparison_order import Adapter, Arm, ComparisonOrder
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Adapter, Arm, ComparisonOrder, Level
 from optimizer.measurement.quality import QualityRun
 from optimizer.measurement.rounds import JUDGED, ArmRun, Rounds, measure, percentile, percentiles
-from optimizer.measurement.statistics import FAMILY_LEVEL, Verdict, judged, least_rounds
+from optimizer.measurement.statistics import FAMILY_LEVEL, judged, least_rounds
 from optimizer.measurement.workload import Workload
 from optimizer.output_folder import write_json
 from worker_engine.machine import facts
@@ -189,17 +188,7 @@ def _comparison(order: ComparisonOrder, measured: Rounds, arm: Arm) -> dict[str,
         "arm": arm.name,
         "original": order.arms[0].name,
         "level": family_level,
-        "figures": {name: verdict_fields(verdict) for name, verdict in verdicts.items()},
-    }
-
-
-def verdict_fields(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "ratio": verdict.ratio,
-        "low": verdict.low,
-        "high": verdict.high,
-        "p": verdict.p,
-        "verdict": verdict.text,
+        "figures": {name: verdict.to_dict() for name, verdict in verdicts.items()},
     }
 
 

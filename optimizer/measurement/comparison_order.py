@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from contracts.recipes.spec_fields import SpecError, SpecFields
-from optimizer.measurement.level import Level
 from optimizer.measurement.prices import Price
 from optimizer.measurement.trace import ARRIVALS, LENGTHS
 from optimizer.prompt_lines import BUNDLED_PROMPTS, BUNDLED_TEXTS
@@ -125,6 +124,24 @@ class Quality:
         )
         fields.end()
         return read
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """So many streams at once, each request sent when another has ended; or a trace's arrivals.
+
+    Attributes:
+        streams: 0 where arrivals are replayed.
+        speed: as many times as fast as the trace; 0 where streams take turns.
+    """
+
+    streams: int = 0
+    speed: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """In a result's figures: 4 for streams, 4x for a speed."""
+        return f"{self.speed:g}x" if self.speed else str(self.streams)
 
 
 @dataclass(frozen=True, slots=True)

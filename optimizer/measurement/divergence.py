@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from optimizer.measurement.arm_process import ArmProcess
-from optimizer.measurement.at_once import ask_all
+from optimizer.measurement.arm_process import ArmProcess, ask_all
 
 TOP: Final = 20
 _LEAST: Final = 1e-12

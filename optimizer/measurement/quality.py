@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from contracts.adapters.reference import AdapterRef
-from optimizer.measurement.arm_process import ArmProcess
-from optimizer.measurement.at_once import ask_all
+from optimizer.measurement.arm_process import ArmProcess, ask_all
 from optimizer.measurement.comparison_order import Adapter, Quality, Scoring
 from optimizer.measurement.divergence import Passage, Reading, kl, read_all
 from optimizer.measurement.rounds import percentile
 from optimizer.measurement.scorers import Scorer, demand_expected, scorer
-from optimizer.measurement.statistics import FAMILY_LEVEL, MeanVerdict, judged_means, least_rounds
+from optimizer.measurement.statistics import FAMILY_LEVEL, judged_means, least_rounds
 from optimizer.prompt_lines import BUNDLED_PROMPTS, PromptLine, read_lines
 from worker_engine.text.tokenizer import ChatTokenizer
 
@@ -172,7 +171,7 @@ class QualityRun:
         enough = {name: values for name, values in changes.items() if len(values) >= least}
         if found is not original:
             verdicts = judged_means(enough, level=level)
-            told["changes"] = {name: _verdict(verdict) for name, verdict in verdicts.items()}
+            told["changes"] = {name: verdict.to_dict() for name, verdict in verdicts.items()}
         return told
 
     def _samples(self, found: Mapping[str, ArmResults]) -> Iterator[dict[str, Any]]:
@@ -208,14 +207,4 @@ def _corpus(original: Sequence[Reading], readings: Sequence[Reading]) -> dict[st
         "perplexity_ratio": math.exp(nll - before),
         "kl_mean": math.fsum(divergences) / len(divergences),
         "kl_p99": percentile(divergences, 99),
-    }
-
-
-def _verdict(verdict: MeanVerdict) -> dict[str, Any]:
-    return {
-        "mean": verdict.mean,
-        "low": verdict.low,
-        "high": verdict.high,
-        "p": verdict.p,
-        "verdict": "difference shown" if verdict.shown else "no difference shown",
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from optimizer.measurement.arm_process import ArmProcess
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Level
 from optimizer.measurement.streams import Stream, exchange
 from optimizer.measurement.workload import Workload
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,8 @@ class Verdict:
     p: float
     shown: bool
 
-    @property
-    def text(self) -> str:
-        return "difference shown" if self.shown else "no difference shown"
+    def to_dict(self) -> dict[str, Any]:
+        return _told(asdict(self))
 
 
 def least_rounds(figures: int, level: float = FAMILY_LEVEL) -> int:
@@ -169,6 +168,15 @@ class MeanVerdict:
     high: float
     p: float
     shown: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return _told(asdict(self))
+
+
+def _told(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Return a verdict's fields as they stand in a result, with `shown` in words."""
+    shown = verdict.pop("shown")
+    return {**verdict, "verdict": "difference shown" if shown else "no difference shown"}
 
 
 def judged_means(

@@ -15,7 +15,7 @@ LENGTHS: Final = _DATA / "conversation_lengths.csv"
 """512 requests of the conversation service in the Azure LLM inference trace 2023 (CC BY 4.0, Microsoft)."""
 ARRIVALS: Final = _DATA / "conversation_arrivals.csv"
 """The first 512 of that trace, with their times: they came within 130 s."""
-_WORDS: Final = """
+WORDS: Final = """
 the sea harbour letter window morning people market river answer garden question small before never
 music teacher number village winter carry bridge story between silver friend mountain under paper
 evening doctor train colour listen because island machine simple kitchen travel forest engine
@@ -42,5 +42,5 @@ def read_trace(path: Path, *, arrivals: bool = False) -> list[TracedRequest]:
 
 def words(tokenizer: ChatTokenizer, draw: random.Random, length: int) -> list[int]:
     """A prompt of `length` tokens that no prefix cache knows."""
-    text = " ".join(draw.choices(_WORDS.split(), k=length))
+    text = " ".join(draw.choices(WORDS.split(), k=length))
     return tokenizer.encode(text, add_special_tokens=False)[:length]

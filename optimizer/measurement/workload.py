@@ -11,8 +11,7 @@ from contracts.adapters.reference import AdapterRef
 from contracts.recipes.progress import Code, JobError
 from contracts.recipes.spec_fields import SpecError
 from contracts.recipes.trace_rows import TracedRequest
-from optimizer.measurement.comparison_order import Load
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Level, Load
 from optimizer.measurement.streams import Ask
 from optimizer.measurement.trace import read_trace, words
 from optimizer.prompt_lines import PromptLine, read_lines

@@ -27,12 +27,8 @@ class Metrics:
     """Publishes the copies' current concurrency, and counts since the last step."""
 
     def __init__(self, clock: Clock, components: Components, traffic: Traffic, cloudwatch: Call) -> None:
-        self._clock, self._components, self._traffic, self._cloudwatch = (
-            clock,
-            components,
-            traffic,
-            cloudwatch,
-        )
+        self._clock, self._components = clock, components
+        self._traffic, self._cloudwatch = traffic, cloudwatch
 
     async def publish(self) -> None:
         invocations, failures = self._traffic.take()

@@ -9,11 +9,10 @@ from sagemaker_local.autoscaling import adjustment
 from sagemaker_local.autoscaling.metrics import NAMESPACE as METRICS
 from sagemaker_local.autoscaling.metrics import PREDEFINED
 from sagemaker_local.autoscaling.scalable import Scalable
-from sagemaker_local.autoscaling.targets import PAGE, Targets, demand_namespace, scalable_of
+from sagemaker_local.autoscaling.targets import Targets, chosen, scalable_of
 from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.resources.alarms import Call
-from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.store import Region
 
 COOLDOWN: Final = 300
@@ -70,16 +69,11 @@ class Policies:
         return {"PolicyARN": arn, "Alarms": policy["Alarms"]}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        demand_namespace(request)
-        names = request.get("PolicyNames")
-        found = [
+        found, more = chosen(self.policies.values(), request, PolicyName=request.get("PolicyNames"))
+        shown = [
             {**policy, "Alarms": policy["Alarms"] or await self._alarms_of(policy["PolicyARN"])}
-            for policy in self.policies.values()
-            if (not names or policy["PolicyName"] in names)
-            and request.get("ResourceId", policy["ResourceId"]) == policy["ResourceId"]
-            and request.get("ScalableDimension", policy["ScalableDimension"]) == policy["ScalableDimension"]
+            for policy in found
         ]
-        shown, more = window(found, request, PAGE)
         return {"ScalingPolicies": shown, **more}
 
     async def delete(self, request: dict[str, Any]) -> None:

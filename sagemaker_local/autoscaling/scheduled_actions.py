@@ -7,10 +7,9 @@ from typing import Any
 
 from sagemaker_local.autoscaling.scalable import Scalable
 from sagemaker_local.autoscaling.schedule import Schedule
-from sagemaker_local.autoscaling.targets import PAGE, Targets, check_bounds, demand_namespace, scalable_of
+from sagemaker_local.autoscaling.targets import Targets, check_bounds, chosen, scalable_of
 from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
-from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.store import Region
 
 
@@ -51,16 +50,8 @@ class ScheduledActions:
         return {}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        demand_namespace(request)
         names = request.get("ScheduledActionNames")
-        found = [
-            action
-            for action in self.actions.values()
-            if (not names or action["ScheduledActionName"] in names)
-            and request.get("ResourceId", action["ResourceId"]) == action["ResourceId"]
-            and request.get("ScalableDimension", action["ScalableDimension"]) == action["ScalableDimension"]
-        ]
-        shown, more = window(found, request, PAGE)
+        shown, more = chosen(self.actions.values(), request, ScheduledActionName=names)
         return {"ScheduledActions": shown, **more}
 
     async def delete(self, request: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any, Final
 
 from sagemaker_local.autoscaling.scalable import Resources, Scalable
@@ -61,28 +62,12 @@ class Targets:
         return {"ScalableTargetARN": new["ScalableTargetARN"]}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        demand_namespace(request)
-        names, dimension = request.get("ResourceIds"), request.get("ScalableDimension")
-        found = [
-            target
-            for target in self.targets.values()
-            if (not names or target["ResourceId"] in names)
-            and dimension in (None, target["ScalableDimension"])
-        ]
-        shown, more = window(found, request, PAGE)
+        shown, more = chosen(self.targets.values(), request, ResourceId=request.get("ResourceIds"))
         return {"ScalableTargets": shown, **more}
 
     async def describe_activities(self, request: dict[str, Any]) -> dict[str, Any]:
-        demand_namespace(request)
         self.settle()
-        resource, dimension = request.get("ResourceId"), request.get("ScalableDimension")
-        found = [
-            activity
-            for activity in reversed(self._activities)
-            if resource in (None, activity["ResourceId"])
-            and dimension in (None, activity["ScalableDimension"])
-        ]
-        shown, more = window(found, request, PAGE)
+        shown, more = chosen(reversed(self._activities), request)
         return {"ScalingActivities": shown, **more}
 
     def get(self, scalable: Scalable) -> dict[str, Any]:
@@ -141,11 +126,30 @@ class Targets:
 
 def scalable_of(request: dict[str, Any]) -> Scalable:
     """Return the scalable resource of a request. Raises ValidationException for another namespace."""
-    demand_namespace(request)
+    _demand_namespace(request)
     return Scalable(request["ResourceId"], request["ScalableDimension"])
 
 
-def demand_namespace(request: dict[str, Any]) -> None:
+def chosen(
+    records: Iterable[dict[str, Any]], request: dict[str, Any], **names: list[str] | None
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a page of the records that a Describe request asks for, and NextToken if there are more.
+
+    Args:
+        names: a member of the records -> its values that the request lists; None or none for any.
+    """
+    _demand_namespace(request)
+    one = {name: request.get(name) for name in ("ResourceId", "ScalableDimension")}
+    found = [
+        record
+        for record in records
+        if all(value in (None, record[name]) for name, value in one.items())
+        and all(not values or record[name] in values for name, values in names.items())
+    ]
+    return window(found, request, PAGE)
+
+
+def _demand_namespace(request: dict[str, Any]) -> None:
     """Raise ValidationException for any namespace but SageMaker's."""
     if request["ServiceNamespace"] != NAMESPACE:
         raise ValidationException(f"The local SageMaker scales service namespace {NAMESPACE} alone.")

@@ -57,7 +57,7 @@ class FrontDoor:
                 raise UnknownOperationException(
                     f"{signer} has no operation at {request.method} {request.path}"
                 )
-            self._faults.meet_moto(signer)
+            self._faults.meet(signer)
             if signer == S3 and self._storage is not None:
                 return await self._storage.forward(request, body)
             if self._cloudwatch.speaks(request):

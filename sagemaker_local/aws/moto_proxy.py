@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from aiohttp import web
 from yarl import URL
 
 from sagemaker_local.aws_errors import InternalFailure
+from sagemaker_local.copies.tether import free_port, start_tethered
 from sagemaker_local.state import ACCOUNT_ID
 
 START_SECONDS: Final = 60.0
@@ -64,27 +64,10 @@ class MotoProxy:
         async with self._starting:
             if self.is_running:
                 return
-            with socket.socket() as listener:
-                listener.bind(("127.0.0.1", 0))
-                self._port = int(listener.getsockname()[1])
-            command = [
-                sys.executable,
-                "-m",
-                "sagemaker_local.copies.tether",
-                str(os.getpid()),
-                sys.executable,
-                "-m",
-                "moto.server",
-                "-H",
-                "127.0.0.1",
-                "-p",
-                str(self._port),
-            ]
+            self._port = free_port()
+            server = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)]
             variables = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID}
-            with self._log.open("wb") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    *command, stdout=log, stderr=log, env=variables, start_new_session=True
-                )
+            self._process = await start_tethered(server, variables, self._log)
             await self._until_ready(self._process)
 
     async def close(self) -> None:

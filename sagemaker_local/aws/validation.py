@@ -30,7 +30,7 @@ def check(shape: Any, value: Any) -> dict[str, Any]:
             raise SerializationException(f"Unknown members: {', '.join(value)}")
         return {}
     parsed: dict[str, Any] = _structure(shape, value, "")
-    if problems := list(_problems(shape, parsed, "")):
+    if problems := list(violations(shape, parsed, "")):
         many = "errors" if len(problems) > 1 else "error"
         raise ValidationException(f"{len(problems)} validation {many} detected: {'; '.join(problems)}")
     return parsed
@@ -109,8 +109,8 @@ _PARSERS: Final[Mapping[str, Callable[[Any, Any, str], Any]]] = {
 }
 
 
-def _problems(shape: Any, value: Any, path: str) -> Iterator[str]:
-    """Yield the violated constraints at `path` and below."""
+def violations(shape: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield the violated constraints at `path` and below, in the services' own words."""
     shown = f"Value '{str(value)[:100]}' at '{path}' failed to satisfy constraint: Member must"
     yield from (f"{shown} {reason}" for reason in _broken(shape, value))
     if shape.type_name == "structure":
@@ -121,14 +121,14 @@ def _problems(shape: Any, value: Any, path: str) -> Iterator[str]:
         if getattr(shape, "is_tagged_union", False) and len(value) != 1:
             yield f"{shown} have exactly one of {', '.join(shape.members)}"
         for name, item in value.items():
-            yield from _problems(shape.members[name], item, _below(path, name))
+            yield from violations(shape.members[name], item, _below(path, name))
     elif shape.type_name == "list":
         for place, item in enumerate(value, 1):
-            yield from _problems(shape.member, item, f"{path}.{place}.member")
+            yield from violations(shape.member, item, f"{path}.{place}.member")
     elif shape.type_name == "map":
         for name, item in value.items():
-            yield from _problems(shape.key, name, path)
-            yield from _problems(shape.value, item, f"{path}.{name}.member")
+            yield from violations(shape.key, name, path)
+            yield from violations(shape.value, item, f"{path}.{name}.member")
 
 
 def _broken(shape: Any, value: Any) -> Iterator[str]:

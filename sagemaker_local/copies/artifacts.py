@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -102,16 +102,20 @@ class Artifacts:
     def _prefix(self, client: Any, bucket: str, key: str, folder: Path) -> None:
         prefix = key if key.endswith("/") or not key else key + "/"
         found = False
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-            for item in page.get("Contents", []):
-                target = (folder / item["Key"].removeprefix(prefix)).resolve()
-                if item["Key"].endswith("/") or not target.is_relative_to(folder.resolve()):
-                    continue
-                target.parent.mkdir(parents=True, exist_ok=True)
-                client.download_file(bucket, item["Key"], str(target))
-                found = True
+        for name in _keys(client, bucket, prefix):
+            target = (folder / name.removeprefix(prefix)).resolve()
+            if name.endswith("/") or not target.is_relative_to(folder.resolve()):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            client.download_file(bucket, name, str(target))
+            found = True
         if not found:
             raise ArtifactError(f"nothing lies under s3://{bucket}/{prefix}")
+
+
+def _keys(client: Any, bucket: str, prefix: str) -> Iterator[str]:
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        yield from (item["Key"] for item in page.get("Contents", []))
 
 
 def _unpack(packed: tarfile.TarFile, folder: Path) -> None:
@@ -140,11 +144,9 @@ def copy_prefix(s3: Callable[[], Any], source: str, target: str) -> None:
     bucket, prefix = _split_url(source)
     to_bucket, to_prefix = _split_url(target)
     found = False
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        for item in page.get("Contents", []):
-            key = to_prefix + item["Key"].removeprefix(prefix)
-            client.copy({"Bucket": bucket, "Key": item["Key"]}, to_bucket, key)
-            found = True
+    for key in _keys(client, bucket, prefix):
+        client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_prefix + key.removeprefix(prefix))
+        found = True
     if not found:
         raise ArtifactError("nothing lies there")
 

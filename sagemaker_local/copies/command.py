@@ -9,24 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-WORKER: Final = (
-    sys.executable,
-    "-m",
-    "worker_engine",
-    "serve",
-    "--model",
-    "{model}",
-    "--served-model-name",
-    "{name}",
-    "--host",
-    "127.0.0.1",
-    "--port",
-    "{port}",
-    "--adapters-dir",
-    "{adapters}",
-    "--adapter-cache-dir",
-    "{cache}",
+_FLAGS: Final = (
+    "--model {model} --served-model-name {name} --host 127.0.0.1 --port {port} "
+    "--adapters-dir {adapters} --adapter-cache-dir {cache}"
 )
+WORKER: Final = (sys.executable, "-m", "worker_engine", "serve", *_FLAGS.split())
 """Command of the bundled worker, which every unconfigured image runs. Its other settings are in the
 container's environment, as at SageMaker."""
 

@@ -8,8 +8,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ import aiohttp
 from sagemaker_local.copies.artifacts import Model, link_tree
 from sagemaker_local.copies.command import ContainerSpec, CopyFolders, command, variables
 from sagemaker_local.copies.errors import AdapterRefused, StartError
+from sagemaker_local.copies.tether import free_port, start_tethered
 from sagemaker_local.state import Load
 
 PING_SECONDS: Final = 0.1
@@ -144,24 +143,13 @@ async def launch(
     folders.adapters.mkdir(parents=True)
     if model.adapters is not None:
         await asyncio.to_thread(link_tree, model.adapters, folders.adapters)
-    port = _free_port()
+    port = free_port()
     words = command(spec, folders, name=name, port=port, images=images)
     ours = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED_ON}
     told = ours | dict(environment) | variables(spec, folders) | {"SAGEMAKER_BIND_TO_PORT": str(port)}
-    tether = [sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()), *words]
-    with (folder / "log").open("wb") as log:
-        # A new session, so that Ctrl-C reaches only the server, which ends its copies in order.
-        process = await asyncio.create_subprocess_exec(
-            *tether, stdout=log, stderr=log, env=told, start_new_session=True
-        )
+    process = await start_tethered(words, told, folder / "log")
     return Copy(spec, folder, port, process)
 
 
 _NOT_PASSED_ON: Final = frozenset({"GRAFTWORK_FLEET_TOKEN", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"})
 """Variables that containers do not inherit: SageMaker sets no token, and S3 has its own variable."""
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -12,9 +12,9 @@ from sagemaker_local.resources import instances
 from sagemaker_local.resources.adapter_component import AdapterComponent
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.base_component import BaseComponent
+from sagemaker_local.resources.collection import Collection
 from sagemaker_local.resources.hosting import Hosting
-from sagemaker_local.resources.listing import page
-from sagemaker_local.resources.records import ComponentRecord, EndpointRecord
+from sagemaker_local.resources.records import COMPONENT, ENDPOINT, ComponentRecord, EndpointRecord
 from sagemaker_local.resources.specification import (
     choose_specification,
     demand_adapter,
@@ -22,36 +22,30 @@ from sagemaker_local.resources.specification import (
     merged,
     specification_summary,
 )
-from sagemaker_local.resources.store import Region, get_record, refuse_existing, tags
+from sagemaker_local.resources.store import Region, tags
 
 BUSY: Final = frozenset({"Creating", "Updating", "Deleting"})
 
 
-class Components:
+class Components(Collection[ComponentRecord]):
     """CreateInferenceComponent and related operations."""
 
     def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:
-        self._region, self._hosting, self._alarms = region, hosting, alarms
-        self._components = region.store.components
+        super().__init__(region, COMPONENT, region.store.components)
+        self._hosting, self._alarms = hosting, alarms
         self.bases: dict[str, BaseComponent] = {}
         self.adapters: dict[str, AdapterComponent] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
 
     @property
     def operations(self) -> dict[str, Handler]:
-        return {
-            "CreateInferenceComponent": self.create,
-            "DescribeInferenceComponent": self.describe,
-            "ListInferenceComponents": self.list_all,
+        return super().operations | {
             "UpdateInferenceComponent": self.update,
             "UpdateInferenceComponentRuntimeConfig": self.update_runtime,
-            "DeleteInferenceComponent": self.delete,
         }
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        name = request["InferenceComponentName"]
-        arn = self._region.arn("inference-component", name)
-        refuse_existing(self._components, "inference component", arn)
+        name, arn = self._new_name(request)
         endpoint = self._endpoint(request["EndpointName"])
         self._refuse_over_quota(endpoint)
         now = self._region.clock.now()
@@ -66,24 +60,11 @@ class Components:
             spec = demand_base(choose_specification(request, variant["InstanceType"]), self._region)
             self._fits(spec, variant)
             copies = request.get("RuntimeConfig", {}).get("CopyCount", 1)
-            record = ComponentRecord(
-                name,
-                arn,
-                spec,
-                now,
-                now,
-                "Creating",
-                "",
-                given,
-                endpoint.name,
-                variant["VariantName"],
-                "",
-                copies,
-            )
-        self._components[name] = record
-        self._region.changed()
+            where = endpoint.name, variant["VariantName"]
+            record = ComponentRecord(name, arn, spec, now, now, "Creating", "", given, *where, "", copies)
+        answer = self._add(record)
         self.revive(record)
-        return {"InferenceComponentArn": arn}
+        return answer
 
     def revive(self, record: ComponentRecord) -> None:
         """Start a component's life cycle, when it is created or the server restarts."""
@@ -97,19 +78,8 @@ class Components:
             self._live(record, base.create())
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = self._get(request["InferenceComponentName"])
-        endpoint = self._region.arn("endpoint", record.endpoint)
-        answer: dict[str, Any] = {
-            "InferenceComponentName": record.name,
-            "InferenceComponentArn": record.arn,
-            "EndpointName": record.endpoint,
-            "EndpointArn": endpoint,
-            "VariantName": record.variant,
-            "Specification": specification_summary(record),
-            "CreationTime": record.created,
-            "LastModifiedTime": record.modified,
-            "InferenceComponentStatus": record.status,
-        }
+        record = self._get(request)
+        answer = {**self._summary(record), "Specification": specification_summary(record)}
         if not record.base:
             base = self.bases[record.name]
             current = len(base.fleet.serving)
@@ -123,25 +93,17 @@ class Components:
             answer["LastDeploymentConfig"] = record.deployment
         return answer
 
-    async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
-        records, more = page(self._components.values(), request)
-        summaries = [
-            {
-                "CreationTime": item.created,
-                "InferenceComponentArn": item.arn,
-                "InferenceComponentName": item.name,
-                "EndpointArn": self._region.arn("endpoint", item.endpoint),
-                "EndpointName": item.endpoint,
-                "VariantName": item.variant,
-                "InferenceComponentStatus": item.status,
-                "LastModifiedTime": item.modified,
-            }
-            for item in records
-        ]
-        return {"InferenceComponents": summaries, **more}
+    def _summary(self, record: ComponentRecord) -> dict[str, Any]:
+        return super()._summary(record) | {
+            "EndpointArn": self._region.arn(ENDPOINT, record.endpoint),
+            "EndpointName": record.endpoint,
+            "VariantName": record.variant,
+            "InferenceComponentStatus": record.status,
+            "LastModifiedTime": record.modified,
+        }
 
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = self._idle(request["InferenceComponentName"])
+        record = self._idle(request)
         if record.base:
             if set(request) - {"InferenceComponentName", "Specification"}:
                 raise ValidationException(
@@ -172,7 +134,7 @@ class Components:
         return {"InferenceComponentArn": record.arn}
 
     async def update_runtime(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = self._idle(request["InferenceComponentName"])
+        record = self._idle(request)
         if record.base:
             raise ValidationException(
                 "An adapter inference component has no copies of its own: scale its base."
@@ -180,10 +142,10 @@ class Components:
         return self._scale(record, request["DesiredRuntimeConfig"]["CopyCount"])
 
     async def delete(self, request: dict[str, Any]) -> None:
-        record = self._get(request["InferenceComponentName"])
+        record = self._get(request)
         if record.status == "Deleting":
             raise ValidationException(f'Cannot update in-progress inference component "{record.arn}".')
-        if adapters := [item.name for item in self._components.values() if item.base == record.name]:
+        if adapters := [item.name for item in self._records.values() if item.base == record.name]:
             raise ValidationException(
                 f'Inference component "{record.arn}" is the base of {adapters[0]}: delete its adapters first.'
             )
@@ -206,7 +168,7 @@ class Components:
         await self._region.clock.sleep(self._region.config.durations.deleting)
         owner = self.adapters.get(record.name) or self.bases[record.name]
         await owner.close(drain=True)
-        del self._components[record.name]
+        del self._records[record.name]
         self.adapters.pop(record.name, None)
         self.bases.pop(record.name, None)
         self._region.changed()
@@ -214,7 +176,7 @@ class Components:
     def _refuse_over_quota(self, endpoint: EndpointRecord) -> None:
         """Raise ResourceLimitExceeded if the quota is reached; components being deleted still count."""
         quota = self._region.config.component_quota
-        there = sum(item.endpoint == endpoint.name for item in self._components.values())
+        there = sum(item.endpoint == endpoint.name for item in self._records.values())
         if quota is not None and there >= quota:
             raise ResourceLimitExceeded(
                 f"The account-level service limit 'Number of inference components per endpoint' is {quota} "
@@ -240,9 +202,7 @@ class Components:
         self._lives[record.name] = self._region.spawn(live())
 
     def _endpoint(self, name: str) -> EndpointRecord:
-        record = get_record(
-            self._region.store.endpoints, name, "endpoint", self._region.arn("endpoint", name)
-        )
+        record = self._region.get(self._region.store.endpoints, ENDPOINT, name)
         if record.status not in ("InService", "Updating", "SystemUpdating", "RollingBack"):
             raise ValidationException(f'Endpoint "{record.arn}" is {record.status}, not InService.')
         return record
@@ -260,7 +220,8 @@ class Components:
         raise ValidationException(f'Could not find variant {name} on endpoint "{endpoint.arn}".')
 
     def _base(self, request: dict[str, Any], endpoint: EndpointRecord) -> ComponentRecord:
-        base = self._get(request["Specification"]["BaseInferenceComponentName"])
+        name = request["Specification"]["BaseInferenceComponentName"]
+        base = self._region.get(self._records, COMPONENT, name)
         if base.endpoint != endpoint.name:
             raise ValidationException(f"Base inference component {base.name} is on endpoint {base.endpoint}.")
         if base.base:
@@ -287,12 +248,8 @@ class Components:
         kinds = {variant["VariantName"]: variant["InstanceType"] for variant in endpoint.variants}
         return str(kinds[record.variant])
 
-    def _get(self, name: str) -> ComponentRecord:
-        arn = self._region.arn("inference-component", name)
-        return get_record(self._components, name, "inference component", arn)
-
-    def _idle(self, name: str) -> ComponentRecord:
-        record = self._get(name)
+    def _idle(self, request: dict[str, Any]) -> ComponentRecord:
+        record = self._get(request)
         if record.status in BUSY:
             raise ValidationException(f'Cannot update in-progress inference component "{record.arn}".')
         return record

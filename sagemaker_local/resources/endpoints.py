@@ -8,16 +8,16 @@ from typing import Any, Final
 from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.aws_errors import ResourceLimitExceeded, ValidationException
 from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.collection import Collection
 from sagemaker_local.resources.hosting import Hosting
-from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.models import models_of, refuse_repeated
-from sagemaker_local.resources.records import EndpointRecord
-from sagemaker_local.resources.store import Region, get_record, refuse_existing, tags
+from sagemaker_local.resources.records import ENDPOINT, ENDPOINT_CONFIG, EndpointRecord
+from sagemaker_local.resources.store import Region, tags
 
 BUSY: Final = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
 
 
-class Endpoints:
+class Endpoints(Collection[EndpointRecord]):
     """CreateEndpoint and related operations.
 
     Creating -> InService | Failed. Updating -> InService, by RollingBack if the new configuration does not
@@ -25,24 +25,18 @@ class Endpoints:
     """
 
     def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:
-        self._region, self._hosting, self._alarms = region, hosting, alarms
-        self._endpoints = region.store.endpoints
+        super().__init__(region, ENDPOINT, region.store.endpoints)
+        self._hosting, self._alarms = hosting, alarms
 
     @property
     def operations(self) -> dict[str, Handler]:
-        return {
-            "CreateEndpoint": self.create,
-            "DescribeEndpoint": self.describe,
-            "ListEndpoints": self.list_all,
+        return super().operations | {
             "UpdateEndpoint": self.update,
             "UpdateEndpointWeightsAndCapacities": self.update_capacities,
-            "DeleteEndpoint": self.delete,
         }
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        name = request["EndpointName"]
-        arn = self._region.arn("endpoint", name)
-        refuse_existing(self._endpoints, "endpoint", arn)
+        name, arn = self._new_name(request)
         config = self._config(request["EndpointConfigName"])
         models, desired = models_of(config, self._region), _desired(config)
         self._refuse_over_quota(config, desired, None)
@@ -59,21 +53,16 @@ class Endpoints:
             models=models,
             desired=desired,
         )
-        self._endpoints[name] = record
-        self._region.changed()
+        answer = self._add(record)
         self._region.spawn(self.bring_up(record))
-        return {"EndpointArn": arn}
+        return answer
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = self._get(request["EndpointName"])
-        shown: dict[str, Any] = {
-            "EndpointName": record.name,
-            "EndpointArn": record.arn,
+        record = self._get(request)
+        shown = {
+            **self._summary(record),
             "EndpointConfigName": record.config["EndpointConfigName"],
             "ProductionVariants": [self._variant(record, variant) for variant in record.variants],
-            "EndpointStatus": record.status,
-            "CreationTime": record.created,
-            "LastModifiedTime": record.modified,
         }
         if record.failure:
             shown["FailureReason"] = record.failure
@@ -86,22 +75,12 @@ class Endpoints:
             del shown["ProductionVariants"]
         return shown
 
-    async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
-        records, more = page(self._endpoints.values(), request)
-        shown = [
-            {
-                "EndpointName": item.name,
-                "EndpointArn": item.arn,
-                "CreationTime": item.created,
-                "LastModifiedTime": item.modified,
-                "EndpointStatus": item.status,
-            }
-            for item in records
-        ]
-        return {"Endpoints": shown, **more}
+    def _summary(self, record: EndpointRecord) -> dict[str, Any]:
+        state = {"LastModifiedTime": record.modified, "EndpointStatus": record.status}
+        return super()._summary(record) | state
 
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = self._idle(request["EndpointName"])
+        record = self._idle(request)
         config = self._config(request["EndpointConfigName"])
         models, desired = models_of(config, self._region), _desired(config)
         if request.get("RetainAllVariantProperties"):
@@ -125,7 +104,7 @@ class Endpoints:
         return {"EndpointArn": record.arn}
 
     async def update_capacities(self, request: dict[str, Any]) -> dict[str, Any]:
-        record = self._idle(request["EndpointName"])
+        record = self._idle(request)
         desired = {name: dict(values) for name, values in record.desired.items()}
         changes = request["DesiredWeightsAndCapacities"]
         refuse_repeated([change["VariantName"] for change in changes])
@@ -144,7 +123,7 @@ class Endpoints:
         return {"EndpointArn": record.arn}
 
     async def delete(self, request: dict[str, Any]) -> None:
-        record = self._get(request["EndpointName"])
+        record = self._get(request)
         if record.status in BUSY:
             raise ValidationException(f'Cannot update in-progress endpoint "{record.arn}".')
         if components := self._components(record.name):
@@ -191,7 +170,7 @@ class Endpoints:
         await asyncio.gather(
             self._region.clock.sleep(self._region.config.durations.deleting), self._hosting.close(record.name)
         )
-        del self._endpoints[record.name]
+        del self._records[record.name]
         self._region.changed()
 
     def _variant(self, record: EndpointRecord, variant: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +193,7 @@ class Endpoints:
     ) -> None:
         """Raise ResourceLimitExceeded in SageMaker's words if a quota is exceeded."""
         quotas = self._region.config.quotas
-        others = [item for item in self._endpoints.values() if item is not mine]
+        others = [item for item in self._records.values() if item is not mine]
         for kind in {variant["InstanceType"] for variant in config["ProductionVariants"]}:
             quota = quotas.get(kind, quotas.get("*"))
             used = sum(_count(item.config, item.desired, kind) for item in others)
@@ -230,14 +209,10 @@ class Endpoints:
         return [item for item in self._region.store.components.values() if item.endpoint == endpoint]
 
     def _config(self, name: str) -> dict[str, Any]:
-        arn = self._region.arn("endpoint-config", name)
-        return get_record(self._region.store.configs, name, "endpoint configuration", arn).spec
+        return self._region.get(self._region.store.configs, ENDPOINT_CONFIG, name).spec
 
-    def _get(self, name: str) -> EndpointRecord:
-        return get_record(self._endpoints, name, "endpoint", self._region.arn("endpoint", name))
-
-    def _idle(self, name: str) -> EndpointRecord:
-        record = self._get(name)
+    def _idle(self, request: dict[str, Any]) -> EndpointRecord:
+        record = self._get(request)
         if record.status in BUSY:
             raise ValidationException(f'Cannot update in-progress endpoint "{record.arn}".')
         return record

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_local.aws.json_service import Handler
-from sagemaker_local.aws_errors import ResourceInUse, ValidationException
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.copies.artifacts import copy_prefix
 from sagemaker_local.copies.errors import ArtifactError
+from sagemaker_local.resources.collection import Jobs
 from sagemaker_local.resources.listing import page
-from sagemaker_local.resources.records import JobRecord, Record
-from sagemaker_local.resources.store import Region, get_job, get_record, is_taken, tags
+from sagemaker_local.resources.records import OPTIMIZATION_JOB, JobRecord, Record
+from sagemaker_local.resources.store import Region, tags
 
 _TYPES: Final = {
     "ModelQuantizationConfig": "Quantization",
@@ -22,57 +22,39 @@ _TYPES: Final = {
     "ModelShardingConfig": "Sharding",
     "ModelSpeculativeDecodingConfig": "SpeculativeDecoding",
 }
-_ENDED: Final = frozenset({"COMPLETED", "FAILED", "STOPPED"})
 _SPECIFIC: Final = ("DeploymentInstanceType", "MaxInstanceCount")
 
 
-class OptimizationJobs:
+class OptimizationJobs(Jobs):
     """CreateOptimizationJob and related operations.
 
     States: STARTING, INPROGRESS, COMPLETED or FAILED; STOPPING, STOPPED.
     """
 
+    ENDED = frozenset({"COMPLETED", "FAILED", "STOPPED"})
+    STOPPING, STOPPED = "STOPPING", "STOPPED"
+
     def __init__(self, region: Region, s3: Callable[[], Any]) -> None:
         """`s3` creates a boto3 client; it is called in a thread."""
-        self._region, self._jobs, self._s3 = region, region.store.jobs, s3
-        self._lives: dict[str, asyncio.Task[None]] = {}
-
-    @property
-    def operations(self) -> dict[str, Handler]:
-        return {
-            "CreateOptimizationJob": self.create,
-            "DescribeOptimizationJob": self.describe,
-            "ListOptimizationJobs": self.list_all,
-            "StopOptimizationJob": self.stop,
-            "DeleteOptimizationJob": self.delete,
-        }
+        super().__init__(region, OPTIMIZATION_JOB, region.store.jobs)
+        self._s3 = s3
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        name = request["OptimizationJobName"]
-        arn = self._region.arn("optimization-job", name)
-        if is_taken(self._jobs, arn):
-            raise ResourceInUse(f"Optimization job {name} already exists.")
+        name, arn = self._new_name(request)
         _check(request)
         model = request["ModelSource"].get("SageMakerModel", {}).get("ModelName")
         if model is not None:
-            get_record(self._region.store.models, model, "model", self._region.arn("model", model))
+            self._region.model(model)
         now, given = self._region.clock.now(), tags(request)
         source = _source(request, self._region.store.models)
-        self._jobs[name] = JobRecord(name, arn, request, now, now, "STARTING", tags=given, source=source)
-        self._region.changed()
-        self._live(self._jobs[name])
-        return {"OptimizationJobArn": arn}
+        job = JobRecord(name, arn, request, now, now, "STARTING", tags=given, source=source)
+        answer = self._add(job)
+        self._start(job)
+        return answer
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        job = get_job(self._jobs, request["OptimizationJobName"])
-        shown = {
-            **job.spec,
-            "OptimizationJobArn": job.arn,
-            "OptimizationJobStatus": job.status,
-            "CreationTime": job.created,
-            "LastModifiedTime": job.modified,
-            **_times(job),
-        }
+        job = self._get(request)
+        shown = {**await super().describe(request), **_state(job)}
         if job.failure:
             shown["FailureReason"] = job.failure
         if job.output:
@@ -81,46 +63,14 @@ class OptimizationJobs:
 
     async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
         wanted = request.get("OptimizationContains", "").lower()
-        jobs = [job for job in self._jobs.values() if wanted in " ".join(_kinds(job)).lower()]
+        jobs = [job for job in self._records.values() if wanted in " ".join(_kinds(job)).lower()]
         records, more = page(jobs, request)
-        summaries = [
-            {
-                "OptimizationJobName": job.name,
-                "OptimizationJobArn": job.arn,
-                "CreationTime": job.created,
-                "LastModifiedTime": job.modified,
-                "OptimizationJobStatus": job.status,
-                "OptimizationTypes": _kinds(job),
-                **{key: job.spec[key] for key in _SPECIFIC if key in job.spec},
-                **_times(job),
-            }
-            for job in records
-        ]
-        return {"OptimizationJobSummaries": summaries, **more}
+        return {"OptimizationJobSummaries": [self._summary(job) for job in records], **more}
 
-    async def stop(self, request: dict[str, Any]) -> None:
-        job = get_job(self._jobs, request["OptimizationJobName"])
-        if job.status in _ENDED or job.status == "STOPPING":
-            raise ValidationException(f"Optimization job {job.name} is {job.status} and cannot be stopped.")
-        self._lives[job.name].cancel()
-        self._region.touch(job, "STOPPING")
-        self._lives[job.name] = self._region.spawn(self._stopped(job))
-
-    async def delete(self, request: dict[str, Any]) -> None:
-        job = get_job(self._jobs, request["OptimizationJobName"])
-        if job.status not in _ENDED:
-            raise ValidationException(f"Optimization job {job.name} is {job.status}: stop it first.")
-        del self._jobs[job.name]
-        self._region.changed()
-
-    def revive(self) -> None:
-        """Resume the jobs that were running when the server ended."""
-        for job in self._jobs.values():
-            if job.status not in _ENDED:
-                self._live(job)
-
-    def _live(self, job: JobRecord) -> None:
-        self._lives[job.name] = self._region.spawn(self._run(job))
+    def _summary(self, record: JobRecord) -> dict[str, Any]:
+        specific = {key: record.spec[key] for key in _SPECIFIC if key in record.spec}
+        kinds = {"OptimizationTypes": _kinds(record)}
+        return super()._summary(record) | _state(record) | kinds | specific
 
     async def _run(self, job: JobRecord) -> None:
         seconds = self._region.config.durations.job
@@ -145,11 +95,6 @@ class OptimizationJobs:
                     job.output = {"RecommendedInferenceImage": settings["Image"]}
         self._region.touch(job, "COMPLETED")
 
-    async def _stopped(self, job: JobRecord) -> None:
-        await self._region.clock.sleep(self._region.config.durations.deleting)
-        job.ended = self._region.clock.now()
-        self._region.touch(job, "STOPPED")
-
 
 def _source(spec: dict[str, Any], models: Mapping[str, Record]) -> str:
     """Return the weights' location; "" if the specification has none."""
@@ -165,9 +110,10 @@ def _kinds(job: JobRecord) -> list[str]:
     return [_TYPES[name] for config in job.spec["OptimizationConfigs"] for name in config]
 
 
-def _times(job: JobRecord) -> dict[str, float]:
+def _state(job: JobRecord) -> dict[str, Any]:
     times = {"OptimizationStartTime": job.started, "OptimizationEndTime": job.ended}
-    return {name: moment for name, moment in times.items() if moment is not None}
+    known = {name: moment for name, moment in times.items() if moment is not None}
+    return {"OptimizationJobStatus": job.status, "LastModifiedTime": job.modified, **known}
 
 
 def _check(request: dict[str, Any]) -> None:

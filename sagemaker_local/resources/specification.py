@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.resources.records import ComponentRecord
-from sagemaker_local.resources.store import Region, get_record
+from sagemaker_local.resources.store import Region
 
 MODEL: Final = "Model"
 """Key of a base's specification with its model: CreateModel's input, since the model may be deleted."""
@@ -49,7 +49,7 @@ def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
         raise ValidationException("MaxMemoryRequiredInMb must not be less than MinMemoryRequiredInMb.")
     if (model := spec.get("ModelName")) is None or MODEL in spec:
         return spec
-    return {**spec, MODEL: get_record(region.store.models, model, "model", region.arn("model", model)).spec}
+    return {**spec, MODEL: region.model(model).spec}
 
 
 def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:

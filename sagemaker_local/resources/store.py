@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sagemaker_local.aws_errors import ResourceNotFound, ValidationException
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
-from sagemaker_local.resources.records import ComponentRecord, EndpointRecord, JobRecord, Record
+from sagemaker_local.resources.records import MODEL, ComponentRecord, EndpointRecord, JobRecord, Kind, Record
 from sagemaker_local.state import ACCOUNT_ID
 
 log = logging.getLogger(__name__)
@@ -78,8 +78,18 @@ class Region:
         self.config, self.clock, self.store = config, clock, store
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def arn(self, kind: str, name: str) -> str:
-        return f"arn:aws:sagemaker:{self.config.region}:{ACCOUNT_ID}:{kind}/{name.lower()}"
+    def arn(self, kind: Kind, name: str) -> str:
+        return f"arn:aws:sagemaker:{self.config.region}:{ACCOUNT_ID}:{kind.path}/{name.lower()}"
+
+    def get(self, records: Mapping[str, R], kind: Kind, name: str) -> R:
+        """Return a record. Raises ApiError, SageMaker's for a missing resource of the kind."""
+        if (record := records.get(name)) is None:
+            raise kind.missing(name, self.arn(kind, name))
+        return record
+
+    def model(self, name: str) -> Record:
+        """Return a model. Raises ValidationException."""
+        return self.get(self.store.models, MODEL, name)
 
     def changed(self) -> None:
         """Save the records; call it after each change."""
@@ -111,30 +121,9 @@ class Region:
             log.error("a resource's life ended with an error", exc_info=error)
 
 
-def get_record(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
-    """Return a record. Raises ValidationException, SageMaker's error for a missing resource."""
-    record = records.get(name)
-    if record is None:
-        raise ValidationException(f'Could not find {what} "{arn}".')
-    return record
-
-
-def get_job(records: Mapping[str, JobRecord], name: str) -> JobRecord:
-    """Return a job's record. Raises ResourceNotFound."""
-    if (record := records.get(name)) is None:
-        raise ResourceNotFound(f"Could not find optimization job {name}.")
-    return record
-
-
 def is_taken(records: Mapping[str, Record], arn: str) -> bool:
     """Return True if a resource has the ARN, which is in lower case: names differ by more than case."""
     return any(record.arn == arn for record in records.values())
-
-
-def refuse_existing(records: Mapping[str, Record], what: str, arn: str) -> None:
-    """Raise ValidationException if a resource has the ARN."""
-    if is_taken(records, arn):
-        raise ValidationException(f'Cannot create already existing {what} "{arn}".')
 
 
 def tags(request: dict[str, Any]) -> dict[str, str]:

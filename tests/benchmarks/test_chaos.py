@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.chaos.clients import StreamRecord
 from benchmarks.chaos.database import fresh_database
-from benchmarks.chaos.processes import ReportedUsage
+from benchmarks.chaos.plant import ReportedUsage
 from benchmarks.chaos.reconcile import Row, reconcile
 from benchmarks.chaos.run import run
 from benchmarks.chaos.worker import Relay

@@ -22,10 +22,11 @@ from benchmarks.engine.adapters import make_adapters
 from benchmarks.engine.contender import Contender
 from benchmarks.engine.graftwork import Graftwork
 from benchmarks.engine.llama_cpp import LlamaCpp
-from benchmarks.engine.streams import Round, Stream, exchange, percentile
+from benchmarks.engine.streams import Round, Stream, exchange
 from benchmarks.engine.vllm_cpu import VllmCpu
 from benchmarks.engine.workload import MAX_OUTPUT, MAX_PROMPT, SCENARIOS, Request, Scenario, Workload
 from demo.model import model_folder
+from optimizer.measurement.rounds import percentile
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow

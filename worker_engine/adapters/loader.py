@@ -18,11 +18,10 @@ from safetensors.torch import load as load_safetensors
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
-from worker_engine.adapters.adapter import Adapter, pack_adapter
+from worker_engine.adapters.adapter import Adapter, mix_adapters, pack_adapter
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
-from worker_engine.adapters.mix import mix_adapters
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 
 

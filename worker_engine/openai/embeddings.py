@@ -27,8 +27,8 @@ from worker_engine.openai.fields import Fields
 from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
-from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
-from worker_engine.openai.schema import WHO, parse_adapter, read_prompts
+from worker_engine.openai.prepare import place_of, tokenize
+from worker_engine.openai.schema import WHO, Prompt, parse_adapter, read_prompts
 from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
 from worker_engine.service import Service
 
@@ -40,7 +40,6 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     **{name: SchemaOnly() for name in IGNORED},
 }
 
-Input = str | tuple[int, ...]
 Vector = npt.NDArray[np.float32]
 
 
@@ -56,7 +55,7 @@ class EmbeddingRequest:
 
     model: str
     adapter: AdapterRef | AdapterMix | None
-    inputs: tuple[Input, ...]
+    inputs: tuple[Prompt, ...]
     dimensions: int | None
     binary: bool
     truncate: int | None
@@ -83,7 +82,7 @@ def parse(body: bytes) -> EmbeddingRequest:
     )
 
 
-def _inputs(fields: Fields) -> tuple[Input, ...]:
+def _inputs(fields: Fields) -> tuple[Prompt, ...]:
     inputs = read_prompts(fields, "input", INPUT)
     if "" in inputs:
         raise InvalidRequest(f"input{place_of(inputs, inputs.index(''))} must not be empty", param="input")
@@ -118,27 +117,12 @@ async def embeddings(request: web.Request) -> web.Response:
     return web.Response(body=answer, content_type="application/json", headers={"x-request-id": request_id})
 
 
-async def _prompts(service: Service, inputs: Sequence[Input], truncate: int | None) -> list[tuple[int, ...]]:
+async def _prompts(service: Service, inputs: Sequence[Prompt], truncate: int | None) -> list[tuple[int, ...]]:
     """Each input's token ids. Raises InvalidRequest, ContextLengthExceeded."""
-    most = room_for(service, truncate, 0)
-    if most is not None:
-        inputs = [text_end(service, item, most) if isinstance(item, str) else item for item in inputs]
-    for index, item in enumerate(inputs):
-        if isinstance(item, str) and most is None:
-            demand_short(service, item, "input", place_of(inputs, index))
-    if sum(len(item) for item in inputs) <= INLINE_CHARS:
-        prompts = _tokenize(service, inputs)
-    else:
-        prompts = await asyncio.to_thread(_tokenize, service, inputs)
-    if most is not None:
-        prompts = [prompt[-most:] for prompt in prompts]
-    vocab, room = service.model.vocab_size, service.engine.max_model_len
+    room = service.engine.max_model_len
+    prompts = await tokenize(service, inputs, "input", truncate=truncate, room=room)
     for index, prompt in enumerate(prompts):
         place = place_of(prompts, index)
-        if not prompt:
-            raise InvalidRequest(f"input{place} must not be empty", param="input")
-        if not all(0 <= token < vocab for token in prompt):
-            raise InvalidRequest(f"input{place} must hold token ids from 0 to {vocab - 1}", param="input")
         if len(prompt) > room:
             raise prompt_too_long(room, len(prompt), 0, param="input", place=place)
         if not service.engine.fits(len(prompt)):
@@ -146,13 +130,6 @@ async def _prompts(service: Service, inputs: Sequence[Input], truncate: int | No
             reason = f"This worker's memory holds {pool} tokens; the model itself takes {room}."
             raise prompt_too_long(pool, len(prompt), 0, param="input", place=place, reason=reason)
     return prompts
-
-
-def _tokenize(service: Service, inputs: Sequence[Input]) -> list[tuple[int, ...]]:
-    def ids(text: str) -> tuple[int, ...]:
-        return tuple(service.tokenizer.encode(text, add_special_tokens=True))
-
-    return [item if isinstance(item, tuple) else ids(item) for item in inputs]
 
 
 def _render(

@@ -51,33 +51,54 @@ async def prompt_tokens(service: Service, body: CompletionRequest) -> list[tuple
         InvalidRequest: a prompt has no tokens, or some are out of range.
         ContextLengthExceeded: a text is so long that its tokens need not be counted.
     """
-    param = "prompt" if body.messages is None else "messages"
-    prompts = list(body.prompts if body.messages is None else (_render(service, body, body.messages),))
-    most = room_for(service, body.truncate, body.max_tokens or 1)
-    for index, prompt in enumerate(prompts):
+    room = service.engine.max_model_len - (body.max_tokens or 1)
+    if body.messages is None:
+        return await tokenize(service, body.prompts, "prompt", truncate=body.truncate, room=room)
+    text = _render(service, body, body.messages)
+    return await tokenize(service, [text], "messages", truncate=body.truncate, room=room, special=False)
+
+
+async def tokenize(
+    service: Service,
+    prompts: Sequence[Prompt],
+    param: str,
+    *,
+    truncate: int | None,
+    room: int,
+    special: bool = True,
+) -> list[tuple[int, ...]]:
+    """Return the token ids of each prompt; truncation keeps the last ones.
+
+    Args:
+        param: the parameter that the prompts are from.
+        truncate: tokens of a prompt that are kept, -1 for those that `room` takes; None for all.
+        special: texts get the tokenizer's special tokens.
+
+    Raises:
+        InvalidRequest: a prompt has no tokens, or some are out of range.
+        ContextLengthExceeded: a text is so long that its tokens need not be counted.
+    """
+    most = max(room, 1) if truncate == -1 else truncate
+    held = list(prompts)
+    for index, prompt in enumerate(held):
         if isinstance(prompt, tuple):
-            _demand_ids(service, prompt, param)
+            demand_ids(service, prompt, param, place_of(held, index))
         elif most is None:
-            demand_short(service, prompt, param, place_of(prompts, index))
+            _demand_short(service, prompt, param, place_of(held, index))
         else:
-            prompts[index] = text_end(service, prompt, most)
-    special = body.messages is None
-    if sum(len(prompt) for prompt in prompts if isinstance(prompt, str)) <= INLINE_CHARS:
-        tokens = _tokenize(service, prompts, special)
+            held[index] = _text_end(service, prompt, most)
+    if sum(len(prompt) for prompt in held if isinstance(prompt, str)) <= INLINE_CHARS:
+        tokens = _tokenize(service, held, special)
     else:
-        tokens = await asyncio.to_thread(_tokenize, service, prompts, special)
+        tokens = await asyncio.to_thread(_tokenize, service, held, special)
     for index, ids in enumerate(tokens):
         if not ids:
-            raise InvalidRequest(f"prompt{place_of(prompts, index)} must not be empty", param="prompt")
+            name = "prompt" if param == "messages" else param
+            raise InvalidRequest(f"{name}{place_of(held, index)} must not be empty", param=name)
     return tokens if most is None else [ids[-most:] for ids in tokens]
 
 
-def room_for(service: Service, truncate: int | None, max_tokens: int) -> int | None:
-    """Return how many tokens of a prompt `truncate_prompt_tokens` keeps; None for all."""
-    return max(service.engine.max_model_len - max_tokens, 1) if truncate == -1 else truncate
-
-
-def text_end(service: Service, text: str, num_tokens: int) -> str:
+def _text_end(service: Service, text: str, num_tokens: int) -> str:
     """Return the end of a text that holds its last tokens, since tokenizing all of 8 MB takes seconds.
 
     Tokens depend on few characters to their left, so text further away can be cut off.
@@ -98,7 +119,7 @@ def _tokenize(service: Service, prompts: Sequence[Prompt], special: bool) -> lis
     ]
 
 
-def demand_short(service: Service, text: str, param: str, place: str) -> None:
+def _demand_short(service: Service, text: str, param: str, place: str) -> None:
     """Refuse a text by its length where that is enough: 8 MB take seconds and hundreds of MiB to tokenize.
 
     Raises:
@@ -119,10 +140,11 @@ def _render(service: Service, body: CompletionRequest, messages: tuple[Message, 
     )
 
 
-def _demand_ids(service: Service, ids: tuple[int, ...], param: str) -> None:
+def demand_ids(service: Service, ids: tuple[int, ...], param: str, place: str = "") -> None:
+    """Raise InvalidRequest for a token id that the model does not have."""
     vocab = service.model.vocab_size
     if not all(0 <= item < vocab for item in ids):
-        raise InvalidRequest(f"{param} must hold token ids from 0 to {vocab - 1}", param=param)
+        raise InvalidRequest(f"{param}{place} must hold token ids from 0 to {vocab - 1}", param=param)
 
 
 async def sampling_params(
@@ -138,9 +160,9 @@ async def sampling_params(
         ContextLengthExceeded: a prompt and its completion fit neither the context nor the KV cache.
     """
     sampling = body.sampling
-    _demand_ids(service, sampling.stop_token_ids, "stop_token_ids")
-    _demand_ids(service, tuple(token for token, _ in sampling.logit_bias), "logit_bias")
-    _demand_ids(service, sampling.allowed_token_ids or (), "allowed_token_ids")
+    demand_ids(service, sampling.stop_token_ids, "stop_token_ids")
+    demand_ids(service, tuple(token for token, _ in sampling.logit_bias), "logit_bias")
+    demand_ids(service, sampling.allowed_token_ids or (), "allowed_token_ids")
     _demand_room(service, body.n, len(lengths))
     limits = [
         _max_tokens(service, body, length, place_of(lengths, index)) for index, length in enumerate(lengths)

@@ -16,6 +16,7 @@ from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.messages import MESSAGE_SCHEMA, parse_messages
 from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
+from worker_engine.openai.prepare import demand_ids
 from worker_engine.openai.schema import TOOLS, read_chat_flags
 from worker_engine.openai.tools import parse_tools
 from worker_engine.service import Service
@@ -92,9 +93,7 @@ async def detokenize(request: web.Request) -> web.Response:
     if "tokens" not in fields:
         raise InvalidRequest("tokens is required", param="tokens")
     ids = fields.read("tokens", _IDS)
-    vocab = service.model.vocab_size
-    if not all(0 <= item < vocab for item in ids):
-        raise InvalidRequest(f"tokens must hold token ids from 0 to {vocab - 1}", param="tokens")
+    demand_ids(service, ids, "tokens")
     text = await asyncio.to_thread(service.tokenizer.decode, ids, skip_special_tokens=False)
     return web.json_response({"prompt": text})
 

@@ -25,29 +25,30 @@ def lmi_status(error: RequestError) -> int:
 
 def in_lmi_form(handler: Handler) -> Handler:
     """The handler, its refusals as `/invocations` answers them."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except RequestError as error:
-            return _response(error, lmi_error(error), lmi_status(error))
-
-    return handle
+    return _with_refusals(handler, lambda error: (lmi_error(error), lmi_status(error)))
 
 
 def in_management_form(handler: Handler) -> Handler:
     """The handler, its refusals as the adapter management API answers them."""
 
+    def refusal(error: RequestError) -> tuple[dict[str, Any], int]:
+        body = {"code": error.status, "type": type(error).__name__, "message": str(error)}
+        return body, error.status
+
+    return _with_refusals(handler, refusal)
+
+
+def _with_refusals(
+    handler: Handler, refusal: Callable[[RequestError], tuple[dict[str, Any], int]]
+) -> Handler:
+    """The handler; `refusal` gives the body and the status of an error's answer."""
+
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
         except RequestError as error:
-            body = {"code": error.status, "type": type(error).__name__, "message": str(error)}
-            return _response(error, body, error.status)
+            body, status = refusal(error)
+            headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+            return web.json_response(body, status=status, headers=headers)
 
     return handle
-
-
-def _response(error: RequestError, body: dict[str, Any], status: int) -> web.Response:
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return web.json_response(body, status=status, headers=headers)

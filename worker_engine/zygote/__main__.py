@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import gc
 import importlib
+import json
 import logging
 import os
 import pkgutil
@@ -17,15 +18,15 @@ import random
 import selectors
 import signal
 import socket
+import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from worker_engine.startup import Startup
 from worker_engine.zygote.order import MAX_BYTES, STREAMS, Order, code_digest, differing
-from worker_engine.zygote.peers import answer, same_user
 
 log = logging.getLogger("worker_engine.zygote")
 
@@ -88,7 +89,7 @@ class Zygote:
         connection.settimeout(5)
         descriptors: list[int] = []
         try:
-            if not same_user(connection):
+            if not _same_user(connection):
                 raise ValueError("it is another user's")
             message, descriptors, _, _ = socket.recv_fds(connection, MAX_BYTES, len(STREAMS))
             order = Order.decode(message)
@@ -99,7 +100,7 @@ class Zygote:
         except (OSError, ValueError) as error:
             log.warning("no worker: %s", error)
             with contextlib.suppress(OSError):
-                answer(connection, refused=str(error))
+                _answer(connection, refused=str(error))
             connection.close()
             return None
         finally:
@@ -125,7 +126,7 @@ class Zygote:
             self._children[process] = (child, connection)
             self._selector.register(process, selectors.EVENT_READ)
             with contextlib.suppress(OSError):  # gone already: the child sees that by itself
-                answer(connection, descriptors=[process], pid=child)
+                _answer(connection, descriptors=[process], pid=child)
             return None
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,7 +147,22 @@ class Zygote:
         self._selector.unregister(process)
         os.close(process)
         with contextlib.suppress(OSError), connection:
-            answer(connection, status=status)
+            _answer(connection, status=status)
+
+
+def _same_user(connection: socket.socket) -> bool:
+    """Return True if the caller has this process's uid; not every system enforces the socket's mode."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
+
+
+def _answer(connection: socket.socket, *, descriptors: Sequence[int] = (), **fields: object) -> None:
+    """Send one message. Raises OSError when the caller has disconnected."""
+    message = json.dumps(fields).encode()
+    if descriptors:
+        socket.send_fds(connection, [message], descriptors)
+    else:
+        connection.send(message)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import statistics
 from collections.abc import Iterator, Sequence
@@ -13,10 +12,9 @@ from typing import Final
 import torch
 
 from benchmarks.gpu.engine_load import Load
-from benchmarks.gpu.random_model import ATTENTION, StepBytes, build_engine, random_adapter
+from benchmarks.gpu.random_model import ATTENTION, StepBytes, build_engine, latest_engine, random_adapter
 from benchmarks.gpu.report import select
 from benchmarks.gpu.task import Bench, Goal, Row, Task
-from kernels.capture import Reruns
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter, pack_adapter
 from worker_engine.checkpoint.model_config import LORA_MODULES, ModelConfig
@@ -105,33 +103,19 @@ def tasks(quick: bool, device: str) -> list[Task]:
     ]
 
 
-_latest: dict[tuple[bool, bool], tuple[Engine, ModelConfig]] = {}
-
-
 def _engine(quick: bool, device: torch.device, graphs: bool, overlap: bool) -> tuple[Engine, ModelConfig]:
-    """The last kind asked for: a device has no memory for several, so the one before is closed first."""
-    if (graphs, overlap) not in _latest:
-        for engine, _ in _latest.values():
-            engine.close()
-        _latest.clear()
-        gc.collect()
-        _latest[graphs, overlap] = _build(quick, device, graphs, overlap)
-    return _latest[graphs, overlap]
-
-
-def _build(quick: bool, device: torch.device, graphs: bool, overlap: bool) -> tuple[Engine, ModelConfig]:
-    # KV of 16 sequences takes 5 GB and the pages of their adapters up to 5 GB.
-    gib = 0.02 if quick else 40.0
-    return build_engine(
+    build = partial(
+        build_engine,
         quick,
         device,
-        captures=Reruns() if graphs and device.type == "cpu" else None,
         max_model_len=128 if quick else 4096,
-        memory_gib=gib,
+        # KV of 16 sequences takes 5 GB and the pages of their adapters up to 5 GB.
+        memory_gib=0.02 if quick else 40.0,
         max_num_seqs=16,
         cuda_graphs="lazy" if graphs else "off",
         overlap="on" if overlap else "off",
     )
+    return latest_engine((graphs, overlap), build)
 
 
 @cache

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib
 import statistics
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import torch
-
 from benchmarks.gpu.task import Bench, Goal, Row, Task
 from kernels import tuned
-from kernels.tune import CACHE_TURNS, OPS, tune
+from kernels.tune import OPS, clock_for, tune
 from kernels.tuning import Clock, Tuning
 
 FOLDER: Final = "configs"
@@ -63,14 +60,7 @@ def run(bench: Bench, op: str, shape: tuned.Shape) -> Row:
 
 
 def _clock(bench: Bench) -> Clock:
-    until = time.monotonic() + SHAPE_S
-    if bench.device.type != "cuda":
-        return Clock(bench.device, 232_448, 1, bench.quick, until)
-    from triton.runtime import driver
-
-    shared = driver.active.utils.get_device_properties(torch.cuda.current_device())["max_shared_mem"]
-    cache = torch.cuda.get_device_properties(bench.device).L2_cache_size
-    return Clock(bench.device, shared, CACHE_TURNS * cache, bench.quick, until)
+    return clock_for(bench.device, quick=bench.quick, budget=SHAPE_S)
 
 
 def summary(rows: Sequence[Row]) -> list[str]:

@@ -16,8 +16,7 @@ import pytest
 from contracts.recipes.progress import Code, JobError
 from contracts.recipes.spec_fields import SpecError, SpecFields
 from optimizer.measurement.arm_process import ArmProcess
-from optimizer.measurement.comparison_order import Arm, Load
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Arm, Level, Load
 from optimizer.measurement.streams import Ask, exchange
 from optimizer.measurement.workload import Workload
 from tests.optimizer.job_process import carry_out, write_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.measurement.level import Level
+from optimizer.measurement.comparison_order import Level
 from optimizer.measurement.rounds import ArmRun, Rounds, percentiles
 from optimizer.measurement.streams import Stream
 

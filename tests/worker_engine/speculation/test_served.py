@@ -9,8 +9,9 @@ from tests.worker_engine.conftest import request
 from tests.worker_engine.speculation.conftest import eager
 from tests.worker_engine.test_service import Serve, serve
 from tests.worker_engine.tiny_adapter import adapter_ref
-from worker_engine import health, metrics
+from worker_engine import metrics
 from worker_engine.protocol import GenerateRequest
+from worker_engine.server import health_report
 from worker_engine.service import Service
 
 __all__ = ["serve"]
@@ -28,7 +29,7 @@ def test_acceptance_is_told_by_adapter(serve: Serve, tiny_adapters: dict[str, Pa
 
     async def scenario(service: Service) -> None:
         eager(service.engine)
-        assert health.report(service)["speculation"] == "ngram"
+        assert health_report(service)["speculation"] == "ngram"
         for adapter in (None, ref):
             asked = request("x", [1, 2, 3], 200, logit_bias=FEW)
             asked = GenerateRequest("x", asked.prompt_token_ids, asked.sampling, adapter)
@@ -49,7 +50,7 @@ def test_acceptance_is_told_by_adapter(serve: Serve, tiny_adapters: dict[str, Pa
 
 def test_without_speculation_nothing_is_told(serve: Serve) -> None:
     async def scenario(service: Service) -> None:
-        assert health.report(service)["speculation"] == "off"
+        assert health_report(service)["speculation"] == "off"
         assert not speculation_metrics(service)
         assert service.engine.speculator is None
 

@@ -1,32 +1,24 @@
-"""The run's processes: started, killed by SIGKILL, and restarted."""
+"""The run's processes, and the routes that its gateways serve."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import hashlib
-import os
-import random
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import redis
 
+from benchmarks.processes import Killable, free_port
 from contracts.base_routes import BaseRoute, CopyRoute
 from contracts.keys import KeyRoute
 from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 from contracts.route_table import RouteTable, TenantRoute
 from demo.valkey import server_command
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 KEY: Final = "gw_chaos_secret"
 MODEL: Final = "base"
 _FLEET_TOKEN: Final = "fleet-token"
@@ -43,70 +35,6 @@ class ReportedUsage(NamedTuple):
     completion_tokens: int
 
 
-@dataclass(slots=True)
-class Killable:
-    """A process that is killed and restarted repeatedly.
-
-    Attributes:
-        deaths: `time.monotonic()` just before each SIGKILL.
-    """
-
-    name: str
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    log: Path
-    port: int = 0
-    deaths: list[float] = field(default_factory=list)
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env={**os.environ, **self.environ}, stdout=log, stderr=log
-            )
-
-    def kill(self, rng: random.Random) -> None:
-        """Send SIGKILL to it and its child processes, in random order, and wait until all are dead."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        family = [self.process.pid, *_children(self.process.pid)]
-        rng.shuffle(family)
-        self.deaths.append(time.monotonic())
-        for pid in family:
-            # A process that just ended by itself is also dead.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
-        while any(map(_lives, family)):
-            time.sleep(0.005)
-
-    def stop(self, grace: float = 60.0) -> None:
-        """Send SIGTERM, then SIGKILL if it does not end in time."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def _children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    try:
-        return [int(child) for child in path.read_text().split()]
-    except OSError:
-        return []
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 class Plant:
     """Two gateways, two backends, an ingester and a Valkey server in `folder`, on a given database.
 
@@ -119,7 +47,7 @@ class Plant:
         self._places, self._worker = places, worker
         self.ledger = folder / "ledger"
         self.database_url = database_url
-        redis_port = _free_port()
+        redis_port = free_port()
         self.redis_url = f"redis://127.0.0.1:{redis_port}/0"
         (folder / "valkey").mkdir()
         self.redis = self._process("redis", server_command(port=redis_port, folder=folder / "valkey"))
@@ -191,7 +119,7 @@ class Plant:
             each.stop()
 
     def _gateway(self, number: int) -> Killable:
-        name, port = f"gateway-{number}", _free_port()
+        name, port = f"gateway-{number}", free_port()
         environ = {
             "GRAFTWORK_REDIS_URL": self.redis_url,
             "GRAFTWORK_FLEET_TOKEN": _FLEET_TOKEN,
@@ -202,7 +130,7 @@ class Plant:
         return self._process(name, [sys.executable, "-m", "gateway"], environ, port)
 
     def _upstream(self, number: int) -> Killable:
-        port = _free_port()
+        port = free_port()
         module, options = "benchmarks.canned_upstream", list[str]()
         if number == _UPSTREAMS and self._worker is not None:
             module, options = "benchmarks.chaos.worker", ["--model", str(self._worker)]
@@ -214,9 +142,3 @@ class Plant:
         self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None, port: int = 0
     ) -> Killable:
         return Killable(name, command, environ or {}, self.folder / f"{name}.log", port)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
