@@ -21,6 +21,11 @@ def nano_entered(text: str, *, field: str, below: int = 10**9) -> int:
     return int(nano)
 
 
+def whole(text: str, *, digits: int = 18) -> int | None:
+    """Parse a whole number of at most `digits`; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
 def nano_shown(nano: float) -> str:
     """Format nano-units exactly as they would be entered: 250 or 0.5."""
     return f"{Decimal(nano) / 10**9:f}"

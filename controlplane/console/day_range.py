@@ -21,14 +21,14 @@ def last_days(count: int) -> tuple[dt.date, dt.date]:
     return today - dt.timedelta(days=count - 1), today
 
 
-def range_asked(request: HttpRequest) -> tuple[dt.date, dt.date]:
-    """Return first and last UTC day: by `start` and `end`, by `days`, or the last `DEFAULT_DAYS`.
+def range_asked(request: HttpRequest, *, default: int = DEFAULT_DAYS) -> tuple[dt.date, dt.date]:
+    """Return first and last UTC day: by `start` and `end`, by `days`, or the last `default`.
 
     Raises InvalidInputError for an invalid day.
     """
     if not request.GET.get("start") and not request.GET.get("end"):
         days = request.GET.get("days", "")
-        return last_days(int(days) if days in map(str, PRESETS) else DEFAULT_DAYS)
+        return last_days(int(days) if days in map(str, PRESETS) else default)
     try:
         start, end = (dt.date.fromisoformat(request.GET.get(name, "")) for name in ("start", "end"))
     except ValueError as error:

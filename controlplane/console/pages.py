@@ -1,4 +1,4 @@
-"""Access to pages, and the translation of services' errors to pages."""
+"""Access to pages, and what every page's template needs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
 
-from controlplane.errors import (
-    ConflictError,
-    ControlPlaneError,
-    ForbiddenError,
-    InvalidInputError,
-    NotFoundError,
-)
+from controlplane.errors import ForbiddenError, NotFoundError
 from controlplane.platform.row_security.scope import EVERYTHING, scope_set
 from controlplane.tenants.access import Access, user_access
 from controlplane.tenants.models import User
@@ -32,8 +27,10 @@ from controlplane.tenants.selectors import tenants_of
 SESSION_TENANT = "tenant"
 """Session key of the last visited tenant; only the URL decides which tenant's page is shown."""
 
+View = Callable[..., HttpResponseBase]
 
-def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+
+def signed_in(view: View) -> View:
     """Send visitors to the login page, also within an htmx request."""
 
     @wraps(view)
@@ -60,19 +57,18 @@ def _page_of_address(request: HttpRequest, header: str) -> str:
     return f"{here.path}?{here.query}" if here.query else here.path
 
 
-def tenant_page(
-    read: Permission, write: Permission | None = None
-) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+def tenant_page(*, read: Permission | None = None, write: Permission | None = None) -> Callable[[View], View]:
     """Pass the tenant in the URL to the view, for members whose role has the permission.
 
     Another's tenant and an unknown one are the same 404, so that ids cannot be probed.
 
     Args:
-        read, write: permissions for GET and for POST; `write` defaults to `read`.
+        read, write: permissions for GET and for POST; a method without one is refused with 405.
     """
-    needs = {"GET": read, "HEAD": read, "POST": write or read}
+    needs = {method: needed for method, needed in (("GET", read), ("POST", write)) if needed}
 
-    def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    def decorate(view: View) -> View:
+        @require_http_methods(list(needs))
         @signed_in
         @wraps(view)
         def wrapper(request: HttpRequest, tenant: str, **kwargs: Any) -> HttpResponseBase:
@@ -80,7 +76,7 @@ def tenant_page(
             access = user_access(user=request.user, preferred=tenant)
             if access is None:
                 return render(request, "console/no_access.html", {"slug": tenant}, status=404)
-            return _page_of(request, access, needs.get(str(request.method), read), view, kwargs)
+            return _page_of(request, access, needs[str(request.method)], view, kwargs)
 
         wrapper.permissions = needs  # type: ignore[attr-defined]
         return wrapper
@@ -89,11 +85,7 @@ def tenant_page(
 
 
 def _page_of(
-    request: HttpRequest,
-    access: Access,
-    needed: Permission,
-    view: Callable[..., HttpResponseBase],
-    arguments: dict[str, Any],
+    request: HttpRequest, access: Access, needed: Permission, view: View, arguments: dict[str, Any]
 ) -> HttpResponseBase:
     if request.session.get(SESSION_TENANT) != access.tenant.pk:
         request.session[SESSION_TENANT] = access.tenant.pk
@@ -114,22 +106,26 @@ def page_access(request: HttpRequest) -> Access:
     return access
 
 
-def staff_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Decorate a staff page, which belongs to no tenant. For others it is a 404."""
+def staff_page(*methods: str) -> Callable[[View], View]:
+    """Decorate a staff page, which belongs to no tenant and takes `methods`. For others it is a 404."""
 
-    @signed_in
-    @wraps(view)
-    def wrapper(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        assert isinstance(request.user, User)
-        if not request.user.is_staff:
-            raise Http404
-        scope_set(tenant=EVERYTHING)
-        try:
-            return view(request, **kwargs)
-        except NotFoundError as error:
-            raise Http404(str(error)) from error
+    def decorate(view: View) -> View:
+        @require_http_methods(list(methods))
+        @signed_in
+        @wraps(view)
+        def wrapper(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+            assert isinstance(request.user, User)
+            if not request.user.is_staff:
+                raise Http404
+            scope_set(tenant=EVERYTHING)
+            try:
+                return view(request, **kwargs)
+            except NotFoundError as error:
+                raise Http404(str(error)) from error
 
-    return wrapper
+        return wrapper
+
+    return decorate
 
 
 @signed_in
@@ -159,17 +155,3 @@ def shell(request: HttpRequest) -> dict[str, object]:
         "theme": theme if theme in ("light", "dark") else "",
         "csp_nonce": getattr(request, "csp_nonce", ""),
     }
-
-
-def field_errors(error: ControlPlaneError, *, conflict_field: str) -> dict[str, str]:
-    """Return a service's refusal by form field, in the words of the REST API.
-
-    A conflict stands under `conflict_field`, an error that no field caused under `form`.
-    """
-    match error:
-        case InvalidInputError():
-            return {error.field or conflict_field: str(error)}
-        case ConflictError() | NotFoundError() | ForbiddenError():
-            return {conflict_field: str(error)}
-        case _:
-            return {"form": str(error)}

@@ -11,12 +11,11 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.operations.export import export_pieces
+from controlplane.operations.export import export_download
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletion_get
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
 from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.streaming import streamed
 from controlplane.platform.http.strict import StrictSerializer
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
@@ -42,16 +41,7 @@ class TenantExportApi(generics.GenericAPIView[Any]):
     @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     def get(self, request: Request, slug: str) -> StreamingHttpResponse:
         """Exports all data of the tenant as a tar archive of any size; secrets are excluded."""
-        tenant = tenant_get(slug=slug)
-        response = streamed(
-            request._request,
-            export_pieces(tenant),
-            content_type="application/x-tar",
-            file_name=f"{tenant.pk}.tar",
-        )
-        # Compressing weights takes minutes and saves nothing.
-        response["Content-Encoding"] = "identity"
-        return response
+        return export_download(request._request, tenant_get(slug=slug))
 
 
 class TenantDeletionApi(ObjectApi[TenantDeletion]):

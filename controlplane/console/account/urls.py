@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.urls import path
 
 from controlplane.console.account.views import audit, invitations, members, sign_up, webhooks
 from controlplane.console.account.views.login import Login, Logout
+
+_WEBHOOK: Final = "webhooks/<slug:endpoint_id>/"
 
 tenant_urls = [
     path("members/", members.index, name="members"),
@@ -14,15 +18,11 @@ tenant_urls = [
     path("invitations/<int:invitation_id>/resend", members.resend, name="invitation-resend"),
     path("invitations/<int:invitation_id>/revoke", members.revoke, name="invitation-revoke"),
     path("webhooks/", webhooks.index, name="webhooks"),
-    path("webhooks/<slug:endpoint_id>/", webhooks.detail, name="webhook"),
-    path("webhooks/<slug:endpoint_id>/rotate", webhooks.rotate, name="webhook-rotate"),
-    path("webhooks/<slug:endpoint_id>/test", webhooks.test, name="webhook-test"),
-    path("webhooks/<slug:endpoint_id>/delete", webhooks.delete, name="webhook-delete"),
-    path(
-        "webhooks/<slug:endpoint_id>/deliveries/<int:delivery_id>/resend",
-        webhooks.resend,
-        name="webhook-resend",
-    ),
+    path(_WEBHOOK, webhooks.detail, name="webhook"),
+    path(f"{_WEBHOOK}rotate", webhooks.rotate, name="webhook-rotate"),
+    path(f"{_WEBHOOK}test", webhooks.test, name="webhook-test"),
+    path(f"{_WEBHOOK}delete", webhooks.delete, name="webhook-delete"),
+    path(f"{_WEBHOOK}deliveries/<int:delivery_id>/resend", webhooks.resend, name="webhook-resend"),
     path("audit/", audit.index, name="audit"),
     path("audit/export", audit.export, name="audit-export"),
 ]

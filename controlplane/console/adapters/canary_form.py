@@ -12,6 +12,7 @@ from controlplane.adapters.models import Adapter, Alias, AliasChange
 from controlplane.adapters.selectors import alias_changes_newest
 from controlplane.canaries.selectors import rollout_active_aliases
 from controlplane.console.adapters.traffic_form import split_shown
+from controlplane.console.amounts import whole
 from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
 
@@ -94,13 +95,14 @@ def canary_arms(sent: Mapping[str, str], *, stable: int) -> list[tuple[int, int]
     Raises InvalidInputError.
     """
     version, percent = sent.get("version", ""), sent.get("percent", "").strip().removesuffix("%").strip()
-    if not (version.isascii() and version.isdigit() and len(version) < 9) or int(version) == stable:
+    number = whole(version)
+    if number is None or number == stable:
         text = _("choose a version other than v%(number)s, which the alias points to now")
         raise InvalidInputError(text % {"number": stable}, field="version")
     if not _is_percent(percent):
         raise InvalidInputError(_("the share is a whole percentage from 0 to 100"), field="percent")
-    arms = [(stable, _ALL - int(percent)), (int(version), int(percent))]
-    return [(number, share) for number, share in arms if share]
+    arms = [(stable, _ALL - int(percent)), (number, int(percent))]
+    return [arm for arm in arms if arm[1]]
 
 
 def _canary(adapter: Adapter, alias: Alias, decides: bool, refused: Refused | None) -> Canary | None:
@@ -120,4 +122,4 @@ def _canary(adapter: Adapter, alias: Alias, decides: bool, refused: Refused | No
 
 
 def _is_percent(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= _ALL
+    return (share := whole(text)) is not None and share <= _ALL

@@ -13,6 +13,7 @@ from controlplane.adapters.aliases import MAX_ARMS, MAX_FALLBACKS
 from controlplane.adapters.models import Adapter, Alias
 from controlplane.adapters.selectors import adapter_callable_names
 from controlplane.catalog.selectors import base_model_list
+from controlplane.console.amounts import whole
 from controlplane.console.seen import seen_tag
 from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
@@ -98,6 +99,6 @@ def fallback_context(tenant: Tenant, target: Adapter | Alias) -> dict[str, Any]:
 
 
 def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9):
+    if (number := whole(text)) is None:
         raise InvalidInputError(_("percentages are whole numbers from 1 to 100"), field="arms")
-    return int(text)
+    return number

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.urls import path
 
 from controlplane.console.adapters.views import (
@@ -12,49 +14,45 @@ from controlplane.console.adapters.views import (
     playground,
     source_credentials,
     traffic,
-    uploads,
     versions,
 )
+
+_ADAPTER: Final = "adapters/<slug:name>/"
+_VERSION: Final = f"{_ADAPTER}v<int:number>/"
+_ALIAS: Final = f"{_ADAPTER}aliases/<slug:alias>/"
+_ROLLOUT: Final = f"{_ALIAS}rollouts/<int:rollout>"
 
 tenant_urls = [
     path("adapters/", adapter_list.index, name="adapters"),
     path("adapters/shares", adapter_traffic.shares, name="adapter-shares"),
     path("adapters/new", adapters.register, name="adapter-register"),
     path("adapters/new/check", adapters.register_check, name="adapter-register-check"),
-    path("adapters/<slug:name>/", adapters.detail, name="adapter"),
-    path("adapters/<slug:name>/traffic", adapter_traffic.part, name="adapter-traffic"),
-    path("adapters/<slug:name>/v<int:number>/status", adapters.version_status, name="version-status"),
-    path("adapters/<slug:name>/aliases", adapters.alias_set, name="alias-set"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/delete", adapters.alias_delete, name="alias-delete"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/", aliases.detail, name="alias"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/rollback", aliases.rollback, name="alias-rollback"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/split", traffic.split, name="alias-split"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/canary", traffic.canary, name="alias-canary"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/arms", aliases.arms, name="alias-arms"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/fallback", traffic.alias_fallback, name="alias-fallback"),
-    path("adapters/<slug:name>/aliases/<slug:alias>/rollouts", aliases.start, name="rollout-start"),
-    path(
-        "adapters/<slug:name>/aliases/<slug:alias>/rollouts/<int:rollout>",
-        aliases.status,
-        name="rollout-status",
-    ),
-    path(
-        "adapters/<slug:name>/aliases/<slug:alias>/rollouts/<int:rollout>/<slug:action>",
-        aliases.act,
-        name="rollout-act",
-    ),
-    path("adapters/<slug:name>/v<int:number>/", versions.detail, name="version"),
-    path("adapters/<slug:name>/v<int:number>/lineage", versions.update, name="version-update"),
-    path("adapters/<slug:name>/v<int:number>/delete", versions.delete, name="version-delete"),
-    path("adapters/<slug:name>/v<int:number>/restore", versions.restore, name="version-restore"),
-    path("adapters/<slug:name>/fallback", traffic.adapter_fallback, name="adapter-fallback"),
-    path("adapters/<slug:name>/update", adapters.update, name="adapter-update"),
-    path("adapters/<slug:name>/restore", adapters.restore, name="adapter-restore"),
-    path("adapters/<slug:name>/purge", adapters.purge, name="adapter-purge"),
-    path("adapters/<slug:name>/pin", adapters.pin, name="adapter-pin"),
-    path("adapters/<slug:name>/rollback", adapters.rollback, name="adapter-rollback"),
-    path("adapters/<slug:name>/delete", adapters.delete, name="adapter-delete"),
-    path("uploads/<slug:upload_id>/delete", uploads.delete, name="upload-delete"),
+    path(_ADAPTER, adapters.detail, name="adapter"),
+    path(f"{_ADAPTER}traffic", adapter_traffic.part, name="adapter-traffic"),
+    path(f"{_VERSION}status", adapters.version_status, name="version-status"),
+    path(f"{_ADAPTER}aliases", adapters.alias_set, name="alias-set"),
+    path(f"{_ALIAS}delete", adapters.alias_delete, name="alias-delete"),
+    path(_ALIAS, aliases.detail, name="alias"),
+    path(f"{_ALIAS}rollback", aliases.rollback, name="alias-rollback"),
+    path(f"{_ALIAS}split", traffic.split, name="alias-split"),
+    path(f"{_ALIAS}canary", traffic.canary, name="alias-canary"),
+    path(f"{_ALIAS}arms", aliases.arms, name="alias-arms"),
+    path(f"{_ALIAS}fallback", traffic.fallback, name="alias-fallback"),
+    path(f"{_ALIAS}rollouts", aliases.start, name="rollout-start"),
+    path(_ROLLOUT, aliases.status, name="rollout-status"),
+    path(f"{_ROLLOUT}/<slug:action>", aliases.act, name="rollout-act"),
+    path(_VERSION, versions.detail, name="version"),
+    path(f"{_VERSION}lineage", versions.update, name="version-update"),
+    path(f"{_VERSION}delete", versions.delete, name="version-delete"),
+    path(f"{_VERSION}restore", versions.restore, name="version-restore"),
+    path(f"{_ADAPTER}fallback", traffic.fallback, name="adapter-fallback"),
+    path(f"{_ADAPTER}update", adapters.update, name="adapter-update"),
+    path(f"{_ADAPTER}restore", adapters.restore, name="adapter-restore"),
+    path(f"{_ADAPTER}purge", adapters.purge, name="adapter-purge"),
+    path(f"{_ADAPTER}pin", adapters.pin, name="adapter-pin"),
+    path(f"{_ADAPTER}rollback", adapters.rollback, name="adapter-rollback"),
+    path(f"{_ADAPTER}delete", adapters.delete, name="adapter-delete"),
+    path("uploads/<slug:upload_id>/delete", adapters.upload_delete, name="upload-delete"),
     path("source-credentials/", source_credentials.index, name="source-credentials"),
     path("source-credentials/<slug:name>/delete", source_credentials.delete, name="source-credential-delete"),
     path("playground/", playground.index, name="playground"),

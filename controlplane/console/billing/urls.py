@@ -13,12 +13,11 @@ from controlplane.console.billing.views import (
     price_books,
     savings,
     taxes,
-    tenant_savings,
 )
 
 tenant_urls = [
     path("billing/", billing.index, name="billing"),
-    path("billing/savings/", tenant_savings.index, name="savings"),
+    path("billing/savings/", savings.tenant_savings, name="savings"),
     path("billing/journal/", books.journal, name="journal"),
     path("billing/details", parties.own, name="billing-details"),
     path("billing/invoices/<int:invoice>/", billing.detail, name="invoice"),

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from controlplane.console.amounts import nano_entered, nano_shown
-from controlplane.console.pages import field_errors
+from controlplane.console.amounts import nano_entered, nano_shown, whole
+from controlplane.console.form_errors import FormErrors
+from controlplane.console.seen import Shown
 from controlplane.errors import ControlPlaneError, InvalidInputError, OutOfRangeError
 from controlplane.tenants.limits.models import ScopeLimits
 
@@ -48,9 +50,9 @@ def limits_entered(values: Mapping[str, str]) -> dict[str, Any]:
     entered: dict[str, Any] = {"budget_period": values["budget_period"] or ScopeLimits.Period.MONTH}
     for name in _WHOLE:
         if text := values[name]:
-            if not (text.isascii() and text.isdigit() and len(text) < 20):
+            if (number := whole(text, digits=19)) is None:
                 raise InvalidInputError(_("a whole number, or empty for no limit"), field=name)
-            entered[name] = int(text)
+            entered[name] = number
     if values["budget"]:
         entered["budget_nano"] = nano_entered(values["budget"], field="budget_nano")
     if text := values.get("weight", ""):
@@ -58,15 +60,23 @@ def limits_entered(values: Mapping[str, str]) -> dict[str, Any]:
     return entered
 
 
-def limits_errors(error: ControlPlaneError, *, currency: str, conflict_field: str) -> dict[str, str]:
-    """Return a refusal's texts by form field; bounds are in the form's units, unlike the REST API's."""
-    if not isinstance(error, OutOfRangeError) or error.field not in _LABELS:
-        return field_errors(error, conflict_field=conflict_field)
-    name, high = error.field, _exact(error.high)
-    if name == "budget_nano":
-        high = f"{nano_shown(error.high)} {currency}"
-    words = {"label": _LABELS[name], "low": _exact(error.low), "high": high}
-    return {name: _("%(label)s must be from %(low)s to %(high)s, or empty for no limit.") % words}
+class LimitsErrors(FormErrors):
+    """Errors of a form of limits, with bounds in the form's units, unlike the REST API's."""
+
+    def __init__(
+        self, request: HttpRequest, *, currency: str, conflict_field: str, shown: Shown | None = None
+    ) -> None:
+        super().__init__(request, conflict_field=conflict_field, shown=shown)
+        self._currency = currency
+
+    def by_field(self, error: ControlPlaneError) -> Mapping[str, str]:
+        if not isinstance(error, OutOfRangeError) or error.field not in _LABELS:
+            return super().by_field(error)
+        name, high = error.field, _exact(error.high)
+        if name == "budget_nano":
+            high = f"{nano_shown(error.high)} {self._currency}"
+        words = {"label": _LABELS[name], "low": _exact(error.low), "high": high}
+        return {name: _("%(label)s must be from %(low)s to %(high)s, or empty for no limit.") % words}
 
 
 def _weight(text: str) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from controlplane.console.keys.views import key_limits, key_settings, keys, projects, service_accounts
+from controlplane.console.keys.views import key, keys, projects, service_accounts
 
 tenant_urls = [
     path("keys/", keys.index, name="keys"),
-    path("keys/<slug:public_id>/", key_settings.detail, name="key"),
-    path("keys/<slug:public_id>/limits", key_limits.detail, name="key-limits"),
+    path("keys/<slug:public_id>/", key.detail, name="key"),
+    path("keys/<slug:public_id>/limits", key.limits, name="key-limits"),
     path("keys/<slug:public_id>/rotate", keys.rotate, name="key-rotate"),
     path("keys/<slug:public_id>/revoke", keys.revoke, name="key-revoke"),
     path("projects/", projects.index, name="projects"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,7 +10,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from contracts import strict_json
+from controlplane.console.form_errors import parsed
 from controlplane.errors import InvalidInputError
+from controlplane.optimization.comparison_input import ComparisonInput
 from controlplane.optimization.traces import rows_of_file
 
 TRACE: Final = "trace"
@@ -38,7 +39,11 @@ SCORERS: Final = (
     ("json_schema", gettext_lazy("JSON schema validation")),
 )
 _LONGEST: Final = {"adapters": 6000, "right": 20_000}
-_SPEED: Final = re.compile(r"\d{1,4}(\.\d{1,3})?", re.ASCII)
+_PLACES: Final = {
+    **dict.fromkeys(("kind", "pattern", "schema"), "right"),
+    **dict.fromkeys(("base_model", "name", "prompts", "texts", "currency"), "form"),
+}
+"""Where the errors of the REST API's fields stand that are no inputs of the form, or selected ones."""
 
 
 def form_values(sent: Mapping[str, str]) -> dict[str, str]:
@@ -46,27 +51,46 @@ def form_values(sent: Mapping[str, str]) -> dict[str, str]:
     return {name: sent.get(name, "").strip()[: _LONGEST.get(name, 200)] for name in _FIELDS}
 
 
-def arms_asked(variants: Sequence[str], *, again: bool) -> list[dict[str, str]]:
-    """Return the arms, the base model's own checkpoint first; `again` repeats it at the end."""
-    arms = [{"variant": ""}, *({"variant": name} for name in variants)]
-    return [*arms, {"variant": "", "name": "original again"}] if again else arms
+def comparison_asked(
+    values: Mapping[str, str], variants: Sequence[str], trace: UploadedFile[Any] | None, *, again: bool
+) -> dict[str, Any]:
+    """Parse the form by the REST API's input. Raises InvalidInputError.
 
-
-def settings_asked(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[str, Any]:
-    """Parse load, scorer and price. Raises InvalidInputError naming the form's field."""
-    load, scorer = _load(values, trace), _scorer(values)
-    found: dict[str, Any] = {"load": load} if load else {}
-    if scorer:
-        found["quality"] = {"scorer": scorer}
+    Args:
+        variants: those to compare with the base model's own checkpoint, which is the first arm.
+        again: measure the own checkpoint again at the end.
+    """
+    arms = [{"variant": name} for name in ("", *variants)]
+    sent: dict[str, Any] = {
+        "base_model": values["base_model"],
+        "name": values["name"],
+        "arms": [*arms, {"variant": "", "name": "original again"}] if again else arms,
+        "prompts": values["prompts"] if values["prompts"] != TRACE else "",
+        "texts": values["texts"],
+        "adapters": [{"engine_name": name} for name in values["adapters"].split()],
+    }
+    if load := _load(values, trace):
+        sent["load"] = load
+    if values["scorer"]:
+        sent["quality"] = {"scorer": _scorer(values["scorer"], values["right"])}
     if values["hour"]:
-        found["price"] = {"hour": _money(values, "hour"), "currency": values["currency"][:3] or "USD"}
-        if values["input"] or values["output"]:
-            found["price"] |= {name: _money(values, name) for name in ("input", "output")}
+        prices = {name: values[name] for name in ("hour", "input", "output") if values[name]}
+        sent["price"] = {**prices, "currency": values["currency"] or "USD"}
+    found = parsed(ComparisonInput, sent)
+    for name in {"concurrency", "speeds"} & found.get("load", {}).keys():
+        found["load"][name] = sorted(set(found["load"][name]))
     return found
 
 
+def placed(errors: Mapping[str, str]) -> dict[str, str]:
+    """Return the errors by the form's inputs: that of `load.speeds` is at `speeds`."""
+    named = ((field.rpartition(".")[2], text) for field, text in errors.items())
+    return {_PLACES.get(name, name): text for name, text in named}
+
+
 def _load(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[str, Any]:
-    load: dict[str, Any] = {}
+    lists = {name: values[name].replace(",", " ").split() for name in ("concurrency", "speeds")}
+    load: dict[str, Any] = {name: parts for name, parts in lists.items() if parts}
     if trace is not None:
         if values["prompts"]:
             raise InvalidInputError(_("choose either a trace file or prompts"), field="trace")
@@ -75,63 +99,19 @@ def _load(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[st
         load |= {"trace": "bundled", "most_prompt": 512}
     if values["adapters"]:
         load["adapters"] = True
-    if values["concurrency"]:
-        parts = _parts(values["concurrency"])
-        if not all(part.isascii() and part.isdigit() and 1 <= int(part[:5]) <= 256 for part in parts):
-            raise InvalidInputError(
-                _("give numbers of streams from 1 to 256, such as 1 4"), field="concurrency"
-            )
-        load["concurrency"] = sorted({int(part) for part in parts})
-    if values["speeds"]:
-        load["speeds"] = _speeds(values["speeds"])
-    if values["max_tokens"]:
-        if not (
-            values["max_tokens"].isascii()
-            and values["max_tokens"].isdigit()
-            and len(values["max_tokens"]) < 5
-        ):
-            raise InvalidInputError(_("give a whole number of tokens, up to 8192"), field="max_tokens")
-        load["max_tokens"] = int(values["max_tokens"])
-    return load
+    return load | ({"max_tokens": values["max_tokens"]} if values["max_tokens"] else {})
 
 
-def _scorer(values: Mapping[str, str]) -> dict[str, Any]:
+def _scorer(kind: str, right: str) -> dict[str, Any]:
     """Return the scorer; the job itself checks the pattern or schema."""
-    match values["scorer"]:
-        case "regex" if values["right"]:
-            return {"kind": "regex", "pattern": values["right"]}
+    match kind:
+        case "regex" if not right:
+            raise InvalidInputError(_("a regular expression needs a pattern"), field="right")
+        case "regex":
+            return {"kind": kind, "pattern": right}
         case "json_schema":
             try:
-                schema = strict_json.loads(values["right"])
+                return {"kind": kind, "schema": strict_json.loads(right)}
             except ValueError:
-                schema = None
-            if not isinstance(schema, dict):
-                raise InvalidInputError(_("give a JSON schema, as an object"), field="right")
-            return {"kind": "json_schema", "schema": schema}
-        case "exact":
-            return {"kind": "exact"}
-        case "":
-            return {}
-    raise InvalidInputError(_("choose a scorer; a regular expression needs a pattern"), field="right")
-
-
-def _speeds(text: str) -> list[float]:
-    parts = _parts(text)
-    speeds = sorted({float(part) for part in parts if _SPEED.fullmatch(part) and 0 < float(part) <= 1000})
-    if len(speeds) != len(parts):
-        raise InvalidInputError(_("give distinct speeds above 0, up to 1000, such as 1 4"), field="speeds")
-    return speeds
-
-
-def _parts(text: str) -> list[str]:
-    return text.replace(",", " ").split()
-
-
-def _money(values: Mapping[str, str], field: str) -> float:
-    try:
-        amount = float(values[field])
-    except ValueError:
-        amount = -1.0
-    if not 0 <= amount < 1e6:
-        raise InvalidInputError(_("give an amount of money, such as 1.21"), field=field)
-    return amount
+                raise InvalidInputError(_("give a JSON schema, as an object"), field="right") from None
+    return {"kind": kind}

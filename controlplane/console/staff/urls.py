@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from controlplane.console.staff.views import health, staff, staff_audit, staff_limits
+from controlplane.console.account.views import audit
+from controlplane.console.staff.views import health, staff, staff_limits
 
 urls = [
     path("staff/tenants/", staff.tenants, name="staff-tenants"),
     path("staff/tenants/<slug:slug>/", staff.tenant, name="staff-tenant"),
     path("staff/tenants/<slug:slug>/limits", staff_limits.limits, name="staff-limits"),
     path("staff/tenants/<slug:slug>/quota", staff_limits.quota, name="staff-quota"),
-    path("staff/audit/", staff_audit.index, name="staff-audit"),
-    path("staff/audit/export", staff_audit.export, name="staff-audit-export"),
+    path("staff/audit/", audit.fleet, name="staff-audit"),
+    path("staff/audit/export", audit.fleet_export, name="staff-audit-export"),
     path("staff/tenants/<slug:slug>/export", staff.export, name="staff-export"),
     path("staff/tenants/<slug:slug>/suspend", staff.suspend, name="staff-suspend"),
     path("staff/tenants/<slug:slug>/resume", staff.resume, name="staff-resume"),

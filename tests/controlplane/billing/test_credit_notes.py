@@ -263,7 +263,7 @@ def test_by_the_pages(priced: Tenant) -> None:
     }
     for changes, text in (
         ({"starts": "soon"}, "YYYY-MM-DD"),
-        ({"rate_percent": "x"}, "a number such as"),
+        ({"rate_percent": "x"}, "rate_percent: A valid number is required"),
         ({}, "saved."),
     ):
         page = staff.post("/staff/tenants/acme/tax", form | changes, follow=True).content.decode()

@@ -75,7 +75,7 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     page = staff.post(
         "/staff/price-books/list/add", price | {"input_nano": "-5"}, follow=True
     ).content.decode()
-    assert "integer of nano-units" in page
+    assert "input_nano: Ensure this value is greater than or equal to 0." in page
     UsageRollup.objects.create(
         day=JANUARY,
         tenant="acme",

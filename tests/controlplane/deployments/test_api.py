@@ -194,7 +194,7 @@ def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny:
     assert own.compute == {"cpus": 2, "memory_mb": 4096}
     own.delete()
     bad_number = staff.post("/staff/deployments/new", form | {"options-max_loras": "many"})
-    assert "give a whole number" in bad_number.content.decode()
+    assert "max_loras must be of type int" in bad_number.content.decode()
     answer = staff.post("/staff/deployments/new", form)
     assert (answer.status_code, answer["Location"]) == (302, "/staff/deployments/llama/")
     deployment = Deployment.objects.get()

@@ -83,11 +83,11 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
         ("options", '{"max_loras": NaN}', "give a JSON object"),
         ("environment", '{"A": "\\u0000"}', "give a JSON object"),
         ("environment", "[" * 100_000, "give a JSON object"),
-        ("wait_seconds", "soon", "give a number"),
-        ("batch_copies", "0", "from 1 to 1000"),
+        ("wait_seconds", "soon", "A valid integer is required"),
+        ("batch_copies", "0", "greater than or equal to 1"),
         ("options", "{}", "the change equals the current state"),
         ("shares", "5 25", "only for strategy canary"),
-        ("shares", "5 %", "give whole numbers"),
+        ("shares", "5 %", "A valid integer is required"),
     ):
         answer = staff.post(f"{PAGE}/rollouts", form | {field: text})
         assert (answer.status_code, said in answer.content.decode()) == (422, True), field

@@ -165,7 +165,7 @@ def test_the_form_takes_adapters_a_trace_and_list_prices(
         "output": "0.6",
     }
     wrong = staff.post("/staff/comparisons/new", form | {"output": "much"})
-    assert (wrong.status_code, "give an amount of money" in wrong.content.decode()) == (422, True)
+    assert (wrong.status_code, "A valid number is required" in wrong.content.decode()) == (422, True)
     unknown = staff.post("/staff/comparisons/new", form | {"adapters": "acme/none"})
     assert unknown.status_code == 422
     assert staff.post("/staff/comparisons/new", form).status_code == 302
@@ -197,7 +197,7 @@ def test_the_form_takes_a_trace_of_ones_own_and_replays_it(staff: Client, tiny_b
         (rows.replace("1.5", "-1"), {}, "day.csv, line 3: arrival_s must be a number"),
         (rows.replace("arrival_s,", "when,"), {"speeds": "1"}, "which this trace does not tell"),
         (rows, {"prompts": "trace"}, "choose either a trace file or prompts"),
-        (rows, {"speeds": "fast"}, "give distinct speeds above 0"),
+        (rows, {"speeds": "fast"}, "A valid number is required"),
         (rows, {"speeds": "1", "concurrency": "4"}, "exclude each other: give one"),
         ("context_tokens,generated_tokens\n", {}, "a trace has 1 to 10000 requests, got 0"),
     ):

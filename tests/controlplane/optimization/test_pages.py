@@ -341,8 +341,8 @@ def test_the_form_of_a_comparison(staff: Client, measured: ComparisonRun) -> Non
     assert [arm["name"] for arm in run.arms] == ["original", "int8", "original again"]
     assert run.settings == {"load": {"concurrency": [1, 4]}, "price": {"hour": 1.5, "currency": "USD"}}
     for field, text, says in (
-        ("concurrency", "many", "give numbers of streams"),
-        ("hour", "x", "an amount of money, such as"),
+        ("concurrency", "many", "A valid integer is required"),
+        ("hour", "x", "A valid number is required"),
     ):
         wrong = staff.post("/staff/comparisons/new", sent | {field: text})
         assert (wrong.status_code, says in wrong.content.decode()) == (422, True)

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from controlplane.console.pages import field_errors
-from controlplane.errors import ConflictError, ControlPlaneError, NotFoundError
+from controlplane.console.form_errors import FormErrors
+from controlplane.errors import ConflictError, NotFoundError
 from controlplane.platform.row_security.scope import every_row
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import invitation_by_token
@@ -33,14 +33,12 @@ def accept(request: HttpRequest, token: str) -> HttpResponse:
     except NotFoundError as error:
         return render(request, "console/invitation_void.html", {"reason": str(error)}, status=404)
     known = user_by_email(email=invitation.email) is not None
-    errors: dict[str, str] = {}
+    errors = FormErrors(request)
     if request.method == "POST":
-        try:
+        with errors:
             return _join(request, invitation, known=known)
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="form")
-    context = {"invitation": invitation, "known": known, "errors": errors, "path": request.path}
-    return render(request, "console/invitation.html", context, status=422 if errors else 200)
+    context = {"invitation": invitation, "known": known, "path": request.path}
+    return errors.render("console/invitation.html", context)
 
 
 def _join(request: HttpRequest, invitation: Invitation, *, known: bool) -> HttpResponse:

@@ -6,14 +6,13 @@ from typing import Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.console.form_errors import FormErrors, RefusalMessage
+from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.paging import page_of, searched
-from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
 from controlplane.platform.mail_links import link_shown
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.members.selectors import (
@@ -37,21 +36,17 @@ INVITATIONS: Final = 50
 """Most invitations on the page, the newest."""
 
 
-@require_http_methods(["GET", "POST"])
-@tenant_page(Permission.MEMBERS_READ, Permission.MEMBERS_WRITE)
+@tenant_page(read=Permission.MEMBERS_READ, write=Permission.MEMBERS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List members and open invitations; the form invites."""
-    values, errors = {"email": "", "role": Role.ENGINEER.value}, dict[str, str]()
+    values, errors = {"email": "", "role": Role.ENGINEER.value}, FormErrors(request, conflict_field="email")
     if request.method == "POST":
         assert isinstance(request.user, User)
         values = {name: request.POST.get(name, "") for name in values}
-        try:
+        with errors:
             invitation = invitation_create(
                 tenant=tenant, by=page_access(request), invited_by=request.user, **values
             )
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="email")
-        else:
             messages.success(
                 request, _("An invitation link is sent to %(email)s.") % {"email": invitation.email}
             )
@@ -70,9 +65,8 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "invitations_more": len(invitations) > INVITATIONS,
         "roles": [role for role in Role if GRANTS[role] <= held],
         "values": values,
-        "errors": errors,
     }
-    return render(request, "console/members.html", context, status=422 if errors else 200)
+    return errors.render("console/members.html", context)
 
 
 def _link(invitation: Invitation) -> str:
@@ -81,63 +75,47 @@ def _link(invitation: Invitation) -> str:
     return link_shown(path) if invitation.is_open else ""
 
 
-@require_POST
-@tenant_page(Permission.MEMBERS_WRITE)
+@tenant_page(write=Permission.MEMBERS_WRITE)
 def set_role(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
     """Change a member's role."""
-    member = member_get(tenant=tenant, user_id=user_id)
-    try:
+    member_get(tenant=tenant, user_id=user_id)
+    with RefusalMessage(request):
         member = member_set_role(
             tenant=tenant, user_id=user_id, role=request.POST.get("role", ""), by=page_access(request)
         )
-    except (ConflictError, InvalidInputError) as error:
-        messages.error(request, str(error))
-    else:
         text = _("%(email)s now has the role %(role)s.")
         messages.success(request, text % {"email": member.user.email, "role": Role(member.role).label})
     return redirect("console:members", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.MEMBERS_WRITE)
+@tenant_page(write=Permission.MEMBERS_WRITE)
 def remove(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
     """Remove a member and end their sessions."""
     email = member_get(tenant=tenant, user_id=user_id).user.email
-    try:
+    with RefusalMessage(request):
         member_remove(tenant=tenant, user_id=user_id, by=page_access(request))
-    except ConflictError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("%(email)s was removed and logged out.") % {"email": email})
     return redirect("console:members", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.MEMBERS_WRITE)
+@tenant_page(write=Permission.MEMBERS_WRITE)
 def resend(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
     """Send a new link, which replaces the earlier one."""
     invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
-    try:
+    with RefusalMessage(request):
         invitation_resend(invitation=invitation, by=page_access(request))
-    except ConflictError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(
             request, _("A new invitation link is sent to %(email)s.") % {"email": invitation.email}
         )
     return redirect("console:members", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.MEMBERS_WRITE)
+@tenant_page(write=Permission.MEMBERS_WRITE)
 def revoke(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
     """Withdraw an invitation."""
     invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
-    try:
+    with RefusalMessage(request):
         invitation_revoke(invitation=invitation, by=page_access(request))
-    except ConflictError as error:
-        messages.error(request, str(error))
-    else:
         text = _("The invitation of %(email)s was revoked.")
         messages.success(request, text % {"email": invitation.email})
     return redirect("console:members", tenant=tenant.pk)

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from controlplane.console.pages import field_errors
-from controlplane.errors import ControlPlaneError, NotFoundError
+from controlplane.console.form_errors import FormErrors
+from controlplane.errors import NotFoundError
 from controlplane.platform.http.addresses import request_client
 from controlplane.platform.http.throttling import take
 from controlplane.platform.mail_links import link_shown
@@ -57,20 +57,17 @@ def _offered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 def begin(request: HttpRequest) -> HttpResponse:
     """Ask for an address; the answer does not reveal whether it has an account."""
     email = request.POST.get("email", "").strip().lower()[:254]
-    errors: dict[str, str] = {}
-    status = 422
+    errors, status = FormErrors(request, conflict_field="email"), 422
     if request.method == "POST":
         if _waits(request, f"mail:{email}", PER_EMAIL) or take("sign-up:all", per_minute=EVERYBODY):
-            errors, status = {"email": _("Too many attempts. Wait a minute, then try again.")}, 429
+            errors["email"], status = _("Too many attempts. Wait a minute, then try again."), 429
         else:
-            try:
+            with errors:
                 sign_up = sign_up_begin(email=email)
                 link = link_shown(reverse("console:sign-up-confirm", args=(sign_up_token(sign_up),)))
                 return render(request, "account/sign_up_sent.html", {"email": email, "link": link})
-            except ControlPlaneError as error:
-                errors = field_errors(error, conflict_field="email")
-    context = {"email": email, "errors": errors, "domains": ", ".join(sign_up_domains())}
-    return render(request, "account/sign_up.html", context, status=status if errors else 200)
+    context = {"email": email, "domains": ", ".join(sign_up_domains())}
+    return errors.render("account/sign_up.html", context, status=status)
 
 
 @never_cache
@@ -83,19 +80,16 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     except NotFoundError as error:
         context = {"reason": str(error), "kept": request.method == "POST" and _keep(request)}
         return render(request, "account/sign_up_void.html", context, status=404)
-    errors: dict[str, str] = {}
-    status = 422
+    errors, status = FormErrors(request, conflict_field="id"), 422
     if request.method == "POST":
         if _waits(request, f"confirm:{sign_up.pk}", PER_ADDRESS):
-            errors, status = {"form": _("Too many attempts. Wait a minute, then try again.")}, 429
+            errors["form"], status = _("Too many attempts. Wait a minute, then try again."), 429
         else:
-            try:
+            with errors:
                 return _complete(request, sign_up)
-            except ControlPlaneError as error:
-                errors = field_errors(error, conflict_field="id")
     values = request.POST if request.method == "POST" else request.session.get(_TYPED, {})
-    context = {"sign_up": sign_up, "errors": errors, "values": values}
-    return render(request, "account/sign_up_confirm.html", context, status=status if errors else 200)
+    context = {"sign_up": sign_up, "values": values}
+    return errors.render("account/sign_up_confirm.html", context, status=status)
 
 
 def _complete(request: HttpRequest, sign_up: SignUp) -> HttpResponse:

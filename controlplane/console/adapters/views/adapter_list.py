@@ -9,16 +9,15 @@ from typing import Final
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.adapters.selectors import adapter_list
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.list_form import SORTS, STATUSES, AdapterListForm
-from controlplane.console.adapters.residency import kept_on
 from controlplane.console.pages import tenant_page
 from controlplane.console.paging import page_of
+from controlplane.deployments.placement.selectors import pinned_copies
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
@@ -34,8 +33,7 @@ class Row:
     kept: int
 
 
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
+@tenant_page(read=Permission.ADAPTERS_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show a page of the list; while a version on it is validated, its table polls."""
     form = AdapterListForm.from_request(request)
@@ -44,7 +42,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     busy = any(row.newest is not None and not row.newest.is_settled for row in rows)
     is_poll = request.headers.get("HX-Target") == "adapter-rows"
     template = "console/adapters/rows.html" if is_poll else "console/adapters/index.html"
-    context = {"rows": rows, "busy": busy, "page": page, "form": form, "query": request.GET.urlencode()}
+    context = {"rows": rows, "busy": busy, "page": page, "form": form}
     if not is_poll:
         context |= {"deleted": deleted_adapters(tenant), "bases": base_model_list()}
         context |= {"sorts": [(key, text) for key, (text, _order) in SORTS.items()], "statuses": STATUSES}
@@ -56,12 +54,23 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _rows(adapters: list[Adapter]) -> list[Row]:
-    kept = kept_on(adapters)
+    kept = _kept_on(adapters)
     return [
         Row(item, next(iter(item.live_versions), None), kept.get(means.engine_name, 0) if means else 0)
         for item in adapters
         for means in (item.default_version,)
     ]
+
+
+def _kept_on(adapters: list[Adapter]) -> dict[str, int]:
+    """Count by engine name the copies that keep a version in memory, or whose own deployment serves it."""
+    names = [
+        version.engine_name
+        for adapter in adapters
+        for version in adapter.live_versions
+        if version.is_callable and version.sha256
+    ]
+    return pinned_copies(engine_names=names, base_models={adapter.base_model_id for adapter in adapters})
 
 
 def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime | None]]:

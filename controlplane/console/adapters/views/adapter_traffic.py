@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
 
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
@@ -27,8 +26,7 @@ SHARE_DAYS: Final = 7
 _MOST_NAMES: Final = 200
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
 def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Return the part, loaded after the page, since sums can be large; unknown parameters use defaults."""
     adapter = adapter_get(tenant=tenant, name=name)
@@ -50,8 +48,7 @@ def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     return render(request, "console/adapters/traffic.html", context)
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
 def shares(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return the share of the tenant's requests for each adapter in `?name=`, for the list.
 

@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, default_rollback
 from controlplane.adapters.intake import files_by_name
@@ -28,23 +27,25 @@ from controlplane.adapters.selectors import (
     version_get,
     version_list,
 )
+from controlplane.adapters.serializers import AdapterChange
 from controlplane.adapters.services import adapter_check, adapter_register
 from controlplane.artifacts.credentials.selectors import credential_list
-from controlplane.artifacts.uploads.selectors import upload_list
+from controlplane.artifacts.uploads.selectors import upload_get, upload_list
+from controlplane.artifacts.uploads.services import upload_discard
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.adapters.canary_form import Refused, alias_rows_of
 from controlplane.console.adapters.snippets import snippets
 from controlplane.console.adapters.traffic_form import fallback_context
 from controlplane.console.adapters.views.adapter_list import until
-from controlplane.console.pages import field_errors, tenant_page
-from controlplane.console.seen import seen_again, seen_tag, unchanged
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.console.amounts import whole
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed
+from controlplane.console.pages import tenant_page
+from controlplane.console.seen import seen_tag, unchanged
+from controlplane.errors import InvalidInputError
 from controlplane.metering.adapter_use import CALLED_DAYS, adapter_is_called
-from controlplane.platform.lengths import checked_text
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Permission
 
-NOTES: Final = LINEAGE["notes"]
 _FIELDS: Final = (
     "name",
     "base_model",
@@ -59,54 +60,50 @@ _FIELDS: Final = (
 """Fields of the registration form, except its files."""
 
 
-@require_http_methods(["GET", "POST"])
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(read=Permission.ADAPTERS_WRITE, write=Permission.ADAPTERS_WRITE)
 def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the form, or register by files or by URI."""
-    if request.method == "GET":
-        values = dict.fromkeys(_FIELDS, "") | {"source": "files"}
-        values |= {"name": request.GET.get("name", ""), "base_model": request.GET.get("base", "")}
-        return _form(request, tenant, values, {})
     values = {field: request.POST.get(field, "") for field in _FIELDS}
-    try:
+    errors = FormErrors(request, conflict_field="name")
+    if request.method == "GET":
+        asked = {"name": request.GET.get("name", ""), "base_model": request.GET.get("base", "")}
+        return _form(request, tenant, values | asked | {"source": "files"}, errors)
+    with errors:
         version = _register(request, tenant, values)
-    except ControlPlaneError as error:
-        return _form(request, tenant, values, field_errors(error, conflict_field="name"))
-    url = reverse("console:adapter", args=(tenant.pk, version.adapter.name))
-    if request.headers.get("HX-Request") == "true":
-        return HttpResponse(status=204, headers={"HX-Redirect": url})
-    return redirect(url)
+        url = reverse("console:adapter", args=(tenant.pk, version.adapter.name))
+        if request.headers.get("HX-Request") == "true":
+            return HttpResponse(status=204, headers={"HX-Redirect": url})
+        return redirect(url)
+    return _form(request, tenant, values, errors)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def register_check(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Check the form before its files are sent: 204, or the form with its errors."""
     values = {field: request.POST.get(field, "") for field in _FIELDS}
-    size = request.POST.get("size_bytes", "")
-    try:
+    with FormErrors(request, conflict_field="name") as errors:
         adapter_check(
-            size_bytes=int(size) if size.isascii() and size.isdecimal() and len(size) < 16 else 0,
-            **_registration(tenant, values),
+            size_bytes=whole(request.POST.get("size_bytes", "")) or 0, **_registration(tenant, values)
         )
-    except ControlPlaneError as error:
-        return _form(request, tenant, values, field_errors(error, conflict_field="name"))
-    return HttpResponse(status=204)
+        return HttpResponse(status=204)
+    return _form(request, tenant, values, errors)
 
 
-def _form(
-    request: HttpRequest, tenant: Tenant, values: dict[str, str], errors: dict[str, str]
-) -> HttpResponse:
-    context: dict[str, Any] = {"values": values, "errors": errors, "bases": base_model_list()}
-    context["credentials"] = credential_list(tenant=tenant)
-    context["uploads"] = upload_list(tenant=tenant)
+def _form(request: HttpRequest, tenant: Tenant, values: dict[str, str], errors: FormErrors) -> HttpResponse:
     known = adapter_find(tenant=tenant, name=values["name"].strip())
-    context["default"] = known.default_version.number if known and known.default_version else None
-    context["called"] = known is not None and adapter_is_called(tenant=tenant.pk, name=known.name)
-    context["days"] = CALLED_DAYS
+    context = {
+        "values": values,
+        "bases": base_model_list(),
+        "credentials": credential_list(tenant=tenant),
+        "uploads": upload_list(tenant=tenant),
+        "default": known.default_version.number if known and known.default_version else None,
+        "called": known is not None and adapter_is_called(tenant=tenant.pk, name=known.name),
+        "days": CALLED_DAYS,
+    }
     is_htmx = request.headers.get("HX-Request") == "true"
-    template = "console/adapters/form.html" if is_htmx else "console/adapters/register.html"
-    return render(request, template, context, status=422 if errors else 200)
+    return errors.render(
+        "console/adapters/form.html" if is_htmx else "console/adapters/register.html", context
+    )
 
 
 def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> AdapterVersion:
@@ -162,8 +159,16 @@ def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
             return {"files": files_by_name(request.FILES.getlist("files"))}
 
 
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
+def upload_delete(request: HttpRequest, tenant: Tenant, upload_id: str) -> HttpResponse:
+    """Discard an unfinished upload, which counts against the tenant's quota, with its received bytes."""
+    upload = upload_get(tenant=tenant, upload_id=upload_id)
+    upload_discard(upload=upload)
+    messages.success(request, _("The upload of %(file)s was removed.") % {"file": upload.name})
+    return redirect("console:adapter-register", tenant=tenant.pk)
+
+
+@tenant_page(read=Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Show one adapter."""
     return render(request, "console/adapters/detail.html", detail_context(tenant, name))
@@ -192,8 +197,7 @@ def detail_context(tenant: Tenant, name: str, *, refused: Refused | None = None)
     }
 
 
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
+@tenant_page(read=Permission.ADAPTERS_READ)
 def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """Show the steps of a validation; once it has settled, the whole page reloads."""
     version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
@@ -205,24 +209,21 @@ def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int)
     return response
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Create or move an alias."""
     adapter = adapter_get(tenant=tenant, name=name)
     alias, number = request.POST.get("alias", "").strip(), request.POST.get("number", "")
-    try:
+    with FormErrors(request) as errors:
         alias_move(adapter=adapter, name=alias, number=_number(number))
-    except ControlPlaneError as error:
-        context = detail_context(tenant, name) | {"alias_error": str(error), "alias_value": alias}
-        return render(request, "console/adapters/detail.html", context, status=422)
-    text = _("%(adapter)s@%(alias)s now points to version %(number)s.")
-    messages.success(request, text % {"adapter": name, "alias": alias, "number": number})
-    return redirect("console:adapter", tenant=tenant.pk, name=name)
+        text = _("%(adapter)s@%(alias)s now points to version %(number)s.")
+        messages.success(request, text % {"adapter": name, "alias": alias, "number": number})
+        return redirect("console:adapter", tenant=tenant.pk, name=name)
+    context = detail_context(tenant, name) | {"alias_error": errors.text, "alias_value": alias}
+    return errors.render("console/adapters/detail.html", context)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """Delete an alias."""
     found = alias_get(adapter=adapter_get(tenant=tenant, name=name), name=alias)
@@ -231,37 +232,28 @@ def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) ->
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Set the version behind the bare name: a fixed one, or the newest ready one."""
     adapter, number = adapter_get(tenant=tenant, name=name), request.POST.get("number", "")
-    try:
+    with RefusalMessage(request):
         adapter_pin(adapter=adapter, number=_number(number) if number else None)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Default version updated."))
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Restore the previous default version; refused if another change was made in between."""
     adapter, newest = adapter_get(tenant=tenant, name=name), request.POST.get("newest", "")
-    try:
+    with RefusalMessage(request):
         adapter = default_rollback(adapter=adapter, newest=_number(newest) if newest else None)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         text = _("%(name)s points to version %(number)s again. The change takes effect within a second.")
         messages.success(request, text % {"name": name, "number": default_number(adapter=adapter)})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Delete the adapter; it can be restored during the grace period."""
     adapter_delete(adapter=adapter_get(tenant=tenant, name=name))
@@ -269,22 +261,18 @@ def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     return redirect("console:adapters", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Restore a deleted adapter."""
     adapter = adapter_get(tenant=tenant, name=name, deleted=True)
-    try:
+    with RefusalMessage(request):
         adapter_restore(adapter=adapter)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-        return redirect("console:adapters", tenant=tenant.pk)
-    messages.success(request, _("Adapter %(name)s was restored.") % {"name": name})
-    return redirect("console:adapter", tenant=tenant.pk, name=name)
+        messages.success(request, _("Adapter %(name)s was restored.") % {"name": name})
+        return redirect("console:adapter", tenant=tenant.pk, name=name)
+    return redirect("console:adapters", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Delete an adapter for good."""
     adapter_purge(adapter=adapter_get(tenant=tenant, name=name, deleted=True))
@@ -292,24 +280,21 @@ def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     return redirect("console:adapters", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Replace labels and notes."""
     adapter = adapter_get(tenant=tenant, name=name)
     text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")
-    try:
-        with unchanged(request, row=adapter, shown=lambda: _about(adapter_get(tenant=tenant, name=name))):
-            labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
-            kept = checked_text(notes, field="notes", most=NOTES)
-            adapter_update(adapter=adapter, labels=labels, notes=kept)
-    except ControlPlaneError as error:
-        context = detail_context(tenant, name)
-        context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}
-        context["seen"] = seen_again(request, error)
-        return render(request, "console/adapters/detail.html", context, status=422)
-    messages.success(request, _("Saved."))
-    return redirect("console:adapter", tenant=tenant.pk, name=name)
+    errors = FormErrors(request, shown=_about(adapter))
+    with errors, unchanged(request, row=adapter, shown=lambda: _about(adapter_get(tenant=tenant, name=name))):
+        labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
+        sent = parsed(AdapterChange, {"labels": labels, "notes": notes})
+        adapter_update(adapter=adapter, **({"notes": ""} | sent))
+        messages.success(request, _("Saved."))
+        return redirect("console:adapter", tenant=tenant.pk, name=name)
+    context = detail_context(tenant, name)
+    context |= {"labels_error": errors.text, "labels_text": text, "notes_text": notes}
+    return errors.render("console/adapters/detail.html", context)
 
 
 def _card(versions: list[AdapterVersion]) -> SafeString | str:
@@ -337,6 +322,6 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+    if (number := whole(text)) is None:
         raise InvalidInputError(_("choose a version"), field="number")
-    return int(text)
+    return number

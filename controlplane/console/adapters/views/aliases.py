@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.adapters.aliases import alias_rollback
 from controlplane.adapters.models import Adapter, Alias
@@ -25,9 +24,11 @@ from controlplane.canaries.services import (
     rollout_start,
 )
 from controlplane.console.adapters.traffic_form import fallback_context, split_shares, split_shown
+from controlplane.console.amounts import whole
+from controlplane.console.form_errors import FormErrors, RefusalMessage
 from controlplane.console.pages import tenant_page
 from controlplane.console.seen import seen_tag
-from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
@@ -40,8 +41,7 @@ _ACTIONS: Final[dict[str, Callable[..., Rollout]]] = {
 }
 
 
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
+@tenant_page(read=Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """Show the alias, even if it was removed and has a history."""
     return render(request, "console/aliases/detail.html", alias_context(tenant, name, alias))
@@ -79,21 +79,17 @@ def _others(adapter: Adapter, found: Alias | None) -> list[int]:
     return [item.number for item in adapter.live_versions if item.is_callable and item.pk != own]
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """Revert the newest change, or restore an earlier state; refused after another change in between."""
     adapter = adapter_get(tenant=tenant, name=name)
-    try:
+    with RefusalMessage(request):
         alias_rollback(
             adapter=adapter,
             name=alias,
-            to=_whole(request, "to") if request.POST.get("to") else None,
-            newest=_whole(request, "newest") if request.POST.get("newest") else None,
+            to=_whole(request.POST["to"]) if request.POST.get("to") else None,
+            newest=_whole(request.POST["newest"]) if request.POST.get("newest") else None,
         )
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         text = _("%(adapter)s@%(alias)s was rolled back. The change takes effect within a second.")
         messages.success(request, text % {"adapter": name, "alias": alias})
     if request.POST.get("from") == "adapter":
@@ -101,8 +97,7 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> Htt
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
 def arms(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """Show each version's traffic of a split alias, polled; once the split has ended, the page reloads."""
     adapter = adapter_get(tenant=tenant, name=name)
@@ -114,31 +109,27 @@ def arms(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRes
     return response
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """Start a canary."""
     adapter = adapter_get(tenant=tenant, name=name)
     values = {key: request.POST.get(key, "") for key in ("steps", "hold", "requests")}
-    try:
-        steps = [int(word) for word in values["steps"].replace(",", " ").split() if _is_number(word)]
+    with FormErrors(request) as errors:
         rollout_start(
             adapter=adapter,
             alias=alias,
-            version=_whole(request, "version"),
-            steps=steps,
-            hold_seconds=60 * _whole(request, "hold"),
-            min_requests=_whole(request, "requests"),
+            version=_whole(request.POST.get("version", "")),
+            steps=[_whole(word) for word in values["steps"].replace(",", " ").split()],
+            hold_seconds=60 * _whole(values["hold"]),
+            min_requests=_whole(values["requests"]),
         )
-    except ControlPlaneError as error:
-        context = alias_context(tenant, name, alias) | {"values": values, "start_error": str(error)}
-        return render(request, "console/aliases/detail.html", context, status=422)
-    messages.success(request, _("Canary started."))
-    return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+        messages.success(request, _("Canary started."))
+        return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+    context = alias_context(tenant, name, alias) | {"values": values, "start_error": errors.text}
+    return errors.render("console/aliases/detail.html", context)
 
 
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
+@tenant_page(read=Permission.ADAPTERS_READ)
 def status(request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout: int) -> HttpResponse:
     """Show a running rollout's figures, polled; once it has ended, the page reloads."""
     adapter = adapter_get(tenant=tenant, name=name)
@@ -150,8 +141,7 @@ def status(request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout:
     return response
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def act(
     request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout: int, action: str
 ) -> HttpResponse:
@@ -159,19 +149,12 @@ def act(
     found = rollout_get(adapter=adapter_get(tenant=tenant, name=name), alias=alias, number=rollout)
     if action not in _ACTIONS:
         raise NotFoundError(f"a rollout cannot {action}")
-    try:
+    with RefusalMessage(request):
         _ACTIONS[action](rollout=found)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
 
 
-def _is_number(word: str) -> bool:
-    if not (word.isascii() and word.isdigit()) or len(word) > 9:
-        raise InvalidInputError(_("%(word)s is not a whole number") % {"word": word[:40]})
-    return True
-
-
-def _whole(request: HttpRequest, name: str) -> int:
-    text = request.POST.get(name, "").strip()
-    return int(text) if _is_number(text) else 0
+def _whole(text: str) -> int:
+    if (number := whole(text.strip())) is None:
+        raise InvalidInputError(_("%(word)s is not a whole number") % {"word": text.strip()[:40]})
+    return number

@@ -11,7 +11,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_callable, adapter_callable_find, adapter_named
@@ -32,8 +31,7 @@ OFFERED: Final = 50
 _NAME: Final = 200
 
 
-@require_GET
-@tenant_page(Permission.INFERENCE_CALL)
+@tenant_page(read=Permission.INFERENCE_CALL)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the page with the models of `?model=` side by side, else the first adapter and its base model."""
     bases = [base.name for base in base_model_list()]
@@ -75,8 +73,7 @@ def _urls(request: HttpRequest, tenant: Tenant) -> dict[str, str]:
     return {key: reverse(f"console:{name}", args=(tenant.pk,)) for key, name in names.items()}
 
 
-@require_GET
-@tenant_page(Permission.INFERENCE_CALL)
+@tenant_page(read=Permission.INFERENCE_CALL)
 def models(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return `{"models": [...]}`: callable names that contain `search`, base models first."""
     search = request.GET.get("search", "").strip().lower()[:_NAME]
@@ -97,8 +94,7 @@ def _calls(adapter: Adapter) -> list[str]:
 
 
 @never_cache
-@require_GET
-@tenant_page(Permission.INFERENCE_CALL)
+@tenant_page(read=Permission.INFERENCE_CALL)
 def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return today's prices of `model`: `{"currency", "units"}`, in nano-units for a token or request.
 
@@ -139,8 +135,7 @@ def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: s
 
 
 @never_cache
-@require_POST
-@tenant_page(Permission.INFERENCE_CALL)
+@tenant_page(write=Permission.INFERENCE_CALL)
 def key(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Create a short-lived key for this browser: `{"key", "expires_at"}`, the latter in Unix seconds."""
     assert isinstance(request.user, User)

@@ -4,72 +4,63 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.adapters.lifecycle import version_delete, version_restore, version_update
 from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_get, version_get
-from controlplane.console.entered import fitting
-from controlplane.console.pages import field_errors, tenant_page
-from controlplane.console.seen import seen_again, seen_tag, unchanged
-from controlplane.errors import ControlPlaneError
+from controlplane.adapters.serializers import VersionChange
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
+from controlplane.console.pages import tenant_page
+from controlplane.console.seen import unchanged
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
+@tenant_page(read=Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """Show the version."""
-    adapter = adapter_get(tenant=tenant, name=name)
-    version = version_get(adapter=adapter, number=number)
-    values = _lineage(version)
-    context = {"adapter": adapter, "version": version, "values": values, "seen": seen_tag(values)}
-    return render(request, "console/adapters/version.html", context)
+    version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
+    return _page(version, FormErrors(request, shown=_lineage(version)), _lineage(version))
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """Replace lineage and notes."""
     adapter = adapter_get(tenant=tenant, name=name)
     version = version_get(adapter=adapter, number=number)
-    values = {field: request.POST.get(field, "").strip() for field in FIELDS}
+    values = posted(request, VersionChange)
 
     def current() -> dict[str, str]:
         return _lineage(version_get(adapter=adapter, number=number))
 
-    try:
-        with unchanged(request, row=adapter, shown=current):
-            version_update(version=version, **fitting(values, FIELDS))
-    except ControlPlaneError as error:
-        errors = field_errors(error, conflict_field="notes")
-        context = {"adapter": adapter, "version": version, "values": values, "errors": errors}
-        context["seen"] = seen_again(request, error)
-        return render(request, "console/adapters/version.html", context, status=422)
-    messages.success(request, _("Saved."))
-    return redirect("console:version", tenant=tenant.pk, name=name, number=number)
+    errors = FormErrors(request, conflict_field="notes", shown=_lineage(version))
+    with errors, unchanged(request, row=adapter, shown=current):
+        version_update(version=version, **dict.fromkeys(FIELDS, "") | parsed(VersionChange, values))
+        messages.success(request, _("Saved."))
+        return redirect("console:version", tenant=tenant.pk, name=name, number=number)
+    return _page(version, errors, values)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+def _page(version: AdapterVersion, errors: FormErrors, values: dict[str, str]) -> HttpResponse:
+    context = {"adapter": version.adapter, "version": version, "values": values}
+    return errors.render("console/adapters/version.html", context)
+
+
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """Delete a version that no name points to."""
     version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
-    try:
+    with RefusalMessage(request):
         version_delete(version=version)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-        return redirect("console:version", tenant=tenant.pk, name=name, number=number)
-    messages.success(request, _("Version %(number)s was deleted.") % {"number": number})
-    return redirect("console:adapter", tenant=tenant.pk, name=name)
+        messages.success(request, _("Version %(number)s was deleted.") % {"number": number})
+        return redirect("console:adapter", tenant=tenant.pk, name=name)
+    return redirect("console:version", tenant=tenant.pk, name=name, number=number)
 
 
-@require_POST
-@tenant_page(Permission.ADAPTERS_WRITE)
+@tenant_page(write=Permission.ADAPTERS_WRITE)
 def restore(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """Restore a deleted version."""
     version_restore(adapter=adapter_get(tenant=tenant, name=name), number=number)

@@ -8,11 +8,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from controlplane.billing import items
 from controlplane.billing.credit_notes.selectors import credit_note_list
-from controlplane.billing.documents.formats import CONTENT_TYPES, document_download
+from controlplane.billing.documents.formats import CONTENT_TYPES
 from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, key_names, line_list
 from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano, invoices_open
@@ -23,8 +22,8 @@ from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.billing.spend import budget_state
 from controlplane.console.billing.views.credit_notes import notes_of
 from controlplane.console.billing.views.parties import parties_context
+from controlplane.console.downloads import document_file
 from controlplane.console.pages import tenant_page
-from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
@@ -34,8 +33,7 @@ SHOWN: Final = 60
 LINES: Final = 500
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the tenant's balance and invoices."""
     prices = PriceList.load()
@@ -61,8 +59,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return render(request, "console/billing.html", context)
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
     """Show one invoice, by its id: sums, lines and downloads."""
     found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
@@ -81,15 +78,8 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
     return render(request, "console/invoice.html", context)
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def file(request: HttpRequest, tenant: Tenant, invoice: int, form: str) -> HttpResponseBase:
     """Download the invoice in one of its formats."""
     found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
-    if form not in CONTENT_TYPES:
-        raise NotFoundError(f"invoices have no form {form!r}")
-    try:
-        return document_download(request, InvoiceDocument(found), form)
-    except (ConflictError, InvalidInputError, UnavailableError) as error:
-        status = 503 if isinstance(error, UnavailableError) else 409
-        return HttpResponse(str(error), status=status, content_type="text/plain; charset=utf-8")
+    return document_file(request, InvoiceDocument(found), form)

@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.invoices.services import invoice_draft
@@ -21,24 +20,23 @@ from controlplane.billing.models import EntryKind
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.amounts import nano_entered
 from controlplane.console.entered import entered
+from controlplane.console.form_errors import RefusalMessage
 from controlplane.console.once import booked_once
 from controlplane.console.pages import staff_page, tenant_page
 from controlplane.console.paging import page_of
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def journal(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List the tenant's journal entries, newest first."""
     return render(request, "console/journal.html", _journal(request, tenant.pk))
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def index(request: HttpRequest, slug: str) -> HttpResponse:
     """Show a tenant's balance and journal, with a form at each reversible entry."""
     whose = books_of(slug=slug)
@@ -65,55 +63,42 @@ def _journal(request: HttpRequest, tenant: str) -> dict[str, Any]:
     }
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def reverse(request: HttpRequest, entry: int) -> HttpResponse:
     """Reverse a deposit, a payment or a credit; a form that is sent twice counts once."""
     found = entry_by_id(entry_id=entry)
-    try:
+    with RefusalMessage(request):
         memo = entered(request, "memo", most=200)
         with booked_once(request, what="reversal", parts=(str(entry), memo)) as is_first:
             if is_first:
                 entry_reverse(entry=found, memo=memo)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Entry %(number)s was reversed.") % {"number": found.number})
     return redirect("console:staff-books", slug=found.tenant)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def pay(request: HttpRequest, invoice: int) -> HttpResponse:
     """Book a payment for an invoice; a form that is sent twice counts once."""
     found = invoice_get(invoice_id=invoice)
-    try:
-        nano, memo = (
-            nano_entered(request.POST.get("amount", ""), field="amount"),
-            entered(request, "memo", most=200),
-        )
+    with RefusalMessage(request):
+        nano = nano_entered(request.POST.get("amount", ""), field="amount")
+        memo = entered(request, "memo", most=200)
         with booked_once(request, what="payment", parts=(str(found.pk), str(nano), memo)) as is_first:
             if is_first:
                 payment_record(tenant=found.tenant, invoice=found, amount_nano=nano, memo=memo)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Payment recorded."))
     return redirect("console:staff-invoice", invoice=invoice)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def draft(request: HttpRequest) -> HttpResponse:
     """Draft a tenant's month, or update its draft from the ledger."""
-    try:
+    with RefusalMessage(request):
         tenant = tenant_get(slug=request.POST.get("tenant", "").strip())
         made = invoice_draft(tenant=tenant.pk, month=_month(request.POST.get("month", "")))
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-        return redirect("console:staff-invoices")
-    messages.success(request, _("Draft updated."))
-    return redirect("console:staff-invoice", invoice=made.pk)
+        messages.success(request, _("Draft updated."))
+        return redirect("console:staff-invoice", invoice=made.pk)
+    return redirect("console:staff-invoices")
 
 
 def _month(text: str) -> dt.date:

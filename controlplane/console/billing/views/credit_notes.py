@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing import items
 from controlplane.billing.credit_notes.document import CreditNoteDocument
@@ -24,50 +23,46 @@ from controlplane.billing.credit_notes.selectors import (
     note_line_list,
 )
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
-from controlplane.billing.documents.formats import CONTENT_TYPES, document_download
+from controlplane.billing.documents.formats import CONTENT_TYPES
 from controlplane.billing.invoices.selectors import invoice_get, line_list
 from controlplane.billing.ledger.selectors import invoice_open_nano
 from controlplane.billing.models import CreditNote, Invoice
 from controlplane.billing.parties.selectors import parties_missing
 from controlplane.billing.taxes.selectors import tax_title
-from controlplane.console.amounts import nano_entered, nano_shown
+from controlplane.console.amounts import nano_entered, nano_shown, whole
+from controlplane.console.downloads import document_file
+from controlplane.console.form_errors import RefusalMessage
 from controlplane.console.once import booked_once
 from controlplane.console.pages import staff_page, tenant_page
-from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError, UnavailableError
+from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 LINES: Final = 500
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def detail(request: HttpRequest, tenant: Tenant, credit_note: int) -> HttpResponse:
     """Show one credit note, by its id."""
     note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
     return render(request, "console/credit_note.html", _note_context(note))
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def staff_detail(request: HttpRequest, credit_note: int) -> HttpResponse:
     """Show any tenant's credit note, with the form that voids it."""
     context = _note_context(credit_note_get(credit_note_id=credit_note)) | {"once": uuid.uuid4().hex}
     return render(request, "staff/credit_note.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def void(request: HttpRequest, credit_note: int) -> HttpResponse:
     """Void a credit note by another one; a form that is sent twice counts once."""
     note, memo = credit_note_get(credit_note_id=credit_note), request.POST.get("memo", "")
-    try:
+    with RefusalMessage(request):
         with booked_once(request, what="credit-note-void", parts=(str(note.pk), memo)) as is_first:
             if is_first:
                 credit_note_void(credit_note=note, memo=memo)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Credit note voided."))
     return redirect("console:staff-credit-note", credit_note=credit_note)
 
@@ -90,22 +85,14 @@ def _note_context(note: CreditNote) -> dict[str, Any]:
     }
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def file(request: HttpRequest, tenant: Tenant, credit_note: int, form: str) -> HttpResponseBase:
     """Download the credit note in one of its formats."""
     note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
-    known = next((name for name in CONTENT_TYPES if name == form), None)
-    if known is None:
-        raise NotFoundError(f"credit notes have no form {form!r}")
-    try:
-        return document_download(request, CreditNoteDocument(note), known)
-    except UnavailableError as error:
-        return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
+    return document_file(request, CreditNoteDocument(note), form)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
     """Show any tenant's invoice: sums, lines with their open amounts, its credit notes.
 
@@ -130,20 +117,16 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
     return render(request, "staff/invoice.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def issue(request: HttpRequest, invoice: int) -> HttpResponse:
     """Credit an amount, one line, or everything open; a form that is sent twice counts once."""
     found = invoice_get(invoice_id=invoice)
-    try:
+    with RefusalMessage(request):
         values = _values(request)
         parts = (str(found.pk), *(f"{name}={value}" for name, value in sorted(values.items())))
         with booked_once(request, what="credit-note", parts=parts) as is_first:
             if is_first:
                 credit_note_issue(invoice=found, **values)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Credit note issued."))
     return redirect("console:staff-invoice", invoice=invoice)
 
@@ -155,7 +138,8 @@ def notes_of(invoice: Invoice) -> QuerySet[CreditNote]:
 
 def _values(request: HttpRequest) -> dict[str, Any]:
     amount, line = (request.POST.get(name, "").strip() for name in ("amount", "line"))
-    if line and not (line.isascii() and line.isdigit() and len(line) < 10):
+    position = whole(line)
+    if line and position is None:
         raise InvalidInputError(_("give a line number"), field="line")
     nano = nano_entered(amount, field="amount") if amount else None
     return {
@@ -163,5 +147,5 @@ def _values(request: HttpRequest) -> dict[str, Any]:
         "memo": request.POST.get("memo", ""),
         "post_payment_as": request.POST.get("post_payment_as", ""),
         "amount_nano": None if line else nano,
-        "lines": {int(line): nano} if line else None,
+        "lines": None if position is None else {position: nano},
     }

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.billing.parties.selectors import SELLER, fields_of, party_list
+from controlplane.billing.parties.api import BillingDetailsSerializer, SellerSerializer
+from controlplane.billing.parties.selectors import SELLER, party_list
 from controlplane.billing.parties.services import party_set
-from controlplane.console.pages import field_errors, staff_page, tenant_page
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
+from controlplane.console.pages import staff_page, tenant_page
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def seller(request: HttpRequest) -> HttpResponse:
     """Show the seller's current and earlier details, and the form that changes them."""
-    errors: dict[str, str] = {}
+    errors = FormErrors(request, conflict_field="starts")
     if request.method == "POST":
-        try:
+        with errors:
             _set(request, SELLER)
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="starts")
-        else:
             messages.success(request, _("Billing details saved for documents from that day."))
             return redirect("console:staff-seller")
-    context = parties_context(SELLER) | {"errors": errors}
-    if errors:
-        context["values"] = request.POST
-    return render(request, "staff/seller.html", context, status=422 if errors else 200)
+    context = parties_context(SELLER) | ({"values": request.POST} if errors else {})
+    return errors.render("staff/seller.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
     """Set a tenant's billing details, as staff."""
     _set_and_report(request, tenant_get(slug=slug).pk)
     return redirect("console:staff-tenant", slug=slug)
 
 
-@require_POST
-@tenant_page(Permission.BILLING_WRITE)
+@tenant_page(write=Permission.BILLING_WRITE)
 def own(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Set the tenant's own billing details."""
     _set_and_report(request, tenant.pk)
@@ -62,19 +53,12 @@ def parties_context(tenant: str) -> dict[str, Any]:
 
 
 def _set_and_report(request: HttpRequest, tenant: str) -> None:
-    try:
+    with RefusalMessage(request):
         _set(request, tenant)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Seller details saved for documents from that day."))
 
 
 def _set(request: HttpRequest, tenant: str) -> None:
-    day = request.POST.get("starts", "").strip()
-    try:
-        starts = dt.date.fromisoformat(day) if day else None
-    except ValueError:
-        raise InvalidInputError(_("give the first day as YYYY-MM-DD"), field="starts") from None
-    values = {name: request.POST.get(name, "") for name in fields_of(tenant)}
-    party_set(tenant=tenant, starts=starts, values=values)
+    kind = SellerSerializer if tenant == SELLER else BillingDetailsSerializer
+    sent = parsed(kind, posted(request, kind))
+    party_set(tenant=tenant, starts=sent.pop("starts", None), values=sent)

@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.billing.in_force import meter_prices, read_day, terms_on
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list
@@ -24,41 +23,43 @@ from controlplane.billing.selectors import (
     term_get,
     term_list,
 )
+from controlplane.billing.serializers import (
+    HostingPriceSerializer,
+    PriceBookInput,
+    PriceSerializer,
+    TermChange,
+    TermInput,
+)
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.billing.terms import term_create, term_end, term_remove
+from controlplane.console.amounts import whole
 from controlplane.console.billing.price_timeline import lanes, readable
-from controlplane.console.entered import entered
-from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
+from controlplane.console.pages import staff_page
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.tenants.selectors import tenant_get
 
 SHOWN: Final = 200
-_BOOK: Final = ("name", "currency", "tenant", "starts")
-_TOKENS: Final = ("input_nano", "cached_input_nano", "output_nano", "request_nano")
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def index(request: HttpRequest) -> HttpResponse:
     """Show each book's terms and a day's prices, all books, and the form that creates one."""
-    values = {name: request.POST.get(name, "").strip() for name in _BOOK}
-    errors: dict[str, str] = {}
+    values, errors = posted(request, PriceBookInput), FormErrors(request)
     if request.method == "POST":
-        try:
-            book = price_book_create(
-                name=entered(request, "name", most=63),
-                currency=values["currency"] or "USD",
-                starts=_day(request, "starts") if values["starts"] else None,
-                tenant=tenant_get(slug=values["tenant"]) if values["tenant"] else None,
-            )
-        except NotFoundError as error:
-            errors = {"tenant": str(error)}
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="form")
-        else:
+        with errors:
+            book = price_book_create(**_with_tenant(parsed(PriceBookInput, values)))
             return redirect("console:staff-price-book", name=book.name)
-    context = {"books": price_book_list(), "values": values, "errors": errors, **_in_force(request)}
-    return render(request, "staff/price_books.html", context, status=422 if errors else 200)
+    context = {"books": price_book_list(), "values": values, **_in_force(request)}
+    return errors.render("staff/price_books.html", context)
+
+
+def _with_tenant(sent: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with the tenant that they name, or None for everyone. Raises InvalidInputError."""
+    try:
+        return sent | {"tenant": tenant_get(slug=sent["tenant"]) if sent.get("tenant") else None}
+    except NotFoundError as error:
+        raise InvalidInputError(str(error), field="tenant") from error
 
 
 def _in_force(request: HttpRequest) -> dict[str, Any]:
@@ -86,8 +87,7 @@ def _in_force(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """Show one book: its prices and terms."""
     book = price_book_get(name=name)
@@ -102,96 +102,49 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "staff/price_book.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def add(request: HttpRequest, name: str) -> HttpResponse:
     """Add a usage price, a hosting price or a term; end a term, or cancel a planned price or term."""
     book = price_book_get(name=name)
-    try:
+    with RefusalMessage(request):
         match request.POST.get("what"):
             case "price":
-                _add_price(request, book)
+                price_set(book=book, **parsed(PriceSerializer, posted(request, PriceSerializer)))
             case "hosting":
-                hosting_price_set(
-                    book=book,
-                    kind=request.POST.get("kind", ""),
-                    nano=_nano(request, "nano"),
-                    **_subject(request),
-                    effective_from=_day(request, "effective_from"),
-                )
+                sent = parsed(HostingPriceSerializer, posted(request, HostingPriceSerializer))
+                hosting_price_set(book=book, **sent)
             case "term":
-                slug = request.POST.get("tenant", "").strip()
-                ends = _day(request, "ends") if request.POST.get("ends") else None
-                tenant = tenant_get(slug=slug) if slug else None
-                term_create(book=book, tenant=tenant, starts=_day(request, "starts"), ends=ends)
+                term_create(book=book, **_with_tenant(parsed(TermInput, posted(request, TermInput))))
             case "end":
-                term = _term(request, book)
-                term_end(term=term, ends=_day(request, "ends") if request.POST.get("ends") else None)
+                ends = parsed(TermChange, {"ends": request.POST.get("ends") or None})["ends"]
+                term_end(term=_term(request, book), ends=ends)
             case "remove":
                 term_remove(term=_term(request, book))
             case _:
                 raise InvalidInputError(_("say what to add: price, hosting, term or end"), field="what")
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Saved."))
     return redirect("console:staff-price-book", name=name)
 
 
 def _term(request: HttpRequest, book: PriceBook) -> PriceBookTerm:
-    return term_get(book=book, term_id=_whole(request.POST.get("term", "")) or 0)
+    return term_get(book=book, term_id=whole(request.POST.get("term", "")) or 0)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def invoices(request: HttpRequest) -> HttpResponse:
     """List all tenants' invoices, newest first."""
     return render(request, "staff/invoices.html", {"invoices": invoice_list(tenant=None)[:SHOWN]})
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def finalize(request: HttpRequest, invoice: int) -> HttpResponse:
     """Finalize a draft, if its amount due is the one that the form showed."""
-    try:
-        if (due_nano := _whole(request.POST.get("due_nano", ""))) is None:
+    found = invoice_get(invoice_id=invoice)
+    with RefusalMessage(request):
+        if (due_nano := whole(request.POST.get("due_nano", ""))) is None:
             raise InvalidInputError(_("confirm the amount due on the invoice's page"), field="due_nano")
         made = invoice_finalize(
-            invoice=invoice_get(invoice_id=invoice),
-            due_nano=due_nano,
-            allow_unpriced="allow_unpriced" in request.POST,
+            invoice=found, due_nano=due_nano, allow_unpriced="allow_unpriced" in request.POST
         )
-    except NotFoundError:
-        raise
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Invoice %(title)s was finalized.") % {"title": made.title})
     return redirect("console:staff-invoice", invoice=invoice)
-
-
-def _add_price(request: HttpRequest, book: PriceBook) -> None:
-    values: dict[str, Any] = {**_subject(request), **{name: _nano(request, name) for name in _TOKENS}}
-    price_set(book=book, **values, effective_from=_day(request, "effective_from"))
-
-
-def _subject(request: HttpRequest) -> dict[str, str]:
-    most = {"base_model": 63, "adapter": 130, "backend": 63}
-    return {name: entered(request, name, most=length) for name, length in most.items()}
-
-
-def _nano(request: HttpRequest, name: str) -> int:
-    if (value := _whole(request.POST.get(name, "").strip() or "0")) is None:
-        raise InvalidInputError(_("%(name)s must be an integer of nano-units") % {"name": name}, field=name)
-    return value
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _day(request: HttpRequest, name: str) -> dt.date:
-    try:
-        return dt.date.fromisoformat(request.POST.get(name, ""))
-    except ValueError:
-        raise InvalidInputError(_("give %(name)s as YYYY-MM-DD") % {"name": name}, field=name) from None

@@ -1,18 +1,19 @@
-"""Staff: savings of shared machines, and the price of a million tokens by two formulas."""
+"""Savings of shared machines, for staff and for a tenant, and the price of a million tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 from rest_framework import serializers
 
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.reports.api import BlendedQuery, EstimateQuery, SavingsQuery
+from controlplane.billing.reports.api import REGION, BlendedQuery, EstimateQuery, SavingsQuery
+from controlplane.billing.reports.models import HOUR
 from controlplane.billing.reports.savings import (
     TIERS,
     Saving,
@@ -20,15 +21,63 @@ from controlplane.billing.reports.savings import (
     saving_estimate,
     saving_measured,
 )
+from controlplane.billing.reports.savings_api import TenantSavingQuery
+from controlplane.billing.reports.tenant_savings import (
+    MOST_SHOWN,
+    TENANT_FORMULA,
+    TenantSaving,
+    machines_priced,
+    tenant_saving,
+)
 from controlplane.console.amounts import hours_text
-from controlplane.console.pages import staff_page
-from controlplane.errors import InvalidInputError
+from controlplane.console.form_errors import FormErrors, parsed
+from controlplane.console.pages import staff_page, tenant_page
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
 
-_REGION: Final = "us-east-1"
+_FIELDS: Final = ("start", "end", "region", "dedicated_type", "tier")
 
 
-@require_GET
-@staff_page
+@tenant_page(read=Permission.BILLING_READ)
+def tenant_savings(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Show the saving compared to a separate endpoint for each of the tenant's adapters.
+
+    The range of days, by default the last 30, and the other fields are the REST API's.
+    """
+    given = {name: text for name in _FIELDS if (text := request.GET.get(name, "").strip())}
+    errors, saving = FormErrors(request), None
+    values: dict[str, Any] = {}
+    with errors:
+        values = parsed(TenantSavingQuery, given)
+    values = values or parsed(TenantSavingQuery, {})
+    machines = machines_priced(day=values["start"], region=values["region"])
+    if machines and not errors:
+        with errors:
+            saving = tenant_saving(tenant=tenant, **values)
+    context = {
+        "values": {**{name: str(value) for name, value in values.items()}, **given},
+        "machines": machines,
+        "tiers": TIERS,
+        "region": REGION,
+        **_tenant_saving_context(saving),
+        "most": MOST_SHOWN,
+        "formula": TENANT_FORMULA,
+    }
+    return errors.render("console/savings.html", context)
+
+
+def _tenant_saving_context(saving: TenantSaving | None) -> dict[str, Any]:
+    if saving is None:
+        return {"saving": None, "rows": [], "hours": ""}
+    rows = [(row, _hours(row.seconds)) for row in saving.versions]
+    return {"saving": saving, "rows": rows, "hours": _hours(saving.adapter_seconds)}
+
+
+def _hours(seconds: int) -> str:
+    return f"{Decimal(seconds) / HOUR:,.2f}"
+
+
+@staff_page("GET")
 def index(request: HttpRequest) -> HttpResponse:
     """Show measured savings of a range of days, and estimated ones, each on request."""
     measured = _answer(request, "measured", SavingsQuery, _measured)
@@ -37,19 +86,18 @@ def index(request: HttpRequest) -> HttpResponse:
         "measured": measured,
         "estimate": estimate,
         "tiers": TIERS,
-        "region": _REGION,
+        "region": REGION,
         "values": request.GET.dict(),
     }
     status = 422 if measured["errors"] or estimate["errors"] else 200
     return render(request, "staff/savings.html", context, status=status)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def blended(request: HttpRequest) -> HttpResponse:
     """Show a million tokens' price, from a machine's price and throughput, and from token prices."""
     found = _answer(request, "blended", BlendedQuery, _blended)
-    context = {"found": found, "values": request.GET.dict(), "region": _REGION}
+    context = {"found": found, "values": request.GET.dict(), "region": REGION}
     return render(request, "staff/blended_price.html", context, status=422 if found["errors"] else 200)
 
 
@@ -60,16 +108,12 @@ def _answer(
 
     The fields and error texts are those of the REST API.
     """
-    if request.GET.get("form") != form:
-        return {"result": None, "errors": {}}
-    given = {name: value.strip() for name, value in request.GET.dict().items() if value.strip()}
-    query = kind(data=given)
-    if not query.is_valid():
-        return {"result": None, "errors": {name: str(texts[0]) for name, texts in query.errors.items()}}
-    try:
-        return {"result": answer(**query.validated_data), "errors": {}}
-    except InvalidInputError as error:
-        return {"result": None, "errors": {error.field or "form": str(error)}}
+    errors, result = FormErrors(request), None
+    if request.GET.get("form") == form:
+        with errors:
+            given = {name: value.strip() for name, value in request.GET.dict().items()}
+            result = answer(**parsed(kind, given))
+    return {"result": result, "errors": errors}
 
 
 def _measured(**values: Any) -> dict[str, Any]:
@@ -77,8 +121,7 @@ def _measured(**values: Any) -> dict[str, Any]:
 
 
 def _estimate(**values: Any) -> dict[str, Any]:
-    values.setdefault("day", timezone.now().date())
-    return _saving_context(saving_estimate(**values))
+    return _saving_context(saving_estimate(**{"day": timezone.now().date()} | values))
 
 
 def _saving_context(saving: Saving) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods
 
+from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import staff_page
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.selectors import policy_of, scaling_of
 from controlplane.deployments.selectors import deployment_get, step_list
-from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.fleet.adapters_seen_api import read_minutes
 from controlplane.fleet.consolidation import consolidation_execute, consolidation_plan
 from controlplane.fleet.consolidation_api import shown
@@ -22,27 +21,22 @@ from controlplane.fleet.consolidation_api import shown
 _SHOWN: Final = 200
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def plan(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show a dry run by the traffic of the last minutes; a POST executes it."""
     found = deployment_get(name=deployment)
-    error, text = "", request.GET.get("minutes", "15")
+    errors, text = FormErrors(request), request.GET.get("minutes", "15")
     if request.method == "POST":
-        try:
+        with errors:
             made, _traffic = consolidation_execute(deployment=found, minutes=read_minutes(text))
-        except ControlPlaneError as refused:
-            error = str(refused)
-        else:
             done = _("%(count)s copies leave the routes and stop after their last requests.")
             messages.success(request, done % {"count": made.saved})
             return redirect("console:staff-deployment-consolidation", deployment=deployment)
     made_plan: dict[str, Any] | None = None
-    try:
+    with FormErrors(request) as unplanned:
         minutes = read_minutes(text)
         made_plan = shown(*consolidation_plan(deployment=found, minutes=minutes), minutes=minutes)
-    except InvalidInputError as refused:
-        error = error or str(refused)
+    error = errors.text or unplanned.text
     context = _status(found) | {"error": error, "minutes": text, "windows": (5, 15, 60)}
     if made_plan is not None:
         context |= {
@@ -54,8 +48,7 @@ def plan(request: HttpRequest, deployment: str) -> HttpResponse:
     return render(request, "console/deployments/consolidation.html", context, status=422 if error else 200)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def status(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show the progress, polled while copies start or stop."""
     context = _status(deployment_get(name=deployment))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from django.contrib import messages
@@ -10,14 +9,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
+from controlplane.console.form_errors import FormErrors, parsed
 from controlplane.console.pages import staff_page
 from controlplane.deployments.models import Deployment
+from controlplane.deployments.placement.api import AdapterPinInput
 from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin, adapter_unpin
 from controlplane.deployments.placement.selectors import demand_placeable, rule_list
 from controlplane.deployments.selectors import deployment_get
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.errors import InvalidInputError
 from controlplane.fleet.adapters_seen import AdaptersSeen, SeenAdapter, adapters_seen
 from controlplane.fleet.adapters_seen_api import loaded, read_minutes
 
@@ -25,8 +25,7 @@ _FIELDS: Final = ("adapter", "copies", "source", "to", "keep_away")
 _TONES: Final = {"device": "ok", "host": "info", "server": "ok", "no": "", "unknown": "warn"}
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def index(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show the adapters and the forms."""
     found = deployment_get(name=deployment)
@@ -34,56 +33,35 @@ def index(request: HttpRequest, deployment: str) -> HttpResponse:
     return _page(request, found, values)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def act(request: HttpRequest, deployment: str) -> HttpResponse:
     """Pin, unpin, move or evict an adapter."""
     found = deployment_get(name=deployment)
     values = {name: request.POST.get(name, "").strip() for name in _FIELDS}
     on = request.POST.getlist("on")
-    action = _ACTIONS.get(request.POST.get("action", ""))
-    try:
-        if action is None:
+    with FormErrors(request) as errors:
+        _act(request.POST.get("action", ""), found, values, on)
+        messages.success(request, _("Saved. The reconciler applies the change."))
+        if url_has_allowed_host_and_scheme(back := request.POST.get("next", ""), allowed_hosts=None):
+            return redirect(back)
+        return redirect("console:staff-deployment-adapters", deployment=deployment)
+    submitted = {**values, "on": on, "action": request.POST.get("action", "")}
+    return _page(request, found, submitted, error=errors.text)
+
+
+def _act(action: str, deployment: Deployment, values: dict[str, str], on: list[str]) -> None:
+    what: dict[str, Any] = {"deployment": deployment, "engine_name": values["adapter"]}
+    match action:
+        case "pin":
+            adapter_pin(**what, **parsed(AdapterPinInput, {"copies": values["copies"], "on": on}))
+        case "unpin":
+            adapter_unpin(**what)
+        case "evict":
+            adapter_evict(**what, copies=on, keep_away=values["keep_away"] == "on")
+        case "move":
+            adapter_move(**what, source=values["source"], to=values["to"])
+        case _:
             raise InvalidInputError(_("choose an action"), field="action")
-        action(found, values, on)
-    except ControlPlaneError as error:
-        submitted = {**values, "on": on, "action": request.POST.get("action", "")}
-        return _page(request, found, submitted, error=str(error))
-    messages.success(request, _("Saved. The reconciler applies the change."))
-    if url_has_allowed_host_and_scheme(back := request.POST.get("next", ""), allowed_hosts=None):
-        return redirect(back)
-    return redirect("console:staff-deployment-adapters", deployment=deployment)
-
-
-def _pin(deployment: Deployment, values: dict[str, str], on: list[str]) -> None:
-    text = values["copies"]
-    if text and not (text.isascii() and text.isdigit() and len(text) < 5):
-        raise InvalidInputError(_("give a whole number"), field="copies")
-    copies = int(text) if text else None
-    adapter_pin(deployment=deployment, engine_name=values["adapter"], copies=copies, on=on)
-
-
-def _unpin(deployment: Deployment, values: dict[str, str], on: list[str]) -> None:
-    adapter_unpin(deployment=deployment, engine_name=values["adapter"])
-
-
-def _evict(deployment: Deployment, values: dict[str, str], on: list[str]) -> None:
-    keep_away = values["keep_away"] == "on"
-    adapter_evict(deployment=deployment, engine_name=values["adapter"], copies=on, keep_away=keep_away)
-
-
-def _move(deployment: Deployment, values: dict[str, str], on: list[str]) -> None:
-    adapter_move(
-        deployment=deployment, engine_name=values["adapter"], source=values["source"], to=values["to"]
-    )
-
-
-_ACTIONS: Final[dict[str, Callable[[Deployment, dict[str, str], list[str]], None]]] = {
-    "pin": _pin,
-    "unpin": _unpin,
-    "evict": _evict,
-    "move": _move,
-}
 
 
 def _page(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
 
 from contracts import strict_json
-from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed
+from controlplane.console.pages import staff_page
 from controlplane.deployments.models import Deployment, DeploymentRollout, Target
 from controlplane.deployments.rollouts.policy import RolloutPolicy
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
+from controlplane.deployments.rollouts.serializers import RolloutPolicySerializer
 from controlplane.deployments.rollouts.services import (
     deployment_rollout_abort,
     deployment_rollout_pause,
@@ -23,7 +23,7 @@ from controlplane.deployments.rollouts.services import (
     deployment_rollout_start,
 )
 from controlplane.deployments.selectors import deployment_get
-from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.errors import ConflictError, InvalidInputError
 
 _ACTIONS: Final = {
     "pause": deployment_rollout_pause,
@@ -34,51 +34,44 @@ _JSON: Final = ("options", "environment")
 _NUMBERS: Final = ("batch_copies", "wait_seconds", "max_error_increase")
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def start(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show and handle the form that starts a rollout: the copies' new settings, and the strategy."""
     found = deployment_get(name=deployment)
-    values, errors = _as_it_is(found), {}
+    values, errors = _as_it_is(found), FormErrors(request)
     if request.method == "POST":
         values = {name: request.POST.get(name, "").strip() for name in values}
-        try:
+        with errors:
             deployment_rollout_start(
                 deployment=found,
                 strategy=values["strategy"],
                 change=_change(found, values),
                 policy=_policy(values),
             )
-        except ControlPlaneError as error:
-            refused = field_errors(error, conflict_field="form")
-            errors = {field.removeprefix("policy."): text for field, text in refused.items()}
-        else:
             return redirect("console:staff-deployment", deployment=deployment)
+    placed = {field.removeprefix("policy."): text for field, text in errors.items()}
     context = {
         "deployment": found,
         "values": values,
-        "errors": errors,
-        "form_error": " ".join(text for field, text in errors.items() if field not in values),
+        "errors": placed,
+        "form_error": " ".join(text for field, text in placed.items() if field not in values),
         "strategies": DeploymentRollout.Strategy.choices,
         "variants": found.base_model.variants.all(),
         "on_sagemaker": found.target.kind == Target.Kind.SAGEMAKER,
         "on_servers": found.target.kind == Target.Kind.OPENAI_HTTP,
     }
-    return render(request, "console/deployments/rollout_new.html", context, status=422 if errors else 200)
+    return errors.render("console/deployments/rollout_new.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def act(request: HttpRequest, deployment: str) -> HttpResponse:
     """Pause, resume or abort the running rollout."""
     rollout = deployment_rollout_active(deployment=deployment_get(name=deployment))
     action = _ACTIONS.get(request.POST.get("action", ""))
-    try:
+    with RefusalMessage(request):
         if rollout is None or action is None:
             raise ConflictError(_("no rollout is running"))
         action(rollout=rollout)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
@@ -111,16 +104,7 @@ def _change(deployment: Deployment, values: dict[str, str]) -> dict[str, Any]:
 
 
 def _policy(values: dict[str, str]) -> dict[str, Any]:
-    policy: dict[str, Any] = {"max_error_increase": None}
-    for name in _NUMBERS:
-        if text := values[name]:
-            try:
-                policy[name] = float(text) if "." in text else int(text)
-            except ValueError:
-                raise InvalidInputError(_("give a number"), field=f"policy.{name}") from None
-    policy["alarms"] = values["alarms"].split()
-    try:
-        policy["shares"] = [int(text) for text in values["shares"].replace(",", " ").split()]
-    except ValueError:
-        raise InvalidInputError(_("give whole numbers, such as 5 25 50"), field="policy.shares") from None
-    return policy
+    lists = {"alarms": values["alarms"].split(), "shares": values["shares"].replace(",", " ").split()}
+    numbers = {name: values[name] for name in _NUMBERS}
+    unlimited = {} if numbers["max_error_increase"] else {"max_error_increase": None}
+    return parsed(RolloutPolicySerializer, {**numbers, **lists, **unlimited})

@@ -9,14 +9,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.canaries.sides import rollout_sides
 from controlplane.catalog.selectors import base_model_get, base_model_list
-from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, desired_values
+from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, nested
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
-from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
+from controlplane.console.pages import staff_page
 from controlplane.deployments.comparison import compare, observed_copies
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family
 from controlplane.deployments.models import Deployment, Target
@@ -36,6 +36,7 @@ from controlplane.deployments.selectors import (
     target_get,
     target_list,
 )
+from controlplane.deployments.serializers import DeploymentInput, DesiredInput
 from controlplane.deployments.services import (
     deployment_create,
     deployment_remove,
@@ -45,63 +46,40 @@ from controlplane.deployments.services import (
     scaling_set,
 )
 from controlplane.deployments.sizing.instances import INSTANCES
+from controlplane.deployments.targets.api import TargetInput
 from controlplane.deployments.targets.services import target_create, target_remove
-from controlplane.errors import ControlPlaneError
 
 _SHOWN: Final = 50
 _STEPS: Final = 20
 """Most steps on the page, which has its forms below them."""
 _SCALE_UPS: Final = 10
-_TARGET_FIELDS: Final = (
-    "name",
-    "kind",
-    "region",
-    "endpoint_url",
-    "role_arn",
-    "assume_role_arn",
-    "store",
-    "host",
-    "address",
-)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def index(request: HttpRequest) -> HttpResponse:
     """List deployments with their status."""
     rows = [(deployment, observed_copies(deployment)) for deployment in deployment_list()]
     return render(request, "console/deployments/index.html", {"deployments": rows})
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def new(request: HttpRequest) -> HttpResponse:
     """Show and handle the form of a new deployment."""
     values: dict[str, str] = {name: request.POST.get(name, "").strip() for name in (*FIELDS, *OPTIONS)}
-    errors: dict[str, str] = {}
+    errors = FormErrors(request)
     if request.method == "POST":
-        try:
-            deployment = deployment_create(
-                name=values["name"],
-                target=target_get(name=values["target"]),
-                base_model=base_model_get(name=values["base_model"]),
-                hosting=values["hosting"],
-                endpoint=values["endpoint"],
-                **desired_values(values),
-            )
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="form")
-        else:
-            return redirect("console:staff-deployment", deployment=deployment.name)
-    named = {*FIELDS, *OPTIONS}
-    errors = {field.replace(".", "-"): text for field, text in errors.items()}
-    unplaced = [text for field, text in errors.items() if field not in named]
+        with errors:
+            sent = parsed(DeploymentInput, nested(values))
+            sent["target"] = target_get(name=sent["target"])
+            sent["base_model"] = base_model_get(name=sent["base_model"])
+            return redirect("console:staff-deployment", deployment=deployment_create(**sent).name)
+    placed = {field.replace(".", "-"): text for field, text in errors.items()}
     context = {
         "values": values,
-        "errors": errors,
+        "errors": placed,
         "compute": [values[name] for name in COMPUTE],
-        "compute_errors": [errors.get(name, "") for name in COMPUTE],
-        "form_error": " ".join(unplaced),
+        "compute_errors": [placed.get(name, "") for name in COMPUTE],
+        "form_error": " ".join(text for field, text in placed.items() if field not in values),
         "targets": target_list(),
         "bases": base_model_list(),
         "hostings": Deployment.Hosting.choices,
@@ -112,11 +90,10 @@ def new(request: HttpRequest) -> HttpResponse:
         "instances": INSTANCES.values(),
         "options": [(option, values[option.field]) for option in OPTIONS.values()],
     }
-    return render(request, "console/deployments/new.html", context, status=422 if errors else 200)
+    return errors.render("console/deployments/new.html", context)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def detail(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show one deployment, also while it is being removed."""
     text = request.GET.get("copies", "")
@@ -125,8 +102,7 @@ def detail(request: HttpRequest, deployment: str) -> HttpResponse:
     return render(request, "console/deployments/detail.html", _context(found, copies=max(1, copies)))
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def status(request: HttpRequest, deployment: str) -> HttpResponse:
     """Show the changing part, polled until it settles; a removed deployment redirects to the list."""
     found = deployment_newest(name=deployment)
@@ -135,50 +111,44 @@ def status(request: HttpRequest, deployment: str) -> HttpResponse:
     return render(request, "console/deployments/status.html", _context(deployment_get(name=deployment)))
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def change(request: HttpRequest, deployment: str) -> HttpResponse:
     """Change the number of copies and the adapter scope."""
     found = deployment_get(name=deployment)
     names = ("min_copies", "max_copies", "adapter_scope")
-    try:
-        values = desired_values({name: request.POST.get(name, "").strip() for name in names})
-        deployment_update(deployment=found, **{name: values[name] for name in names if name in values})
-    except ControlPlaneError as error:
-        context = _context(found) | {"change_error": str(error)}
-        return render(request, "console/deployments/detail.html", context, status=422)
-    messages.success(request, _("Saved. The reconciler applies the change."))
-    return redirect("console:staff-deployment", deployment=deployment)
+    with FormErrors(request) as errors:
+        sent = parsed(DesiredInput, {name: request.POST.get(name, "").strip() for name in names})
+        deployment_update(deployment=found, **sent)
+        messages.success(request, _("Saved. The reconciler applies the change."))
+        return redirect("console:staff-deployment", deployment=deployment)
+    context = _context(found) | {"change_error": errors.text}
+    return errors.render("console/deployments/detail.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def scaling(request: HttpRequest, deployment: str) -> HttpResponse:
     """Set a scaling policy, or remove it."""
     found = deployment_get(name=deployment)
     values = {name: request.POST.get(name, "").strip() for name in SCALING_FIELDS}
-    try:
+    with FormErrors(request) as errors:
         if "off" in request.POST:
             scaling_clear(deployment=found)
         else:
             scaling_set(deployment=found, **policy_values(values))
-    except ControlPlaneError as error:
-        context = _context(found) | {"scaling_error": str(error), "scaling_values": values}
-        return render(request, "console/deployments/detail.html", context, status=422)
-    messages.success(request, _("Saved. The reconciler applies the change."))
-    return redirect("console:staff-deployment", deployment=deployment)
+        messages.success(request, _("Saved. The reconciler applies the change."))
+        return redirect("console:staff-deployment", deployment=deployment)
+    context = _context(found) | {"scaling_error": errors.text, "scaling_values": values}
+    return errors.render("console/deployments/detail.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def retry(request: HttpRequest, deployment: str) -> HttpResponse:
     """Reconcile the deployment now."""
     deployment_retry(deployment=deployment_get(name=deployment))
     return redirect("console:staff-deployment", deployment=deployment)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def remove(request: HttpRequest, deployment: str) -> HttpResponse:
     """Remove the deployment."""
     deployment_remove(deployment=deployment_get(name=deployment))
@@ -186,36 +156,27 @@ def remove(request: HttpRequest, deployment: str) -> HttpResponse:
     return redirect("console:staff-deployment", deployment=deployment)
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def targets(request: HttpRequest) -> HttpResponse:
     """List the targets of deployments, and the form that adds one."""
-    values = {name: request.POST.get(name, "").strip() for name in (*_TARGET_FIELDS, "urls")}
-    errors: dict[str, str] = {}
+    values, errors = posted(request, TargetInput), FormErrors(request, conflict_field="name")
     if request.method == "POST":
-        try:
-            target_create(**{name: values[name] for name in _TARGET_FIELDS}, urls=values["urls"].split())
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="name")
-        else:
+        with errors:
+            target_create(**parsed(TargetInput, {**values, "urls": values["urls"].split()}))
             return redirect("console:staff-targets")
     context = {
         "targets": target_list().prefetch_related("deployments"),
         "values": values,
-        "errors": errors,
         "kinds": Target.Kind.choices,
     }
-    return render(request, "console/deployments/targets.html", context, status=422 if errors else 200)
+    return errors.render("console/deployments/targets.html", context)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def target_delete(request: HttpRequest, target: str) -> HttpResponse:
     """Delete a target without deployments."""
-    try:
+    with RefusalMessage(request):
         target_remove(target=target_get(name=target))
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
     return redirect("console:staff-targets")
 
 
@@ -244,7 +205,6 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "scaling_releases": list(Release),
         "deployment": deployment,
         "busy": not deployment.is_settled or rolling is not None or placing or forecast is not None,
-        "tone": _TONES.get(Deployment.Status(deployment.status), "info"),
         "steps": step_list(deployment=deployment)[:_STEPS],
         "placements": placements[:_SHOWN],
         "rules": rules,
@@ -254,10 +214,3 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "sides": [] if rolling is None else rollout_sides(rollout=rolling),
         "rollouts": deployment_rollout_list(deployment=deployment)[:5],
     }
-
-
-_TONES: Final = {
-    Deployment.Status.SERVING: "ok",
-    Deployment.Status.DEGRADED: "warn",
-    Deployment.Status.FAILED: "danger",
-}

@@ -10,53 +10,47 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods
 
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
 from controlplane.adapters.selectors import adapter_base_model
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
+from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import staff_page
 from controlplane.console.paging import searched
 from controlplane.deployments.copies.services import copy_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.placement.selectors import demand_placeable, rule_list
 from controlplane.deployments.selectors import copy_get, deployment_list_on
-from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.fleet.adapters_seen_api import read_minutes
 from controlplane.fleet.api import read_page
 from controlplane.fleet.overview import CopyState, Overview, copy_overview, fleet_overview
-from controlplane.fleet.residency import ResidencyMap, adapter_row, residency_map
+from controlplane.fleet.residency import adapter_row, residency_map
 
 _WINDOWS: Final = (5, 15, 60)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def index(request: HttpRequest) -> HttpResponse:
     """List base models with their deployments and copies."""
     return render(request, "staff/fleet.html", _fleet(fleet_overview()))
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def status(request: HttpRequest) -> HttpResponse:
     """Show the part that changes, for polling."""
     return render(request, "staff/fleet_status.html", _fleet(fleet_overview()))
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
     """Show one copy; a POST removes it from the routes, which a deployment's copy refuses."""
-    found, error = copy_get(copy_id=copy_id), ""
+    found, errors = copy_get(copy_id=copy_id), FormErrors(request)
     if request.method == "POST":
-        try:
+        with errors:
             copy_remove(copy=found)
-        except ControlPlaneError as refused:
-            error = str(refused)
-        else:
             done = _("%(copy)s leaves the routes. Running requests finish.")
             messages.success(request, done % {"copy": copy_id})
             return redirect("console:staff-fleet")
@@ -66,16 +60,15 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
         "at": at,
         "minutes": minutes,
         "base": found.base_model.name,
-        "error": error,
+        "error": errors.text,
         "alone": found.base_model.copies.count() == 1,
     }
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "staff/fleet_copy_status.html", context)
-    return render(request, "staff/fleet_copy.html", context, status=409 if error else 200)
+    return errors.render("staff/fleet_copy.html", context, status=409)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def residency(request: HttpRequest, name: str) -> HttpResponse:
     """Show the residency map, a page at a time; htmx requests get only the changing part."""
     base, error = base_model_get(name=name), ""
@@ -98,29 +91,14 @@ def residency(request: HttpRequest, name: str) -> HttpResponse:
         "windows": _WINDOWS,
         "error": error,
         "totals": [found.tiers.get(item.pk) for item in found.copies],
-        **_links(request, found),
+        "previous": found.page - 1,
+        "next": found.page + 1 if found.page < found.pages else None,
     }
     template = "staff/residency_status.html" if request.htmx else "staff/residency.html"  # type: ignore[attr-defined]
     return render(request, template, context, status=422 if error else 200)
 
 
-def _links(request: HttpRequest, found: ResidencyMap) -> dict[str, str]:
-    """Return the URLs of this page and of the previous and next one; '' if there is none."""
-    kept = {key: value for key in ("search", "minutes", "all") if (value := request.GET.get(key, "")[:200])}
-
-    def page(number: int) -> str:
-        return f"?{urlencode({**kept, 'page': number})}" if 1 <= number <= found.pages else ""
-
-    path = reverse("console:staff-residency", args=(found.base.name,))
-    return {
-        "poll": f"{path}{page(found.page)}",
-        "previous": page(found.page - 1),
-        "next": page(found.page + 1),
-    }
-
-
-@require_GET
-@staff_page
+@staff_page("GET")
 def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
     """Show an adapter's copies, its traffic on each, and the placement forms.
 

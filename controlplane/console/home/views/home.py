@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_list, version_counts
@@ -27,8 +26,7 @@ RANGES: Final = (1, 7, 30)
 _DEFAULT: Final = 7
 
 
-@require_GET
-@tenant_page(Permission.TENANT_READ)
+@tenant_page(read=Permission.TENANT_READ)
 def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the tenant's overview of `?days=` days, ending today."""
     days = _days_asked(request)
@@ -50,15 +48,13 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return render(request, "console/home.html", context)
 
 
-@require_GET
-@tenant_page(Permission.TENANT_READ)
+@tenant_page(read=Permission.TENANT_READ)
 def figures(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return the figures, which the page polls."""
     return render(request, "console/home_figures.html", _used(tenant, _days_asked(request), PriceList.load()))
 
 
-@require_GET
-@tenant_page(Permission.TENANT_READ)
+@tenant_page(read=Permission.TENANT_READ)
 def first_steps(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return the checklist, which the page polls until it is complete."""
     return render(request, "console/first_steps.html", {**_steps(first_steps_of(tenant)), "polled": True})

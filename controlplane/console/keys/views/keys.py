@@ -7,19 +7,20 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 
 from contracts.keys import ENDPOINTS
-from controlplane.console.keys.views.key_settings import words
-from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed
+from controlplane.console.keys.views.key import words
+from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.paging import page_of, searched
-from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.errors import InvalidInputError
 from controlplane.tenants.access import may_change_key
+from controlplane.tenants.api.keys import ApiKeyInput
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import (
@@ -49,31 +50,22 @@ OVERLAPS: Final = {
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
-@tenant_page(Permission.KEYS_READ, Permission.KEYS_WRITE)
+@tenant_page(read=Permission.KEYS_READ, write=Permission.KEYS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List keys and show the form; only the answer to the form shows the secret."""
-    context: dict[str, object] = {}
-    status = 200
+    context, errors = dict[str, object](), FormErrors(request, conflict_field="name")
     if request.method == "POST":
-        values: dict[str, object] = {
-            "name": request.POST.get("name", ""),
-            "scopes": request.POST.getlist("scopes"),
-            "lifetime": request.POST.get("lifetime", ""),
-            "owner": request.POST.get("owner", ""),
-            "models": request.POST.get("allowed_models", ""),
-            "networks": request.POST.get("allowed_networks", ""),
-            "endpoints": request.POST.getlist("allowed_endpoints"),
-        }
-        try:
-            context["created"], context["secret"] = _create(request, tenant, values)
-        except ControlPlaneError as error:
-            context |= {"values": values, "errors": field_errors(error, conflict_field="name")}
-            status = 422
-    return _page(request, tenant, context, status)
+        names = ("name", "lifetime", "owner", "allowed_models", "allowed_networks")
+        texts = {name: request.POST.get(name, "") for name in names}
+        lists = {name: request.POST.getlist(name) for name in ("scopes", "allowed_endpoints")}
+        with errors:
+            context["created"], context["secret"] = _create(request, tenant, texts, lists)
+        if errors:
+            context["values"] = {**texts, **lists}
+    return _page(request, tenant, context, errors)
 
 
-def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], errors: FormErrors) -> HttpResponse:
     now = timezone.now()
     keys, search = api_key_list_current(tenant=tenant), ""
     if request.method == "GET" and (search := searched(request)):
@@ -94,28 +86,29 @@ def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], status:
         **more,
     }
     is_htmx = request.headers.get("HX-Request") == "true"
-    template = "console/keys/body.html" if is_htmx else "console/keys/index.html"
-    return render(request, template, context, status=status)
+    return errors.render("console/keys/body.html" if is_htmx else "console/keys/index.html", context)
 
 
-def _create(request: HttpRequest, tenant: Tenant, values: dict[str, object]) -> tuple[ApiKey, str]:
+def _create(
+    request: HttpRequest, tenant: Tenant, texts: dict[str, str], lists: dict[str, list[str]]
+) -> tuple[ApiKey, str]:
     assert isinstance(request.user, User)
-    lifetime = str(values["lifetime"])
-    if lifetime not in LIFETIMES:
+    if (lifetime := texts["lifetime"]) not in LIFETIMES:
         raise InvalidInputError(_("choose one of the lifetimes"), field="lifetime")
-    if len(str(values["name"])) > 100:
-        raise InvalidInputError(_("a key's name has at most 100 characters"), field="name")
+    sent = {
+        "name": texts["name"],
+        "scopes": lists["scopes"],
+        "allowed_models": words(texts["allowed_models"]),
+        "allowed_endpoints": lists["allowed_endpoints"] or None,
+        "allowed_networks": words(texts["allowed_networks"]),
+    }
     return api_key_create(
         tenant=tenant,
-        name=str(values["name"]),
-        scopes=list(values["scopes"]),  # type: ignore[call-overload]
         by=page_access(request),
         created_by=request.user,
-        **_owner(tenant, str(values["owner"])),
+        **_owner(tenant, texts["owner"]),
         expires_at=timezone.now() + dt.timedelta(days=int(lifetime)) if lifetime else None,
-        allowed_models=words(values["models"]),
-        allowed_endpoints=list(values["endpoints"]) or None,  # type: ignore[call-overload]
-        allowed_networks=words(values["networks"]),
+        **parsed(ApiKeyInput, sent),
     )
 
 
@@ -128,25 +121,21 @@ def _owner(tenant: Tenant, text: str) -> dict[str, Any]:
 
 
 @never_cache
-@require_POST
-@tenant_page(Permission.KEYS_WRITE)
+@tenant_page(write=Permission.KEYS_WRITE)
 def rotate(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
     """Create a new secret for a key; only this answer shows it."""
     hours = request.POST.get("overlap", "")
     api_key = api_key_get(tenant=tenant, public_id=public_id)
-    try:
+    with RefusalMessage(request):
         if hours not in OVERLAPS:
             raise InvalidInputError(_("choose one of the times"), field="overlap")
         until = timezone.now() + dt.timedelta(hours=int(hours)) if hours != "0" else None
         created, secret = api_key_rotate(api_key=api_key, old_secret_until=until, by=page_access(request))
-    except (ConflictError, InvalidInputError) as error:
-        messages.error(request, str(error))
-        return redirect("console:keys", tenant=tenant.pk)
-    return _page(request, tenant, {"created": created, "secret": secret})
+        return _page(request, tenant, {"created": created, "secret": secret}, FormErrors(request))
+    return redirect("console:keys", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.KEYS_WRITE)
+@tenant_page(write=Permission.KEYS_WRITE)
 def revoke(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
     """Revoke a key."""
     found = api_key_get(tenant=tenant, public_id=public_id)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.console.form_errors import FormErrors, RefusalMessage
+from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.paging import page_of
-from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Project, ServiceAccount, Tenant, User
 from controlplane.tenants.roles import GRANTS, Permission, Role
 from controlplane.tenants.selectors import (
@@ -26,19 +25,15 @@ from controlplane.tenants.services import (
 )
 
 
-@require_http_methods(["GET", "POST"])
-@tenant_page(Permission.SERVICE_ACCOUNTS_READ, Permission.SERVICE_ACCOUNTS_WRITE)
+@tenant_page(read=Permission.SERVICE_ACCOUNTS_READ, write=Permission.SERVICE_ACCOUNTS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List service accounts, with the form that creates one."""
     values = {"name": "", "project": Project.DEFAULT, "role": Role.ENGINEER.value}
-    errors: dict[str, str] = {}
+    errors = FormErrors(request, conflict_field="name")
     if request.method == "POST":
         values = {key: request.POST.get(key, "").strip() for key in values}
-        try:
+        with errors:
             account = _create(request, tenant, values)
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="name")
-        else:
             text = _("Service account %(name)s was created. Create a key for it next.")
             messages.success(request, text % {"name": account.name})
             return redirect("console:service-accounts", tenant=tenant.pk)
@@ -50,9 +45,8 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "projects": project_list(tenant=tenant, active=True),
         "roles": [role for role in Role if role != Role.OWNER and GRANTS[role] <= held],
         "values": values,
-        "errors": errors,
     }
-    return render(request, "console/service_accounts.html", context, status=422 if errors else 200)
+    return errors.render("console/service_accounts.html", context)
 
 
 def _create(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> ServiceAccount:
@@ -66,21 +60,17 @@ def _create(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> Ser
     )
 
 
-@require_POST
-@tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
+@tenant_page(write=Permission.SERVICE_ACCOUNTS_WRITE)
 def set_role(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
     """Change the role of the account's keys."""
     found = service_account_get(tenant=tenant, name=account)
-    try:
+    with RefusalMessage(request):
         role = request.POST.get("role", "")
         service_account_set_role(account=found, role=role, by=page_access(request))
-    except (ConflictError, InvalidInputError) as error:
-        messages.error(request, str(error))
     return redirect("console:service-accounts", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
+@tenant_page(write=Permission.SERVICE_ACCOUNTS_WRITE)
 def disable(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
     """Disable the account and revoke its keys."""
     found = service_account_get(tenant=tenant, name=account)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.catalog.selectors import base_model_get, base_model_list
-from controlplane.console.optimization.views.optimizations import work_context
-from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.form_errors import FormErrors
+from controlplane.console.optimization.views.optimizations import work_act, work_context, work_status
+from controlplane.console.pages import staff_page
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import deployment_get, deployment_list, target_list
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.errors import InvalidInputError
 from controlplane.optimization.assessments import (
     FRAMEWORKS,
     METRICS,
@@ -25,7 +24,6 @@ from controlplane.optimization.assessments import (
 )
 from controlplane.optimization.models import Assessment
 from controlplane.optimization.selectors import assessment_get, prompts_get, prompts_list
-from controlplane.optimization.services import work_cancel
 
 _FIELDS: Final = (
     "subject",
@@ -45,24 +43,18 @@ _FIELDS: Final = (
 _LONGEST: Final = {"workload": 20_000, "adapters": 3000, "weights": 1000}
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def new(request: HttpRequest) -> HttpResponse:
     """Show and handle the form of a new benchmark or recommendation."""
     values = {name: request.POST.get(name, "").strip()[: _LONGEST.get(name, 200)] for name in _FIELDS}
     values["subject"] = values["subject"] or Assessment.Subject.BENCHMARK.value
-    errors: dict[str, str] = {}
+    errors = FormErrors(request)
     if request.method == "POST":
-        try:
-            made = _create(values)
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="form")
-        else:
-            return redirect("console:staff-assessment", assessment=made.pk)
+        with errors:
+            return redirect("console:staff-assessment", assessment=_create(values).pk)
     on_sagemaker = [item for item in deployment_list() if item.target.kind == Target.Kind.SAGEMAKER]
     context = {
         "values": values,
-        "errors": errors,
         "bases": base_model_list(),
         "deployments": on_sagemaker,
         "metrics": METRICS,
@@ -70,39 +62,27 @@ def new(request: HttpRequest) -> HttpResponse:
         "targets": target_list(kind=Target.Kind.SAGEMAKER),
         "prompt_sets": prompts_list()[:100],
     }
-    return render(request, "staff/assessment_new.html", context, status=422 if errors else 200)
+    return errors.render("staff/assessment_new.html", context)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def detail(request: HttpRequest, assessment: int) -> HttpResponse:
     """Show one assessment, with SageMaker's result once it is done."""
     return render(request, "staff/assessment.html", _context(assessment_get(pk=assessment)))
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def status(request: HttpRequest, assessment: int) -> HttpResponse:
     """Show the changing part, polled while the assessment runs; then redirect to its page."""
     found = assessment_get(pk=assessment)
-    if not found.is_open:
-        return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/assessments/{found.pk}/"})
-    return render(request, "staff/work_status.html", _context(found))
+    return work_status(request, found, _context(found))
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def act(request: HttpRequest, assessment: int) -> HttpResponse:
     """Cancel or delete the assessment."""
     found = assessment_get(pk=assessment)
-    try:
-        if request.POST.get("action") == "remove":
-            assessment_remove(assessment=found)
-            return redirect("console:staff-optimizations")
-        work_cancel(work=found)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    return redirect("console:staff-assessment", assessment=assessment)
+    return work_act(request, found, lambda: assessment_remove(assessment=found), "console:staff-assessment")
 
 
 def _create(values: dict[str, str]) -> Assessment:
@@ -128,11 +108,10 @@ def _create(values: dict[str, str]) -> Assessment:
 def _context(assessment: Assessment) -> dict[str, Any]:
     result = assessment.result or {}
     return {
-        **work_context(assessment),
+        **work_context(assessment, "assessments"),
         "assessment": assessment,
         "result": result,
         "recommendations": [_row(item) for item in result.get("recommendations", [])],
-        "poll": f"/staff/assessments/{assessment.pk}/status",
     }
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get, base_model_list
+from controlplane.console.form_errors import FormErrors, RefusalMessage
 from controlplane.console.optimization.optimization_form import (
     choices,
     form_values,
@@ -19,11 +20,11 @@ from controlplane.console.optimization.optimization_form import (
     recipe_asked,
     sagemaker_asked,
 )
-from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.pages import staff_page
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.rollouts.selectors import deployment_rollout_list
 from controlplane.deployments.selectors import deployment_get, deployment_list_on
-from controlplane.errors import ControlPlaneError
+from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.models import OptimizationJob, Status, Work
 from controlplane.optimization.prompt_sets import prompts_create
@@ -50,8 +51,7 @@ TONES: Final = {
 }
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def index(request: HttpRequest) -> HttpResponse:
     """List jobs, comparisons and SageMaker assessments, newest first."""
     context = {
@@ -62,13 +62,12 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(request, "staff/optimizations.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def new(request: HttpRequest) -> HttpResponse:
     """Show and handle the form of recipes."""
-    values, errors = form_values(request.POST), {}
+    values, errors = form_values(request.POST), FormErrors(request)
     if request.method == "POST":
-        try:
+        with errors:
             job, made = job_create(
                 base_model=base_model_get(name=values["base_model"]),
                 recipe=recipe_asked(values),
@@ -76,26 +75,21 @@ def new(request: HttpRequest) -> HttpResponse:
                 variant=values["variant"],
                 sagemaker=sagemaker_asked(values),
             )
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="form")
-        else:
             if not made:
                 messages.info(request, _("A job with this recipe and checkpoint already exists."))
             return redirect("console:staff-optimization", optimization=job.pk)
     context = {
         "values": values,
-        "errors": errors,
         "bases": base_model_list(),
         "prompt_sets": prompts_list()[:100],
         "check": _check(values) if values["base_model"] else None,
         "preset_runs": preset_runs(values),
         **choices(),
     }
-    return render(request, "staff/optimization_new.html", context, status=422 if errors else 200)
+    return errors.render("staff/optimization_new.html", context)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def check(request: HttpRequest) -> HttpResponse:
     """Show conflicts of the form's choices, and the presets' measured gains; called at each change."""
     values = form_values(request.GET)
@@ -103,29 +97,25 @@ def check(request: HttpRequest) -> HttpResponse:
     return render(request, "staff/optimization_check.html", context)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def detail(request: HttpRequest, optimization: int) -> HttpResponse:
     """Show one job."""
     return render(request, "staff/optimization.html", _context(job_get(pk=optimization)))
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def status(request: HttpRequest, optimization: int) -> HttpResponse:
     """Show the changing part, polled while the job runs; then redirect to its page."""
     job = job_get(pk=optimization)
-    if not job.is_open:
-        return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/optimizations/{job.pk}/"})
-    return render(request, "staff/work_status.html", _context(job))
+    return work_status(request, job, _context(job))
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def act(request: HttpRequest, optimization: int) -> HttpResponse:
     """Cancel or delete the job, roll its variant out, or roll a deployment back from it."""
     job = job_get(pk=optimization)
-    try:
+    name = request.POST.get("deployment", "")
+    with RefusalMessage(request):
         match request.POST.get("action", ""):
             case "cancel":
                 work_cancel(work=job)
@@ -133,40 +123,30 @@ def act(request: HttpRequest, optimization: int) -> HttpResponse:
                 job_remove(job=job)
                 return redirect("console:staff-optimizations")
             case "deploy":
-                deployment = deployment_get(name=request.POST.get("deployment", ""))
-                job_deploy(job=job, deployment=deployment)
+                job_deploy(job=job, deployment=deployment_get(name=name))
                 messages.success(request, _("Rollout started. It rolls back automatically on errors."))
-                return redirect("console:staff-deployment", deployment=deployment.name)
+                return redirect("console:staff-deployment", deployment=name)
             case "take_back":
-                deployment = deployment_get(name=request.POST.get("deployment", ""))
-                job_take_back(job=job, deployment=deployment)
+                job_take_back(job=job, deployment=deployment_get(name=name))
                 messages.success(request, _("Rollback started."))
-                return redirect("console:staff-deployment", deployment=deployment.name)
+                return redirect("console:staff-deployment", deployment=name)
             case _:
                 messages.error(request, _("choose an action"))
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
     return redirect("console:staff-optimization", optimization=optimization)
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def prompt_sets(request: HttpRequest) -> HttpResponse:
     """List the prompt sets, with the form that adds one."""
-    errors: dict[str, str] = {}
+    errors = FormErrors(request, conflict_field="file")
     if request.method == "POST":
-        try:
-            file = request.FILES.get("file")
-            if file is None:
-                errors = {"file": _("choose a JSONL file")}
-            else:
-                name = request.POST.get("name", "").strip() or (file.name or "")
-                prompts_create(stream=file, name=name)
-                return redirect("console:staff-prompt-sets")
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="file")
-    context = {"prompt_sets": prompts_list()[:_SHOWN], "errors": errors}
-    return render(request, "staff/prompt_sets.html", context, status=422 if errors else 200)
+        with errors:
+            if (file := request.FILES.get("file")) is None:
+                raise InvalidInputError(_("choose a JSONL file"), field="file")
+            name = request.POST.get("name", "").strip() or (file.name or "")
+            prompts_create(stream=file, name=name)
+            return redirect("console:staff-prompt-sets")
+    return errors.render("staff/prompt_sets.html", {"prompt_sets": prompts_list()[:_SHOWN]})
 
 
 def deployments_for(base_model: BaseModel) -> list[Deployment]:
@@ -175,10 +155,28 @@ def deployments_for(base_model: BaseModel) -> list[Deployment]:
     return [row for row in rows if row.target.kind != Target.Kind.OPENAI_HTTP]
 
 
-def work_context(work: Work) -> dict[str, Any]:
+def work_status(request: HttpRequest, work: Work, context: dict[str, Any]) -> HttpResponse:
+    """Show the changing part of an open work; one that has ended redirects to its page."""
+    if not work.is_open:
+        return HttpResponse(status=204, headers={"HX-Redirect": context["poll"].removesuffix("status")})
+    return render(request, "staff/work_status.html", context)
+
+
+def work_act(request: HttpRequest, work: Work, remove: Callable[[], None], page: str) -> HttpResponse:
+    """Cancel the work or, as the form says, remove it."""
+    with RefusalMessage(request):
+        if request.POST.get("action") == "remove":
+            remove()
+            return redirect("console:staff-optimizations")
+        work_cancel(work=work)
+    return redirect(page, work.pk)
+
+
+def work_context(work: Work, kind: str) -> dict[str, Any]:
     """Return the context of the polled part."""
     return {
         "work": work,
+        "poll": f"/staff/{kind}/{work.pk}/status",
         "tone": TONES.get(Status(work.status), "info"),
         "unattended": waits_for_worker(work),
         "events": event_list(work=work)[:_SHOWN],
@@ -190,9 +188,8 @@ def _context(job: OptimizationJob) -> dict[str, Any]:
     deployments = deployments_for(job.base_model) if job.variant else []
     serving = [item for item in deployments if job.variant and item.variant == job.variant.name]
     return {
-        **work_context(job),
+        **work_context(job, "optimizations"),
         "job": job,
-        "poll": f"/staff/optimizations/{job.pk}/status",
         "deployments": [item for item in deployments if item not in serving],
         "serving": [(item, deployment_rollout_list(deployment=item).first()) for item in serving],
     }

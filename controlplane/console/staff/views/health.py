@@ -10,7 +10,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.console.pages import staff_page
 from controlplane.console.paging import page_of
@@ -25,15 +24,13 @@ _SHOWN: Final = 20
 _WORST_FIRST: Final = (Level.DOWN, Level.WARN, Level.UNKNOWN, Level.OK, Level.UNUSED)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def index(request: HttpRequest) -> HttpResponse:
     """Show every component, the worst first."""
     return render(request, "staff/health.html", _health())
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def status(request: HttpRequest) -> HttpResponse:
     """Return the components, for polling."""
     return render(request, "staff/health_status.html", _health())
@@ -45,23 +42,20 @@ def _health() -> dict[str, Any]:
     return {"report": report, "parts": parts}
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def queues(request: HttpRequest) -> HttpResponse:
     """Show queues, workers, scheduled tasks, open optimization work and dead letters."""
     context = {**_work(), "letters": page_of(request, dead_letter_list())}
     return render(request, "staff/queues.html", context)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def queues_status(request: HttpRequest) -> HttpResponse:
     """Return the part that changes, for polling."""
     return render(request, "staff/queues_status.html", _work())
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def replay(request: HttpRequest) -> HttpResponse:
     """Queue a task that ingests the dead letters again."""
     count = dead_usage_replay_ask()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Final
 
 from django.contrib import messages
@@ -12,20 +11,19 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.billing.ledger.credits import credit_grant, payment_record
+from controlplane.billing.serializers import CreditInput
 from controlplane.console.amounts import nano_entered
-from controlplane.console.entered import entered
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
 from controlplane.console.once import booked_once
-from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.pages import staff_page
 from controlplane.console.paging import page_of, searched
 from controlplane.console.staff.tenant_figures import USE_DAYS, tenant_context, tenant_rows
-from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
-from controlplane.operations.export import export_pieces
+from controlplane.errors import InvalidInputError
+from controlplane.operations.export import export_download
 from controlplane.operations.selectors import deletion_get, deletion_list
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
-from controlplane.platform.http.streaming import streamed
 from controlplane.platform.mail_links import link_shown
 from controlplane.tenants.limits.services import prepaid_stop_set
 from controlplane.tenants.members.selectors import invitation_token
@@ -40,19 +38,14 @@ _MOST: Final = (("name", "name", 200), ("owner", "email", 254))
 """Input, its error field, longest text."""
 
 
-@require_http_methods(["GET", "POST"])
-@staff_page
+@staff_page("GET", "POST")
 def tenants(request: HttpRequest) -> HttpResponse:
     """List and search tenants, with the running deletions; POST creates a tenant."""
     values = {name: request.POST.get(name, "").strip() for name in ("id", "name", "owner")}
-    errors: dict[str, str] = {}
+    errors = FormErrors(request, conflict_field="id")
     if request.method == "POST":
-        try:
+        with errors:
             made = _create(request, values)
-        except ControlPlaneError as error:
-            # The service's errors distinguish the tenant's id and the owner's address by field.
-            errors = field_errors(error, conflict_field="id")
-        else:
             messages.success(request, _("Tenant %(tenant)s was created.") % {"tenant": made.pk})
             return redirect("console:staff-tenant", slug=made.pk)
     search = searched(request)
@@ -64,9 +57,8 @@ def tenants(request: HttpRequest) -> HttpResponse:
         "days": USE_DAYS,
         "deletions": deletion_list()[:SHOWN],
         "values": values,
-        "errors": errors,
     }
-    return render(request, "staff/tenants.html", context, status=422 if errors else 200)
+    return errors.render("staff/tenants.html", context)
 
 
 @transaction.atomic
@@ -87,132 +79,91 @@ def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
     return made
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one tenant: limits, quota, payments, export, deletion."""
     return render(request, "staff/tenant.html", tenant_context(tenant_get(slug=slug)))
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def prepaid(request: HttpRequest, slug: str) -> HttpResponse:
     """Set whether the tenant's calls stop when its prepaid credit is used up."""
     found = tenant_get(slug=slug)
     stops = request.POST.get("stops") == "true"
     prepaid_stop_set(tenant=found, stops=stops)
-    if stops:
-        messages.success(
-            request, _("Requests of %(tenant)s are rejected at zero balance.") % {"tenant": slug}
-        )
-    else:
-        messages.success(request, _("Requests of %(tenant)s continue at zero balance.") % {"tenant": slug})
+    ending = _("Requests of %(tenant)s are rejected at zero balance.")
+    text = ending if stops else _("Requests of %(tenant)s continue at zero balance.")
+    messages.success(request, text % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def top_up(request: HttpRequest, slug: str) -> HttpResponse:
     """Book a deposit or a credit; a form that is sent twice counts once."""
     found = tenant_get(slug=slug)
-    try:
+    with RefusalMessage(request):
         _book_once(request, found)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Recorded for %(tenant)s.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
 def _book_once(request: HttpRequest, found: Tenant) -> None:
-    nano = nano_entered(request.POST.get("amount", ""), field="amount")
-    note, credit = entered(request, "note", most=200), request.POST.get("what") == "credit"
-
-    expires_on = _last_day(request) if credit else None
-    parts = (found.pk, str(nano), note, str(credit), str(expires_on))
+    sent, is_credit = posted(request, CreditInput), request.POST.get("what") == "credit"
+    if not is_credit:
+        sent["expires_on"] = ""
+    amount = nano_entered(request.POST.get("amount", ""), field="amount")
+    values = parsed(CreditInput, {**sent, "amount_nano": amount})
+    parts = (found.pk, str(is_credit), *(f"{name}={value}" for name, value in sorted(values.items())))
     with booked_once(request, what="top-up", parts=parts) as is_first:
-        if is_first and credit:
-            credit_grant(tenant=found, amount_nano=nano, expires_on=expires_on, note=note)
+        if is_first and is_credit:
+            credit_grant(tenant=found, **values)
         elif is_first:
-            payment_record(tenant=found, amount_nano=nano, memo=note)
+            payment_record(tenant=found, amount_nano=amount, memo=values.get("note", ""))
 
 
-def _last_day(request: HttpRequest) -> dt.date | None:
-    text = request.POST.get("expires_on", "").strip()
-    try:
-        return dt.date.fromisoformat(text) if text else None
-    except ValueError:
-        raise InvalidInputError(_("give the last day as YYYY-MM-DD"), field="expires_on") from None
-
-
-@require_GET
-@staff_page
+@staff_page("GET")
 def export(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Download all data of the tenant as a tar archive."""
-    pieces = export_pieces(tenant_get(slug=slug))
-    response = streamed(request, pieces, content_type="application/x-tar", file_name=f"{slug}.tar")
-    response["Content-Encoding"] = "identity"
-    return response
+    return export_download(request, tenant_get(slug=slug))
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def suspend(request: HttpRequest, slug: str) -> HttpResponse:
     """Suspend the tenant's calls."""
     found = tenant_get(slug=slug)
-    try:
+    with RefusalMessage(request):
         tenant_suspend(tenant=found, reason=request.POST.get("reason", ""))
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Tenant %(tenant)s was suspended.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def resume(request: HttpRequest, slug: str) -> HttpResponse:
     """Resume the tenant's calls."""
     found = tenant_get(slug=slug)
-    try:
+    with RefusalMessage(request):
         tenant_resume(tenant=found)
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, _("Tenant %(tenant)s was resumed.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def delete(request: HttpRequest, slug: str) -> HttpResponse:
     """Disable the tenant, and schedule its deletion after the grace period."""
-    try:
-        deletion = tenant_deletion_schedule(
-            tenant=tenant_get(slug=slug),
-            confirm=request.POST.get("confirm", ""),
-            reason=request.POST.get("reason", ""),
-        )
-    except NotFoundError:
-        raise
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
+    found = tenant_get(slug=slug)
+    with RefusalMessage(request):
+        confirm, reason = (request.POST.get(name, "") for name in ("confirm", "reason"))
+        deletion = tenant_deletion_schedule(tenant=found, confirm=confirm, reason=reason)
         text = _("Tenant %(tenant)s was disabled. It is purged on %(day)s.")
         messages.success(request, text % {"tenant": slug, "day": deletion.purge_after.date()})
     return redirect("console:staff-tenant", slug=slug)
 
 
-@require_POST
-@staff_page
+@staff_page("POST")
 def cancel(request: HttpRequest, slug: str) -> HttpResponse:
     """Cancel the deletion."""
-    try:
-        tenant_deletion_cancel(deletion=deletion_get(slug=slug))
-    except NotFoundError:
-        raise
-    except ControlPlaneError as error:
-        messages.error(request, str(error))
-    else:
+    found = deletion_get(slug=slug)
+    with RefusalMessage(request):
+        tenant_deletion_cancel(deletion=found)
         messages.success(request, _("Tenant %(tenant)s was restored.") % {"tenant": slug})
     return redirect("console:staff-tenant", slug=slug)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from controlplane.billing import items
 from controlplane.billing.hosting_costs import HostingCost, hosting_costs
@@ -18,8 +16,8 @@ from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
 from controlplane.console.amounts import hours_text
 from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
+from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import staff_page, tenant_page
-from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import HostingRow, hosting_report
 from controlplane.metering.models import HostingKind
 from controlplane.tenants.models import Tenant
@@ -60,59 +58,50 @@ class Hosted:
         self.nano = None if self.nano is None or cost.nano is None else self.nano + cost.nano
 
 
-@require_GET
-@tenant_page(Permission.BILLING_READ)
+@tenant_page(read=Permission.BILLING_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show adapter-hours and GB-hours of the tenant's adapters, and their cost."""
-    error = ""
-    try:
+    with FormErrors(request) as errors:
         start, end = range_asked(request)
         lines, total = _hosted(tenant.pk, start, end)
-    except InvalidInputError as wrong:
-        error = str(wrong)
+    if errors:
         start, end = last_days(DEFAULT_DAYS)
         lines, total = _hosted(tenant.pk, start, end)
     lines.sort(key=lambda line: (line.nano is not None, -(line.nano or 0), line.adapter, line.base_model))
     context = {
         **_range_context(start, end),
-        "error": error,
+        "error": errors.text,
         "currency": PriceList.load().currency(),
         "total": total,
         "sums": total.hours(),
         "lines": [(line, line.hours()) for line in lines[:SHOWN]],
         "left_out": max(0, len(lines) - SHOWN),
     }
-    return render(request, "console/hosting.html", context, status=422 if error else 200)
+    return errors.render("console/hosting.html", context)
 
 
-@require_GET
-@staff_page
+@staff_page("GET")
 def fleet(request: HttpRequest) -> HttpResponse:
     """Show copy-, GPU- and machine-hours of deployments, and hosting time by tenant."""
-    error = ""
-    try:
+    groups = ("deployment", "base", "instance_type")
+    with FormErrors(request) as errors:
         start, end = range_asked(request)
-        runs = hosting_report(
-            tenant=None, start=start, end=end, group_by=("deployment", "base", "instance_type")
-        )
-    except InvalidInputError as wrong:
-        error = str(wrong)
+        runs = hosting_report(tenant=None, start=start, end=end, group_by=groups)
+    if errors:
         start, end = last_days(DEFAULT_DAYS)
-        runs = hosting_report(
-            tenant=None, start=start, end=end, group_by=("deployment", "base", "instance_type")
-        )
+        runs = hosting_report(tenant=None, start=start, end=end, group_by=groups)
     held = hosting_report(tenant=None, start=start, end=end, group_by=("tenant", "tier"))
     tenants = [row for row in held if row.kind in (HostingKind.ADAPTER, HostingKind.STORAGE)]
     tenants.sort(key=lambda row: (row.kind, row.group["tier"], -row.quantity_seconds, row.group["tenant"]))
     context = {
         **_range_context(start, end),
-        "error": error,
+        "error": errors.text,
         "totals": _totals(row for row in held if row.kind in _FLEET),
         "runs": [row for row in runs if row.kind in _FLEET],
         "tenants": tenants[:SHOWN],
         "left_out": max(0, len(tenants) - SHOWN),
     }
-    return render(request, "staff/hosting.html", context, status=422 if error else 200)
+    return errors.render("staff/hosting.html", context)
 
 
 def _hosted(tenant: str, start: dt.date, end: dt.date) -> tuple[list[Hosted], Hosted]:

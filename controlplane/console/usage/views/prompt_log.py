@@ -8,10 +8,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.console.pages import field_errors, tenant_page
-from controlplane.errors import ControlPlaneError, NotFoundError, UnsealError
+from controlplane.console.amounts import whole
+from controlplane.console.form_errors import FormErrors
+from controlplane.console.pages import tenant_page
+from controlplane.errors import NotFoundError, UnsealError
 from controlplane.metering.prompt_log.selectors import kept_count, kept_until, prompt_log_get, prompt_log_of
 from controlplane.metering.prompt_log.services import (
     MOST_A_DAY,
@@ -26,35 +27,23 @@ from controlplane.tenants.roles import Permission
 _DAYS: Final = (1, 3, 7, 14, MOST_DAYS)
 
 
-@require_http_methods(["GET", "POST"])
-@tenant_page(Permission.PROMPTS_READ, Permission.PROMPTS_WRITE)
+@tenant_page(read=Permission.PROMPTS_READ, write=Permission.PROMPTS_WRITE)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the log's state, and the form that turns it on or changes its retention."""
-    errors: dict[str, str] = {}
+    errors = FormErrors(request, conflict_field="days")
     if request.method == "POST":
         assert isinstance(request.user, User)
-        text = request.POST.get("days", "")
-        try:
-            days = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+        with errors:
+            days = whole(request.POST.get("days", "")) or 0
             prompt_log_set(tenant=tenant, days=days, begun_by=request.user)
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="days")
-        else:
             messages.success(request, _("Prompt logging is on."))
             return redirect("console:prompt-log", tenant=tenant.pk)
     log = prompt_log_of(tenant=tenant)
-    context = {
-        "log": log,
-        "count": kept_count(tenant=tenant),
-        "choices": _DAYS,
-        "most_a_day": MOST_A_DAY,
-        "errors": errors,
-    }
-    return render(request, "console/prompt_log.html", context, status=422 if errors else 200)
+    context = {"log": log, "count": kept_count(tenant=tenant), "choices": _DAYS, "most_a_day": MOST_A_DAY}
+    return errors.render("console/prompt_log.html", context)
 
 
-@require_POST
-@tenant_page(Permission.PROMPTS_WRITE)
+@tenant_page(write=Permission.PROMPTS_WRITE)
 def end(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Turn the log off, and delete its entries."""
     try:
@@ -66,8 +55,7 @@ def end(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return redirect("console:prompt-log", tenant=tenant.pk)
 
 
-@require_POST
-@tenant_page(Permission.PROMPTS_READ)
+@tenant_page(write=Permission.PROMPTS_READ)
 def read(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpResponse:
     """Show the prompt and answer of one request. It is a POST, since the reading is recorded."""
     context: dict[str, object] = {}

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 from typing import Final
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
 
 from contracts.usage_event import STATUSES
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.request_costs import requests_nano
-from controlplane.console.day_range import last_days
+from controlplane.console.day_range import last_days, range_asked
+from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import tenant_page
 from controlplane.console.usage.request_rows import request_rows
-from controlplane.errors import InvalidInputError
 from controlplane.metering.prompt_log.selectors import is_kept
 from controlplane.metering.requests import (
     MOST_DAYS,
@@ -36,38 +33,33 @@ _DAYS: Final = 7
 _TEXTS: Final = ("project", "key", "model", "adapter", "alias", "status", "error_code")
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List the newest matching requests; `?before=<event>` continues the list."""
-    error, page = "", RequestPage((), "")
+    page, prices = RequestPage((), ""), PriceList.load()
     wanted = RequestFilter(*last_days(_DAYS))
     before = request.GET.get("before", "")
-    try:
-        wanted = _filter_of(request)
+    with FormErrors(request) as errors:
+        texts = {name: request.GET.get(name, "").strip()[:200] for name in _TEXTS}
+        start, end = range_asked(request, default=_DAYS)
+        wanted = RequestFilter(start, end, **texts)
         page = request_page(tenant=tenant.pk, wanted=wanted, before=before, size=SHOWN)
-    except InvalidInputError as wrong:
-        error = str(wrong)
-    query, prices = request.GET.copy(), PriceList.load()
-    query.pop("before", None)
     context = {
         "rows": request_rows(tenant=tenant.pk, events=page.rows, prices=prices),
         "currency": prices.currency(),
         "older": page.older,
         "searched": SEARCHED if page.older and len(page.rows) < SHOWN else None,
         "is_first": not before,
-        "query": query.urlencode(),
         "wanted": wanted,
         "statuses": STATUSES,
         "most_days": MOST_DAYS,
         "kept_days": settings.GRAFTWORK.usage_keep_days,
-        "error": error,
+        "error": errors.text,
     }
-    return render(request, "console/requests/index.html", context, status=422 if error else 200)
+    return errors.render("console/requests/index.html", context)
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
 def detail(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpResponse:
     """Show one request with its attempts, by the `x-request-id` of its answer."""
     events, prices = request_attempts(tenant=tenant.pk, request_id=request_id), PriceList.load()
@@ -80,16 +72,3 @@ def detail(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpRespons
         "kept_until": events[0].day + dt.timedelta(days=settings.GRAFTWORK.usage_keep_days),
     }
     return render(request, "console/requests/detail.html", context)
-
-
-def _filter_of(request: HttpRequest) -> RequestFilter:
-    start, end = last_days(_DAYS)
-    texts = {name: request.GET.get(name, "").strip()[:200] for name in _TEXTS}
-    wanted = RequestFilter(start, end, **texts)
-    if not request.GET.get("start") and not request.GET.get("end"):
-        return wanted
-    try:
-        start, end = (dt.date.fromisoformat(request.GET.get(name, "")) for name in ("start", "end"))
-    except ValueError as error:
-        raise InvalidInputError(_("give both days as YYYY-MM-DD"), field="start") from error
-    return replace(wanted, start=start, end=end)

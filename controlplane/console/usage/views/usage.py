@@ -8,9 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
 
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.usage_explorer import (
@@ -25,6 +23,8 @@ from controlplane.billing.usage_explorer import (
 )
 from controlplane.billing.usage_report import UsageRow, usage_report
 from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
+from controlplane.console.downloads import download
+from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import tenant_page
 from controlplane.console.usage.query import all_lines, exported_json, exported_rows, question_of
 from controlplane.errors import InvalidInputError
@@ -34,16 +34,14 @@ from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_names
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the chart and the table of the query."""
-    error, prices = "", PriceList.load()
-    try:
+    prices = PriceList.load()
+    with FormErrors(request) as errors:
         asked = question_of(request)
         found = usage_explore(tenant=tenant, asked=asked, prices=prices)
-    except InvalidInputError as wrong:
-        error = str(wrong)
+    if errors:
         asked = Question(*last_days(DEFAULT_DAYS))
         found = usage_explore(tenant=tenant, asked=asked, prices=prices)
     names = _names(tenant, asked, found)
@@ -51,7 +49,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context = {
         **_state(request, asked),
         "asked": asked,
-        "error": error,
+        "error": errors.text,
         "total": found.total,
         "change": _change(found.total, found.before, asked.measure),
         "before_start": found.before_start,
@@ -66,21 +64,18 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "chart": _chart(found, asked, names),
         "limits": limits if any(getattr(limits, name) is not None for name in limits.AMOUNTS) else None,
     }
-    return render(request, "console/usage.html", context, status=422 if error else 200)
+    return errors.render("console/usage.html", context)
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
+@download
 def explored(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Export the page's data as CSV or (`form=json`) JSON."""
     form = request.GET.get("form", "csv")
-    try:
-        if form not in ("csv", "json"):
-            raise InvalidInputError(_("form must be csv or json"), field="form")
-        asked = question_of(request)
-        found = usage_explore(tenant=tenant, asked=asked, prices=PriceList.load())
-    except InvalidInputError as error:
-        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    if form not in ("csv", "json"):
+        raise InvalidInputError(_("form must be csv or json"), field="form")
+    asked = question_of(request)
+    found = usage_explore(tenant=tenant, asked=asked, prices=PriceList.load())
     names = _names(tenant, asked, found)
     response: HttpResponse
     if form == "json":
@@ -93,16 +88,13 @@ def explored(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return response
 
 
-@require_GET
-@tenant_page(Permission.USAGE_READ)
+@tenant_page(read=Permission.USAGE_READ)
+@download
 def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Export the range as CSV, a row per day, base model, adapter, key and status."""
     groups = ("day", "base", "adapter", "key", "status")
-    try:
-        start, end = range_asked(request)
-        report = usage_report(tenant=tenant, start=start, end=end, group_by=groups)
-    except InvalidInputError as error:
-        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    start, end = range_asked(request)
+    report = usage_report(tenant=tenant, start=start, end=end, group_by=groups)
     name = f"usage-{tenant.pk}-{start}-{end}.csv"
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -117,29 +109,22 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 
 def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
-    """Return links that change one part of the query and keep the rest."""
+    """Return the query's state for the form and its links."""
 
-    def link(without: str = "", **changed: str | None) -> str:
+    def without(name: str) -> str:
         query = request.GET.copy()
-        query.setlist("none", [name for name in query.getlist("none") if name != without])
-        for name, value in changed.items():
-            query.pop(name, None)
-            if value is not None:
-                query[name] = value
+        query.setlist("none", [other for other in query.getlist("none") if other != name])
+        query.pop(name, None)
         return f"?{query.urlencode()}"
 
     return {
-        "presets": [
-            (days, last_days(days) == (asked.start, asked.end), link(days=str(days), start=None, end=None))
-            for days in PRESETS
-        ],
+        "presets": [(days, last_days(days) == (asked.start, asked.end)) for days in PRESETS],
         "groups": EXPLORED,
         "buckets": BUCKETS,
-        "measures": [(name, name == asked.measure, link(measure=name)) for name in MEASURES],
-        "only": [(name, value, link(without=name, **{name: None})) for name, value in asked.only.items()],
+        "measures": MEASURES,
+        "only": [(name, value, without(name)) for name, value in asked.only.items()],
         "fields": [(name, asked.only.get(name, "")) for name in EXPLORED],
         "nothing_of": [name for name, value in asked.only.items() if not value],
-        "query": request.GET.urlencode(),
     }
 
 
