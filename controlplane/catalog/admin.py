@@ -11,4 +11,4 @@ from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 @admin.register(BaseModel)
 class BaseModelAdmin(ReadOnlyAdmin):
     list_display = ("name", "architecture", "max_model_len", "dtype", "source")
-    exclude = ("modules",)
+    exclude = ("modules", "sealed_hub_token")

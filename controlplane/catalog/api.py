@@ -86,6 +86,12 @@ class BaseModelChange(StrictSerializer):
     dropped_parameters = serializers.ListField(
         child=serializers.CharField(max_length=64), max_length=100, required=False
     )
+    hub_token = serializers.CharField(
+        max_length=500,
+        required=False,
+        allow_blank=True,
+        help_text="New Hugging Face token for the checkpoint's repository; '' removes it.",
+    )
 
 
 class VariantInput(StrictSerializer):
@@ -108,6 +114,12 @@ class BaseModelInput(StrictSerializer):
     )
 
     licence = serializers.CharField(max_length=100, default="", allow_blank=True)
+    hub_token = serializers.CharField(
+        max_length=500,
+        default="",
+        allow_blank=True,
+        help_text="Hugging Face token for a private or gated repository. Stored encrypted, never returned.",
+    )
 
 
 class BaseModelsApi(generics.ListAPIView[BaseModel]):

@@ -20,6 +20,12 @@ class BaseModel(models.Model):
     source = models.CharField(
         max_length=500, help_text="Absolute folder, s3://bucket/prefix/ or hf://owner/name@commit."
     )
+    sealed_hub_token = models.TextField(
+        default="",
+        db_default="",
+        blank=True,
+        help_text="Hugging Face token for a private or gated `source`, sealed.",
+    )
     licence = models.CharField(max_length=100, blank=True, help_text="License: an SPDX identifier or a name.")
     architecture = models.CharField(max_length=100)
     max_model_len = models.PositiveIntegerField(help_text="Context length in tokens.")
@@ -43,6 +49,11 @@ class BaseModel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def hub_token_place(self) -> str:
+        """Context to which the token's encryption is bound."""
+        return f"hub-token {self.name}"
 
 
 class CheckpointFile(models.Model):

@@ -8,6 +8,7 @@ from contracts.base_routes import BaseRoute
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
 from controlplane.platform.row_lookup import row_get
+from controlplane.platform.sealing import unseal
 
 
 def base_model_list() -> QuerySet[BaseModel]:
@@ -27,6 +28,20 @@ def base_model_get(*, name: str) -> BaseModel:
         known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none"
         raise NotFoundError(f"base model {name!r} does not exist; existing base models: {known}")
     return base_model
+
+
+def hub_token(*, repository: str) -> str:
+    """Return the token with which a base model of this repository is read; "" without one.
+
+    Args:
+        repository: `owner/name`.
+
+    Raises:
+        UnsealError: the token's key is gone.
+    """
+    rows = BaseModel.objects.filter(source__startswith=f"hf://{repository}@").exclude(sealed_hub_token="")
+    row = rows.first()
+    return unseal(row.sealed_hub_token, place=row.hub_token_place) if row is not None else ""
 
 
 def base_model_route(*, base_model: BaseModel) -> BaseRoute:

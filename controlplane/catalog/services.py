@@ -20,6 +20,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
 from controlplane.platform.queue import enqueue
+from controlplane.platform.sealing import seal
 from controlplane.routes.selectors import route_adapter_exists, route_base
 from controlplane.routes.services import route_lock, route_set
 
@@ -30,7 +31,7 @@ _CHANGEABLE: Final = ("licence", "max_lora_rank", "dropped_parameters")
 
 
 def base_model_register(
-    *, name: str, source: str | Path, served_name: str | None = None, licence: str = ""
+    *, name: str, source: str | Path, served_name: str | None = None, licence: str = "", hub_token: str = ""
 ) -> BaseModel:
     """Register a base model from its checkpoint's config.json and headers, and publish it without copies.
 
@@ -38,9 +39,10 @@ def base_model_register(
 
     Args:
         source: absolute folder, `s3://bucket/prefix` or `hf://owner/name@revision` (stored as a commit).
+        hub_token: Hugging Face token for a private or gated repository; stored sealed.
 
     Raises:
-        InvalidInputError: the name or the source is not acceptable.
+        InvalidInputError: the name, the token or the source is not acceptable.
         UnavailableError: the source does not answer.
         ConflictError: the name is taken by a base model or an adapter.
     """
@@ -48,7 +50,9 @@ def base_model_register(
         raise InvalidInputError(
             "a base model's name is 1-63 lower-case letters, digits, inner hyphens and dots", field="name"
         )
-    found = checkpoint_source(source)
+    if hub_token and not str(source).startswith("hf://"):
+        raise InvalidInputError("hub_token is valid only for a source hf://owner/name", field="hub_token")
+    found = checkpoint_source(source, hub_token=hub_token)
     checkpoint = read_checkpoint(found)
     with transaction.atomic():
         # The lock orders this with the registration of an adapter of the same name.
@@ -57,7 +61,7 @@ def base_model_register(
             raise ConflictError(f"a base model named {name!r} already exists")
         if route_adapter_exists(name=name):
             raise ConflictError(f"a tenant's adapter is called {name!r}: choose another name")
-        base_model = BaseModel.objects.create(
+        base_model = BaseModel(
             name=name,
             served_name=served_name or name,
             source=found.uri,
@@ -67,6 +71,9 @@ def base_model_register(
             dtype=checkpoint.dtype,
             modules=checkpoint.modules,
         )
+        if hub_token:
+            base_model.sealed_hub_token = seal(hub_token, place=base_model.hub_token_place)
+        base_model.save()
         route_set(path=f"bases/{name}", entry=base_model_route(base_model=base_model))
         enqueue(DIGEST_TASK, base_model_id=base_model.pk)
         audit_record(tenant="", action="base_model.register", target=base_model, after=snapshot(base_model))
@@ -80,11 +87,13 @@ def base_model_update(
     licence: str | None = None,
     max_lora_rank: int | None = None,
     dropped_parameters: Collection[str] | None = None,
+    hub_token: str | None = None,
 ) -> BaseModel:
     """Replace the given fields. A lower rank limit applies to versions registered from then on.
 
     Args:
         dropped_parameters: parameters that gateways remove from requests for the model and its adapters.
+        hub_token: replaces the Hugging Face token; "" removes it.
 
     Raises:
         InvalidInputError: the rank is out of bounds, or a parameter must not be dropped.
@@ -100,7 +109,9 @@ def base_model_update(
         row.licence = licence
     if dropped_parameters is not None:
         row.dropped_parameters = _checked_parameters(dropped_parameters)
-    row.save(update_fields=_CHANGEABLE)
+    if hub_token is not None:
+        row.sealed_hub_token = seal(hub_token, place=row.hub_token_place) if hub_token else ""
+    row.save(update_fields=(*_CHANGEABLE, "sealed_hub_token"))
     if row.dropped_parameters != before["dropped_parameters"]:
         published = route_base(base_model=row.name) or base_model_route(base_model=row)
         entry = replace(published, dropped_parameters=tuple(row.dropped_parameters))

@@ -120,7 +120,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
     options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
-    if image.family is Family.WORKER:
+    if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
     if options.draft_model.startswith("/"):
         text = "options.draft_model must be s3://bucket/prefix or hf://organization/name on SageMaker"

@@ -13,8 +13,15 @@ from controlplane.catalog.checkpoint_sources.hub import HubCheckpoint
 __all__ = ["CheckpointSource", "checkpoint_source"]
 
 
-def checkpoint_source(text: str | Path) -> CheckpointSource:
-    """Return the source of a text, which need not exist. Raises InvalidInputError."""
+def checkpoint_source(text: str | Path, *, hub_token: str = "") -> CheckpointSource:
+    """Return the source of a text, which need not exist.
+
+    Args:
+        hub_token: for a repository of a hub; "" uses that of a base model of the repository, if there is one.
+
+    Raises:
+        InvalidInputError: the text is malformed.
+    """
     if isinstance(text, Path) or text.startswith("/"):
         return FolderCheckpoint(Path(text))
     parts = urlsplit(text.strip())
@@ -22,6 +29,6 @@ def checkpoint_source(text: str | Path) -> CheckpointSource:
         case "s3":
             return BucketCheckpoint(parts)
         case "hf":
-            return HubCheckpoint(parts)
+            return HubCheckpoint(parts, hub_token)
         case _:
             return FolderCheckpoint(Path(text))

@@ -1,4 +1,4 @@
-"""A public model repository of the Hugging Face hub, or of what speaks its API, at one commit."""
+"""A model repository of the Hugging Face hub, or of what speaks its API, at one commit."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.conf import settings
 
 from controlplane.artifacts.store import ByteStream
 from controlplane.catalog.checkpoint_sources.base import refusal
+from controlplane.catalog.selectors import hub_token
 from controlplane.errors import OutgoingRefusedError, UnavailableError
 from controlplane.platform.http.outgoing import outgoing_client
 
@@ -26,13 +27,14 @@ _SLOWEST: Final = 1 << 20
 class HubCheckpoint:
     """Files of a repository; `uri` holds the commit of the revision at the first request."""
 
-    def __init__(self, parts: SplitResult) -> None:
+    def __init__(self, parts: SplitResult, token: str) -> None:
         """Raises InvalidInputError."""
         name, _, revision = parts.path.strip("/").partition("@")
         self._repository, self._revision = f"{parts.netloc}/{name}", revision or "main"
         texts = (_REPOSITORY.fullmatch(parts.netloc), _REPOSITORY.fullmatch(name))
         if not all(texts) or _REVISION.fullmatch(self._revision) is None or parts.query or parts.fragment:
             raise refusal("write a hub source as hf://owner/name or hf://owner/name@revision")
+        self._token = token or hub_token(repository=self._repository)
         self._sizes: dict[str, int] | None = None
 
     @property
@@ -57,7 +59,7 @@ class HubCheckpoint:
     def open(self, name: str) -> Iterator[ByteStream]:
         total = 60 + self.sizes().get(name, 0) / _SLOWEST
         url = f"{settings.GRAFTWORK.hub_endpoint}/{self._repository}/resolve/{self._revision}/{quote(name)}"
-        headers = {"Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity", **self._authorization}
         with (
             _answers(self.uri),
             outgoing_client(total=total, follow_redirects=True) as client,
@@ -66,10 +68,15 @@ class HubCheckpoint:
             _check(response, f"{self.uri}/{name}")
             yield _Body(response)
 
+    @property
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
     def _description(self) -> dict[str, Any]:
         where = f"{self._repository}/revision/{quote(self._revision, safe='')}?blobs=true"
         with _answers(self.uri), outgoing_client(follow_redirects=True) as client:
-            response = client.get(f"{settings.GRAFTWORK.hub_endpoint}/api/models/{where}")
+            url = f"{settings.GRAFTWORK.hub_endpoint}/api/models/{where}"
+            response = client.get(url, headers=self._authorization)
             _check(response, self.uri)
             try:
                 value = response.json()
@@ -100,10 +107,14 @@ class _Body:
 def _check(response: httpx2.Response, what: str) -> None:
     if response.status_code == 429 or response.status_code >= 500:
         raise UnavailableError(f"the hub returned status {response.status_code} for {what}; try again")
+    if response.status_code in (401, 403):
+        raise refusal(
+            f"the hub returned status {response.status_code} for {what}: for a private or gated repository,"
+            " accept its terms on the hub, and set hub_token to a token that can read it"
+        )
     if response.status_code != 200:
         raise refusal(
-            f"the hub returned status {response.status_code} for {what}: base models need a public"
-            " repository; download a private one and register the folder"
+            f"the hub returned status {response.status_code} for {what}: check its name and revision"
         )
 
 

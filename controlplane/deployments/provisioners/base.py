@@ -92,6 +92,7 @@ class Desired:
     Attributes:
         checkpoint: location of the base model: a folder, `s3://...` or `hf://...`.
         checkpoint_digest: digest of its content; "" while unknown.
+        checkpoint_needs_token: containers cannot download it: only the control plane has its hub's token.
         adapters: adapters to place.
         keep: engine names without a route whose last requests may still run.
         drained: URL of each endpoint that left the routes so long ago that no new request arrives -> seconds
@@ -138,6 +139,7 @@ class Desired:
     scaled: bool = False
     endpoint_scaling: ScalingPolicy | None = None
     urls: tuple[str, ...] = ()
+    checkpoint_needs_token: bool = False
     stage: RolloutStage | None = None
     had_rollouts: bool = False
 

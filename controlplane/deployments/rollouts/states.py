@@ -30,8 +30,12 @@ def copies_state(base_model: BaseModel, values: Mapping[str, Any], *, strict: bo
     return found | _checkpoint(base_model, values.get("variant", ""), strict=strict)
 
 
-def _checkpoint(base_model: BaseModel, name: str, *, strict: bool) -> dict[str, str]:
-    own = {"checkpoint": base_model.source, "checkpoint_digest": base_model.checkpoint_sha256}
+def _checkpoint(base_model: BaseModel, name: str, *, strict: bool) -> dict[str, Any]:
+    own = {
+        "checkpoint": base_model.source,
+        "checkpoint_digest": base_model.checkpoint_sha256,
+        "checkpoint_needs_token": bool(base_model.sealed_hub_token),
+    }
     variant = Variant.objects.filter(base_model=base_model, name=name).first()
     if not name or (variant is None and not strict):
         return own

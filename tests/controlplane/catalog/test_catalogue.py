@@ -23,12 +23,14 @@ from pytest_django import Settings
 
 from contracts.base_routes import PROTECTED_PARAMETERS
 from controlplane.catalog import digests
+from controlplane.catalog.checkpoint_sources import checkpoint_source
 from controlplane.catalog.digests import checkpoint_digest, digest_request, digest_run, digests_resume
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
 from controlplane.catalog.services import base_model_register, base_model_update, variant_create
 from controlplane.deployments.copies.publishing import base_publish
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.errors import ConflictError, InvalidInputError, UnavailableError
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.routes.selectors import route_base
 from controlplane.tenants.models import Tenant
@@ -98,14 +100,19 @@ def test_a_checkpoint_in_s3(bucket: str, checkpoint: Path) -> None:
         base_model_register(name="other", source="s3://nowhere/x")
 
 
+TOKEN = "hf_reads_the_gated_one"
+
+
 class Hub(BaseHTTPRequestHandler):
-    """A hub with one public repository: its description, and files behind a redirect."""
+    """A hub with a public and a gated repository: their descriptions, and files behind a redirect."""
 
     folder: Path
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
-        if path == "/api/models/acme/tiny/revision/main":
+        if "acme/gated" in path and self.headers["Authorization"] == f"Bearer {TOKEN}":
+            path = path.replace("acme/gated", "acme/tiny")
+        if path in ("/api/models/acme/tiny/revision/main", f"/api/models/acme/tiny/revision/{COMMIT}"):
             files = [{"rfilename": item.name, "size": item.stat().st_size} for item in self.folder.iterdir()]
             self._send(json.dumps({"sha": COMMIT, "siblings": files}).encode())
         elif path.startswith(f"/acme/tiny/resolve/{COMMIT}/"):
@@ -115,7 +122,7 @@ class Hub(BaseHTTPRequestHandler):
         elif path.startswith("/cdn/"):
             self._send((self.folder / path.removeprefix("/cdn/")).read_bytes())
         else:
-            self.send_error(401 if "private" in path else 503)
+            self.send_error(401 if "gated" in path else 503)
 
     def _send(self, data: bytes) -> None:
         self.send_response(200)
@@ -145,13 +152,41 @@ def test_a_checkpoint_of_a_hub_is_kept_at_its_commit(hub: str, checkpoint: Path)
     assert base_model.source == f"hf://acme/tiny@{COMMIT}"
     BaseModel.objects.update(source="hf://acme/tiny@main")
     assert digested(base_model) == expected(checkpoint)
-    with pytest.raises(InvalidInputError, match="need a public repository"):
-        base_model_register(name="other", source="hf://acme/private")
     with pytest.raises(UnavailableError, match="503"):
         base_model_register(name="other", source="hf://acme/away")
     for wrong in ("hf://acme", "hf://a b/c", "hf://acme/tiny@../x", "ftp://x/y", "relative"):
         with pytest.raises(InvalidInputError):
             base_model_register(name="other", source=wrong)
+
+
+def test_a_gated_repository_is_read_with_a_token_that_nobody_sees(hub: str, checkpoint: Path) -> None:
+    staff = Client()
+    staff.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    body = {"name": "tiny", "source": "hf://acme/gated"}
+    for token in ({}, {"hub_token": "hf_wrong"}):
+        answer = staff.post("/api/v1/base-models", body | token, "application/json")
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, "set hub_token" in error["detail"]) == (400, True), error
+    made = staff.post("/api/v1/base-models", body | {"hub_token": TOKEN}, "application/json")
+    assert (made.status_code, TOKEN in made.text) == (201, False)
+    base_model = BaseModel.objects.get()
+    assert TOKEN not in base_model.sealed_hub_token
+    assert digested(base_model) == expected(checkpoint)
+    assert TOKEN not in staff.get("/api/v1/base-models/tiny").text
+    assert TOKEN not in staff.get("/staff/base-models/tiny/").text
+    assert not AuditRecord.objects.filter(after__icontains=TOKEN).exists()
+
+    staff.patch("/api/v1/base-models/tiny", {"hub_token": "hf_revoked"}, "application/json")
+    with pytest.raises(InvalidInputError, match="set hub_token"):
+        checkpoint_source(base_model.source).sizes()
+    staff.post("/staff/base-models/tiny/", {"max_lora_rank": "64", "hub_token": TOKEN})
+    assert len(checkpoint_source(base_model.source).sizes()) == len(expected(checkpoint))
+    staff.post("/staff/base-models/tiny/", {"max_lora_rank": "32", "hub_token": ""})
+    base_model.refresh_from_db()
+    assert (base_model.max_lora_rank, base_model.sealed_hub_token != "") == (32, True)
+    folder = {"name": "other", "source": str(checkpoint), "hub_token": TOKEN}
+    refused = staff.post("/api/v1/base-models", folder, "application/json")
+    assert "valid only for a source hf://" in refused.text
 
 
 def test_a_hub_that_is_away_is_a_503_and_no_traceback(hub: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -118,3 +118,25 @@ def test_an_adapter_whose_files_are_gone_holds_up_no_other(
         f"graft/{deployment.target.owner}/adapters/tiny/{kept.sha256}.tar.gz"
     ]
     store.remove(store.keys("adapters/tiny"))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_gated_checkpoint_is_copied_since_containers_get_no_token(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    gated: bool,
+) -> None:
+    deployment = deploy(stand, tiny)
+    tiny.source, tiny.checkpoint_sha256 = "hf://acme/tiny@" + "a" * 40, "b" * 64
+    tiny.sealed_hub_token = "sealed" if gated else ""
+    tiny.save()
+    deployment.base_model.refresh_from_db()
+    account, desired = Account.from_target(deployment.target), desired_of(deployment)
+    specs = Specs.from_target(
+        deployment.target, desired, Store(account, deployment.target, heartbeat=lambda: None)
+    )
+    told = specs.model["PrimaryContainer"]["Environment"]
+    copy = f"s3://{BUCKET}/graft/{deployment.target.owner}/checkpoints/tiny/{'b' * 12}/"
+    assert told["OPTION_MODEL_ID"] == (copy if gated else "acme/tiny")
+    assert told.get("OPTION_REVISION", "") == ("" if gated else "a" * 40)
+    assert "sealed" not in str(specs)

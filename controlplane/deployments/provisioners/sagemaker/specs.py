@@ -61,7 +61,7 @@ class Specs:
         image = Image.from_name(desired.image or DEFAULT_IMAGE, family=desired.image_family)
         options = LmiOptions.from_values(desired.options, image, fused=desired.hosting == Hosting.FUSED)
         folder = ""
-        if desired.checkpoint.startswith("/"):
+        if desired.checkpoint.startswith("/") or desired.checkpoint_needs_token:
             folder = f"checkpoints/{desired.deployment}/{desired.checkpoint_digest[:12] or 'unread'}"
         preloaded = (
             preloaded_key(desired.deployment, desired.adapters)

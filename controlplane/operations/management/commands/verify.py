@@ -14,6 +14,7 @@ from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import AdapterVersion
 from controlplane.artifacts.credentials.models import SourceCredential
 from controlplane.artifacts.store import artifact_store
+from controlplane.catalog.models import BaseModel
 from controlplane.errors import UnavailableError, UnsealError
 from controlplane.metering.prompt_log.models import PromptLog
 from controlplane.platform.audit.selectors import chain_tenants, chain_verify
@@ -65,6 +66,8 @@ def _missing_files() -> list[str]:
 def _closed_secrets() -> list[str]:
     sealed = [(row.secret, row.sealing_place) for row in WebhookEndpoint.objects.all()]
     sealed += [(row.sealed_secret, row.place) for row in SourceCredential.objects.all()]
+    gated = BaseModel.objects.exclude(sealed_hub_token="")
+    sealed += [(row.sealed_hub_token, row.hub_token_place) for row in gated]
     sealed += [(row.sealed_private_key, row.place) for row in PromptLog.objects.all()]
     faults = []
     for secret, place in sealed:
