@@ -7,7 +7,15 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-from controlplane.deployments.containers.options import DTYPES, QUANTIZE, RANKS, LmiOptions
+from controlplane.deployments.containers.options import (
+    DTYPES,
+    QUANTIZE,
+    RANKS,
+    ROLLING_BATCHES,
+    LmiOptions,
+    option_servers,
+)
+from controlplane.deployments.containers.speculation import METHODS
 from controlplane.deployments.serializers import DeploymentInput
 
 COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb")
@@ -15,17 +23,29 @@ COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb")
 _NOT_ASKED: Final = ("variant", "urls", "options", "environment", "compute")
 FIELDS: Final = (*(name for name in DeploymentInput().get_fields() if name not in _NOT_ASKED), *COMPUTE)
 """All fields of the form, except OPTIONS."""
-_CHOICES: Final = {"max_lora_rank": tuple(map(str, RANKS)), "dtype": DTYPES, "quantize": QUANTIZE}
+_CHOICES: Final = {
+    "max_lora_rank": tuple(map(str, RANKS)),
+    "dtype": DTYPES,
+    "quantize": QUANTIZE,
+    "rolling_batch": ROLLING_BATCHES,
+    "speculation": METHODS,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """One of LMI's options as an input. `choices` is empty for a number or a text."""
+    """One of LMI's options as an input.
+
+    Attributes:
+        choices: empty for a number or a text.
+        servers: names of the servers in which it has an effect.
+    """
 
     field: str
     name: str
     default: str
     choices: tuple[str, ...]
+    servers: str
 
 
 def _option_fields() -> dict[str, OptionField]:
@@ -35,7 +55,8 @@ def _option_fields() -> dict[str, OptionField]:
         if isinstance(item.default, bool):
             choices = ("", "true", "false")
         default = str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
-        field = OptionField(f"options-{item.name}", item.name, default, choices)
+        servers = ", ".join(option_servers(item.name))
+        field = OptionField(f"options-{item.name}", item.name, default, choices, servers)
         found[field.field] = field
     return found
 

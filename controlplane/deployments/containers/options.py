@@ -64,6 +64,13 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
     },
 }
 """Options with an effect, by family, and their supported values besides the default; None for all."""
+_FAMILY_TITLES: Final = {
+    Family.LMI: "LMI",
+    Family.TGI: "TGI",
+    Family.TRITON: "Triton",
+    Family.PYTORCH: "PyTorch",
+    Family.WORKER: "Graftwork worker",
+}
 _WORKER_REMEDIES: Final = {
     "enable_lora": "it always serves adapters",
     "tensor_parallel": "it uses one GPU; choose an lmi image for several",
@@ -253,6 +260,13 @@ class LmiOptions:
                 remedy = _WORKER_REMEDIES.get(item.name, remedy)
             name = "the bundled worker" if image.family is Family.WORKER else image.name
             raise _wrong(item.name, f"{value!r} is not supported by {name}: {remedy}")
+
+
+def option_servers(option: str) -> tuple[str, ...]:
+    """Return the titles of the servers in which an option has an effect."""
+    # The other families' only value of enable_lora says what they do anyway.
+    families = [item for item in _FAMILY_TITLES if option != "enable_lora" or item is Family.LMI]
+    return tuple(_FAMILY_TITLES[item] for item in families if option in _SERVED[item])
 
 
 def container_environment(

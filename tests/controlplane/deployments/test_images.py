@@ -14,6 +14,7 @@ from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family,
 from controlplane.deployments.containers.options import (
     LmiOptions,
     container_environment,
+    option_servers,
     worker_checkpoint_check,
     worker_flags,
 )
@@ -354,3 +355,10 @@ def test_the_bundled_worker_needs_files_at_sagemaker() -> None:
         worker_checkpoint_check("hf://org/model@main")
     assert caught.value.field == "image"
     worker_checkpoint_check("s3://b/m/")
+
+
+def test_an_option_names_the_servers_that_have_it() -> None:
+    assert option_servers("speculation") == ("LMI", "Graftwork worker")
+    assert option_servers("trust_remote_code") == ("LMI", "TGI")
+    assert option_servers("enable_lora") == ("LMI",)
+    assert all(option_servers(item.name) for item in fields(LmiOptions))
