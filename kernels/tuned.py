@@ -31,6 +31,7 @@ TRIALS: Final = "trials"
 """
 
 logger = logging.getLogger(__name__)
+_loaded: Final = set[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,25 @@ def load(
         parse: converts an entry to a configuration; raises ValueError if malformed.
 
     Raises:
-        ValueError: a malformed file, an unknown key or value, or a file for CUDA that was not measured there.
+        ValueError: a malformed file, an unknown key or value, a file for CUDA that was not measured there, or
+            a folder that does not exist.
     """
-    folder = os.environ.get(VARIABLE) or FOLDER
-    found: Tuned[Config] | None = _read(
-        Path(folder) / file_name(gpu_name(device), op), op, device.type, levels, parse
-    )
+    path = folder() / file_name(gpu_name(device), op)
+    found: Tuned[Config] | None = _read(path, op, device.type, levels, parse)
     return found
+
+
+def folder() -> Path:
+    """Return the folder of tuned configurations. Raises ValueError if GRAFTWORK_TUNED_CONFIG_DIR is none."""
+    named = os.environ.get(VARIABLE)
+    if named and not Path(named).is_dir():
+        raise ValueError(f"{VARIABLE}: {named} is not a folder; unset it to use those in {FOLDER}")
+    return Path(named or FOLDER)
+
+
+def loaded_files() -> tuple[str, ...]:
+    """Return the names of the files whose configurations this process uses, sorted."""
+    return tuple(sorted(_loaded))
 
 
 def gpu_name(device: torch.device) -> str:
@@ -117,7 +130,10 @@ def _read(
         _entry(f"{path}: entries[{number}]", entry, levels, parse)
         for number, entry in enumerate(content["entries"])
     )
-    return Tuned(entries, levels) if entries else None
+    if not entries:
+        return None
+    _loaded.add(path.name)
+    return Tuned(entries, levels)
 
 
 def document(path: Path) -> dict[str, Any]:

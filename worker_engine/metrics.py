@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kernels import tuned
 from worker_engine.kernel_choice import TRITON
 from worker_engine.service import Service
 
@@ -91,6 +92,8 @@ def _kernels(service: Service) -> Iterator[Metric]:
     states: dict[str, float] = {op: int(state == TRITON) for op, state in service.engine.kernels.items()}
     text = "1 where an op runs its Triton kernels, 0 for PyTorch's."
     yield _by_label(Gauge, "kernel_triton", text, "op", states)
+    files = dict.fromkeys(tuned.loaded_files(), 1.0)
+    yield _by_label(Gauge, "tuned_config", "1 for each file of tuned configurations in use.", "file", files)
 
 
 def _tenants(service: Service) -> Iterator[Metric]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from contracts.environment import EnvironmentReader, SettingsError
 from contracts.tracing import Tracing, TracingUnavailable
+from kernels import tuned
 from worker_engine.config import EngineConfig
 from worker_engine.errors import ConfigError
 from worker_engine.startup import Startup
@@ -60,6 +61,10 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> En
     config = EngineConfig(
         **vars(parser.parse_args(arguments)), fleet_token=fleet_token, s3_endpoint_url=s3_endpoint_url
     )
+    try:
+        tuned.folder()
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if not config.fleet_token and not trusted and config.host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(
             f"--host {config.host} can be reached from outside: set GRAFTWORK_FLEET_TOKEN to the token that "

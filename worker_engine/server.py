@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from contracts.tracing import Tracing
+from kernels import tuned
 from worker_engine import metrics, residency
 from worker_engine.errors import (
     BodyTimedOut,
@@ -139,6 +140,7 @@ def health_report(service: Service) -> dict[str, object]:
         "status": status,
         "device": engine.device.type,
         "kernels": {op: "triton" if state == TRITON else "pytorch" for op, state in engine.kernels.items()},
+        "tuned_configs": tuned.loaded_files(),
         "decode_graphs": graphs,
         "overlap": engine.overlaps,
         "speculation": service.config.speculation,

@@ -57,6 +57,12 @@ class FleetCopySerializer(serializers.Serializer[SeenCopy]):
         default=dict,
         help_text="Number of adapters by memory tier.",
     )
+    tuned_configs = serializers.ListField(
+        source="polled.figures.tuned_configs",
+        child=serializers.CharField(),
+        default=list,
+        help_text="Files of tuned kernel configurations in use.",
+    )
     traffic = TrafficSerializer()
 
 

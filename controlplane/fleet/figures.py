@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 _SAMPLE: Final = re.compile(r"^(graftwork_worker_|vllm:)(\w+)(?:\{([^\n]*)\})? (\S+)$", re.M)
 _TIER: Final = re.compile(r'tier="(\w+)"')
+_FILE: Final = re.compile(r'file="([\w. -]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Figures:
         kv_share: used share of the pool, from servers that report no pages.
         adapters: number of adapters in memory by tier (`device`, `host`).
         adapter_bytes: bytes of adapters in host memory.
+        tuned_configs: files of tuned kernel configurations that it uses.
     """
 
     takes_requests: bool = True
@@ -34,6 +36,7 @@ class Figures:
     kv_share: float | None = None
     adapters: Mapping[str, int] = field(default_factory=dict)
     adapter_bytes: int | None = None
+    tuned_configs: Sequence[str] = ()
 
     @property
     def used_share(self) -> float | None:
@@ -56,6 +59,7 @@ def read_figures(text: str) -> Figures | None:
     worker: dict[str, float] = {}
     vllm: dict[str, float] = {}
     adapters: dict[str, int] = {}
+    tuned: list[str] = []
     for prefix, name, labels, number in _SAMPLE.findall(text):
         try:
             value = float(number)
@@ -66,10 +70,12 @@ def read_figures(text: str) -> Figures | None:
         elif name == "adapters_resident":
             if tier := _TIER.search(labels):
                 adapters["device" if tier[1] == "batch" else tier[1]] = int(value)
+        elif name == "tuned_config":
+            tuned += _FILE.findall(labels)
         elif not labels:
             worker[name] = value
     if "requests_running" in worker:
-        return _of_worker(worker, adapters)
+        return replace(_of_worker(worker, adapters), tuned_configs=tuned)
     if "num_requests_running" in vllm:
         share = vllm.get("kv_cache_usage_perc", vllm.get("gpu_cache_usage_perc"))
         waiting = vllm.get("num_requests_waiting")

@@ -90,6 +90,20 @@ def test_without_a_file_the_built_in_tiles_run_and_a_log_says_so(
     assert Plan.build([0], table([8])).parts[0].tile == SINGLE
 
 
+def test_the_files_in_use_are_listed_and_a_missing_folder_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned, "_loaded", set())
+    load(folder, content())
+    assert tuned.loaded_files() == (), "a file without entries"
+    tuned._read.cache_clear()
+    load(folder, content(entry(1, 8, splits=1)))
+    assert tuned.loaded_files() == ("cpu_lora.json",)
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match=r"GRAFTWORK_TUNED_CONFIG_DIR: .*nowhere is not a folder; unset it"):
+        tuned.folder()
+
+
 def test_the_nearest_shape_by_ratio_level_by_level(folder: Path) -> None:
     found = load(
         folder,

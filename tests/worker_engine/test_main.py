@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from worker_engine.errors import ConfigError
@@ -25,3 +27,11 @@ def test_no_token_no_outside_address() -> None:
 def test_the_adapters_folder_must_be_there() -> None:
     with pytest.raises(ConfigError, match="--adapters-dir"):
         parse_config([*FLAGS, "--adapters-dir", "/nowhere"], {})
+
+
+def test_a_missing_folder_of_tuned_configurations_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRAFTWORK_TUNED_CONFIG_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="nowhere is not a folder; unset it"):
+        parse_config(FLAGS, {})

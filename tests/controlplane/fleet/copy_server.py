@@ -20,6 +20,7 @@ graftwork_worker_adapter_pages 5
 graftwork_worker_adapters_resident{tier="host"} 7
 graftwork_worker_adapters_resident{tier="batch"} 2
 graftwork_worker_adapter_bytes 2000000
+graftwork_worker_tuned_config{file="NVIDIA_H100_lora.json"} 1
 graftwork_worker_tenant_requests_running{tenant="acme"} 99
 """
 VLLM = """vllm:num_requests_running{model_name="x",engine="0"} 4.0
