@@ -26,12 +26,18 @@ import boto3
 BUCKET, ENDPOINT = "resumes", "resume-parser"
 BASE, SECOND, ADAPTER = "resume-parser-base", "resume-parser-match", "resume-parser-ru"
 ROLE = "arn:aws:iam::000000000000:role/notebook"
-IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.36.0-lmi27.0.0-cu130"
+IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.27.0-deepspeed0.12.6-cu121"
 ENVIRONMENT = {
     "OPTION_MODEL_ID": "/opt/ml/model/model",
-    "OPTION_ENABLE_LORA": "true",
-    "OPTION_MAX_LORAS": "4",
+    "OPTION_TRUST_REMOTE_CODE": "true",
+    "OPTION_TENSOR_PARALLEL_DEGREE": "2",
+    "OPTION_ROLLING_BATCH": "lmi-dist",
     "OPTION_MAX_ROLLING_BATCH_SIZE": "4",
+    "OPTION_DTYPE": "fp16",
+    "OPTION_ENABLE_LORA": "true",
+    "OPTION_GPU_MEMORY_UTILIZATION": "0.8",
+    "OPTION_MAX_LORA_RANK": "64",
+    "OPTION_MAX_CPU_LORAS": "4",
     "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02",
     "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1",
 }

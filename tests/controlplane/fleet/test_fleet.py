@@ -111,7 +111,6 @@ def test_a_workers_and_vllms_figures_are_read_and_another_text_is_none() -> None
     worker = read_figures(WORKER)
     assert worker is not None
     assert list(worker.tuned_configs) == ["NVIDIA_H100_lora.json"]
-    assert worker is not None
     assert (worker.running, worker.waiting, worker.used_share) == (3, 2, 0.45)
     assert worker.adapters == {"device": 2, "host": 5}, "what has pages counts once"
     vllm = read_figures(VLLM)
