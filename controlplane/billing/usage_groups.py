@@ -101,7 +101,6 @@ def _columns_of(rows: Collection[tuple[Any, ...]], width: int) -> Columns:
 
 
 def _add_up(groups: dict[_Group, _Sums], texts: Columns, sums: Columns) -> None:
-    """Add up the sums of equal groups."""
     keys = zip(*texts, strict=True) if texts else repeat((), len(sums[0]))
     for key, amount in zip(keys, zip(*sums, strict=True), strict=True):
         known = groups.get(key)
@@ -109,7 +108,6 @@ def _add_up(groups: dict[_Group, _Sums], texts: Columns, sums: Columns) -> None:
 
 
 def _reordered(columns: Columns, order: Sequence[int]) -> Columns:
-    """Reorder the columns by the indexes `order`."""
     if len(order) < 2:
         return columns
     take = itemgetter(*order)
@@ -191,7 +189,6 @@ def _group_texts(part: Usage, formats: list[tuple[tuple[str, ...], Callable[[Any
 
 
 def _priced_sums(part: Usage, units: _Units, priced_by: tuple[str, ...]) -> Columns:
-    """Return the columns of `_Sums`."""
     sums = part.columns
     keys = zip(part.column("tenant"), part.column("day"), *(sums[name] for name in priced_by), strict=False)
     found = list(map(units.__getitem__, keys))
