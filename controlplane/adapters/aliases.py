@@ -44,9 +44,7 @@ def alias_move(*, adapter: Adapter, name: str, number: int, reason: str = "") ->
 
 
 @transaction.atomic
-def alias_split(
-    *, adapter: Adapter, name: str, arms: Sequence[tuple[int, int]], by: str = "", reason: str = ""
-) -> Alias:
+def alias_split(*, adapter: Adapter, name: str, arms: Sequence[tuple[int, int]], reason: str = "") -> Alias:
     """Split an alias among ready versions, and create it if needed; effective within a second.
 
     Args:
@@ -105,7 +103,7 @@ def alias_rollback(
 
 
 @transaction.atomic
-def alias_remove(*, alias: Alias, reason: str = "") -> None:
+def alias_remove(*, alias: Alias) -> None:
     """Remove an alias; calls by it then fail as an unknown model."""
     adapter = adapter_locked(alias.adapter)
     found = Alias.objects.filter(pk=alias.pk).first()
@@ -114,7 +112,7 @@ def alias_remove(*, alias: Alias, reason: str = "") -> None:
     before = alias_state(found)
     Alias.objects.filter(pk=found.pk).delete()
     adapter_publish(adapter=adapter)
-    _record(found, adapter, "alias.remove", before, None, reason)
+    _record(found, adapter, "alias.remove", before, None, "")
 
 
 @transaction.atomic

@@ -11,6 +11,7 @@ from rest_framework import generics, status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, alias_split, fallback_set
 from controlplane.adapters.filters import AdapterFilter, AliasFilter, VersionFilter
@@ -87,7 +88,7 @@ def _register(
     return response
 
 
-class OfAdapter(generics.GenericAPIView[Any]):
+class OfAdapter(APIView):
     # A view below the path of one of the tenant's adapters. The schema would show a docstring for each.
 
     def adapter(self) -> Adapter:
@@ -137,9 +138,8 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
         return _register(request, values["name"], base_model, values, self.is_called)
 
 
-class AdapterChecksApi(generics.GenericAPIView[Adapter]):
+class AdapterChecksApi(APIView):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AdapterCheckInput
     is_called = staticmethod(_never)
 
     @extend_schema(request=AdapterCheckInput, responses=AdapterCheckSerializer)

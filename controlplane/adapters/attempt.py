@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from controlplane.adapters.selectors import default_number
 from controlplane.adapters.services import adapter_publish, staging_discard
 from controlplane.adapters.smoke import smoke_test
 from controlplane.adapters.sources import source_discard, source_fetch, source_saved
+from controlplane.adapters.sources.base import WatchedStream
 from controlplane.adapters.steps import StepStatus, set_step
 from controlplane.adapters.tensors import check_tensors, check_values
 from controlplane.artifacts.store import ByteStream, artifact_store
@@ -101,7 +101,7 @@ class ValidationAttempt:
 
         def put(name: str, stream: ByteStream) -> None:
             # Unpacking an archive that has arrived may still take long, so it needs heartbeats.
-            watched = _WatchedStream(stream, lambda _: self._heartbeat())
+            watched = WatchedStream(stream, lambda _: self._heartbeat())
             file_put(self._store, staging, name, watched)
 
         source_fetch(source, put, progress=self._heartbeat)
@@ -124,7 +124,7 @@ class ValidationAttempt:
         """Check and hash the weights in one pass, so that the digest is of the checked bytes."""
         digest = hashlib.sha256()
         with self._store.open(f"{self._version.staging}/{_WEIGHTS}") as body:
-            stream = _WatchedStream(body, digest.update)
+            stream = WatchedStream(body, digest.update)
             self._step("header", "running")
             try:
                 header = read_header(stream, size=size)
@@ -231,15 +231,3 @@ class ValidationAttempt:
         claim = {"status": AdapterVersion.Status.VALIDATING, "attempts": self._version.attempts}
         if not AdapterVersion.objects.filter(pk=self._version.pk, **claim).update(**values):
             raise SupersededError
-
-
-class _WatchedStream:
-    """A stream that passes the bytes read to `watch`."""
-
-    def __init__(self, stream: ByteStream, watch: Callable[[bytes], object]) -> None:
-        self._stream, self._watch = stream, watch
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._stream.read(size)
-        self._watch(data)
-        return data

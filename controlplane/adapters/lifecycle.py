@@ -195,7 +195,6 @@ def _purge(version: AdapterVersion, before: datetime) -> bool:
 
 
 def _audit_values(version: AdapterVersion) -> dict[str, Any]:
-    """Return the values of a version for the audit log."""
     return {"number": version.number, "status": version.status, "sha256": version.sha256}
 
 

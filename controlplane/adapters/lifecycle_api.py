@@ -37,7 +37,6 @@ from controlplane.tenants.selectors import tenant_get
 
 class AdapterRestoreApi(OfAdapter):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AdapterSerializer
 
     @idempotent()
     @extend_schema(request=None, responses=AdapterSerializer)
@@ -49,7 +48,6 @@ class AdapterRestoreApi(OfAdapter):
 
 class AdapterPurgeApi(OfAdapter):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = AdapterSerializer
 
     @idempotent(atomic=False)
     @extend_schema(request=None, responses={204: None})
@@ -61,7 +59,6 @@ class AdapterPurgeApi(OfAdapter):
 
 class VersionRestoreApi(OfAdapter):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = VersionSerializer
 
     @idempotent()
     @extend_schema(request=None, responses=VersionSerializer)

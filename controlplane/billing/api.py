@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Final
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.renderers import UsageCsvRenderer, UsageJsonRenderer
 from controlplane.billing.usage_report import GROUPS, UsageReport, UsageRow, usage_report
@@ -54,10 +55,8 @@ _USAGE_SCHEMA: Final = extend_schema(
 )
 
 
-class _ReportApi(generics.GenericAPIView[Any]):
-    serializer_class = UsageReportSerializer
+class _ReportApi(APIView):
     renderer_classes = (UsageJsonRenderer, UsageCsvRenderer)
-    pagination_class = None
     group_by: ClassVar[str] = "day"
 
     def _report(self, request: Request, tenant: Tenant | None, project: str | None = None) -> Response:

@@ -30,17 +30,15 @@ class HostingCost:
     billed: bool = False
 
 
-def hosting_costs(
-    *, tenant: str, start: dt.date, end: dt.date, prices: PriceList | None = None
-) -> list[HostingCost]:
+def hosting_costs(*, tenant: str, start: dt.date, end: dt.date) -> list[HostingCost]:
     """Return costs of the UTC days `start` to `end`, both included.
 
     Amounts are rounded once per day and item, as in the journal.
     """
-    known = prices or PriceList.load()
+    prices = PriceList.load()
     found: dict[tuple[str, str, str], HostingCost] = {}
     for day, used in HOSTING.by_day(tenant=tenant, start=start, end=end).items():
-        priced = used_wanted(used, tenant=tenant, day=day, prices=known)
+        priced = used_wanted(used, tenant=tenant, day=day, prices=prices)
         for subject, quantity in used.items():
             key = (subject.adapter, subject.base_model, subject.item)
             cost = found.setdefault(key, HostingCost(*key))

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.filters import EntryFilter
 from controlplane.billing.invoices.selectors import invoice_get
@@ -106,9 +107,8 @@ class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
         return Response(CreditSerializer(grant).data, status.HTTP_201_CREATED)
 
 
-class TenantPaymentsApi(generics.GenericAPIView[JournalEntry]):
+class TenantPaymentsApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = JournalEntrySerializer
 
     @idempotent()
     @extend_schema(request=PaymentInput, responses={201: JournalEntrySerializer})
@@ -123,9 +123,8 @@ class TenantPaymentsApi(generics.GenericAPIView[JournalEntry]):
         return Response(JournalEntrySerializer(entry).data, status.HTTP_201_CREATED)
 
 
-class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
+class EntryReversalApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = JournalEntrySerializer
 
     @idempotent()
     @extend_schema(request=ReversalInput, responses={201: JournalEntrySerializer})

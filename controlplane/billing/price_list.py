@@ -35,6 +35,10 @@ class PriceList:
 
     A tenant's own book comes before everyone's; within a book the adapter's own price before its base
     model's, and one for the backend before one for all.
+
+    Attributes:
+        priced_by: usage columns, besides day and tenant, that prices of calls depend on. Usage can be summed
+            over all other columns before it is priced.
     """
 
     def __init__(self, terms: list[PriceBookTerm], prices: list[Price], hosting: list[HostingPrice]) -> None:
@@ -49,7 +53,7 @@ class PriceList:
             "adapter": any(price.adapter for price in prices),
             "backend": any(price.backend for price in prices),
         }
-        self._varies = frozenset(name for name, varies in columns.items() if varies)
+        self.priced_by = ("base_model", *(name for name, varies in columns.items() if varies))
         rows: list[Price | HostingPrice] = [*prices, *hosting]
         for row in sorted(rows, key=lambda row: row.effective_from):
             kind = row.kind if isinstance(row, HostingPrice) else _CALL
@@ -87,8 +91,8 @@ class PriceList:
     ) -> Price | None:
         """Return the price of calls on `day`; `adapter` is its name or ""."""
         # Drop columns that no price depends on, so that thousands of adapters share one cache entry.
-        adapter = adapter if "adapter" in self._varies else ""
-        backend = backend if "backend" in self._varies else ""
+        adapter = adapter if "adapter" in self.priced_by else ""
+        backend = backend if "backend" in self.priced_by else ""
         key = tenant, day, base_model, adapter, backend
         if key not in self._calls:
             row = self._first(_CALL, tenant, day, _keys(_CALL, tenant, base_model, adapter, backend))
@@ -104,13 +108,6 @@ class PriceList:
             return None if price is None else call_unit(price, item)
         row = self._first(item, tenant, day, _keys(item, tenant, base_model, adapter, backend))
         return row.nano if isinstance(row, HostingPrice) else None
-
-    def varies_by(self) -> frozenset[str]:
-        """Return the usage columns, besides the base model, that prices of calls depend on.
-
-        Usage can be summed over all other columns before it is priced.
-        """
-        return self._varies
 
     def spans(self, *, start: dt.date, end: dt.date) -> list[tuple[dt.date, dt.date]]:
         """Split the UTC days `start` to `end` into spans within which no price of calls changes."""

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from controlplane.billing.filters import PriceBookFilter
 from controlplane.billing.in_force import meter_prices, read_day, terms_on
-from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
+from controlplane.billing.models import PriceBook, PriceBookTerm
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import price_book_get, price_book_list, term_get, term_list
 from controlplane.billing.serializers import (
@@ -88,9 +88,8 @@ class PriceBookApi(RetrieveApi[PriceBook]):
         return price_book_get(name=self.kwargs["name"])
 
 
-class PricesApi(generics.GenericAPIView[Price]):
+class PricesApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = PriceSerializer
 
     @idempotent()
     @extend_schema(request=PriceSerializer, responses={201: PriceSerializer})
@@ -101,9 +100,8 @@ class PricesApi(generics.GenericAPIView[Price]):
         return Response(PriceSerializer(price).data, status.HTTP_201_CREATED)
 
 
-class HostingPricesApi(generics.GenericAPIView[HostingPrice]):
+class HostingPricesApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = HostingPriceSerializer
 
     @idempotent()
     @extend_schema(request=HostingPriceSerializer, responses={201: HostingPriceSerializer})

@@ -94,8 +94,7 @@ def calls_nano(*, tenant: str, key_id: str | None, start: dt.date, end: dt.date,
     if key_id is not None:
         rollups = rollups.filter(key_id=key_id)
     # Sum over all columns that no price depends on.
-    columns = ("base_model", *sorted(prices.varies_by()))
-    priced = ((use, call_price(use, prices)) for use in use_summed(rollups, by=columns))
+    priced = ((use, call_price(use, prices)) for use in use_summed(rollups, by=prices.priced_by))
     return sum(call_nano(use, price) for use, price in priced if price is not None)
 
 

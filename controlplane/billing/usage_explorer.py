@@ -213,13 +213,11 @@ def _times(question: Question) -> tuple[str, ...]:
 
 
 def _placed(report: UsageReport, place: str) -> UsageRow:
-    """The usage of one segment, summed over all times."""
     places = report.groups[-1] if report.groups else [""] * len(report.requests)
     return report.together([at for at, found in enumerate(places) if found == place])
 
 
 def _series(report: UsageReport, place: str, times: Iterable[str]) -> tuple[UsageRow, ...]:
-    """The usage of one segment at each time."""
     cells = zip(report.groups[0], report.groups[-1], strict=True)
     found = {time: at for at, (time, where) in enumerate(cells) if where == place}
     return tuple(report.row(found[time]) if time in found else _NONE for time in times)

@@ -62,7 +62,7 @@ def read_usage(
     spans = prices.spans(start=start, end=end)
     by_day = bool({"day", "hour"} & set(names)) or len(spans) > _MOST_SPANS
     columns = [*(["day"] if by_day else []), *([] if tenant else ["tenant"])]
-    columns += [*_priced_by(prices), *(_COLUMNS.get(name, name) for name in names)]
+    columns += [*prices.priced_by, *(_COLUMNS.get(name, name) for name in names)]
     if tenant:
         columns = [name for name in columns if name != "tenant"]
     sums: Callable[..., QuerySet[Any]] = hour_list if "hour" in names else rollup_list
@@ -78,7 +78,7 @@ def read_usage(
 
 def group_usage(used: Iterable[Usage], names: tuple[str, ...], prices: PriceList) -> tuple[Columns, Columns]:
     """Return the columns of the groups' texts, in order, and of their sums; each group once."""
-    formats, units, by = [_group_format(name) for name in names], _Units(prices), _priced_by(prices)
+    formats, units, by = [_group_format(name) for name in names], _Units(prices), prices.priced_by
     parts = [(_group_texts(part, formats), _priced_sums(part, units, by)) for part in used]
     # Usually the database has summed each group completely.
     if len(parts) == 1:
@@ -101,7 +101,6 @@ def _columns_of(rows: Collection[tuple[Any, ...]], width: int) -> Columns:
 
 
 def _add_up(groups: dict[_Group, _Sums], texts: Columns, sums: Columns) -> None:
-    """Add up the sums of equal groups."""
     keys = zip(*texts, strict=True) if texts else repeat((), len(sums[0]))
     for key, amount in zip(keys, zip(*sums, strict=True), strict=True):
         known = groups.get(key)
@@ -109,7 +108,6 @@ def _add_up(groups: dict[_Group, _Sums], texts: Columns, sums: Columns) -> None:
 
 
 def _reordered(columns: Columns, order: Sequence[int]) -> Columns:
-    """Reorder the columns by the indexes `order`."""
     if len(order) < 2:
         return columns
     take = itemgetter(*order)
@@ -158,7 +156,7 @@ class _Units(dict[tuple[Any, ...], CallUnits]):
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
-        self._names = ("tenant", "day", *_priced_by(prices))
+        self._names = ("tenant", "day", *prices.priced_by)
 
     def __missing__(self, key: tuple[Any, ...]) -> CallUnits:
         columns = dict(zip(self._names, key, strict=True))
@@ -191,7 +189,6 @@ def _group_texts(part: Usage, formats: list[tuple[tuple[str, ...], Callable[[Any
 
 
 def _priced_sums(part: Usage, units: _Units, priced_by: tuple[str, ...]) -> Columns:
-    """Return the columns of `_Sums`."""
     sums = part.columns
     keys = zip(part.column("tenant"), part.column("day"), *(sums[name] for name in priced_by), strict=False)
     found = list(map(units.__getitem__, keys))
@@ -207,11 +204,6 @@ def _priced_sums(part: Usage, units: _Units, priced_by: tuple[str, ...]) -> Colu
     ]
     tokens = [sums[name] for name in ("prompt_tokens", "cached_tokens", "completion_tokens")]
     return [sums["requests"], *tokens, nanos, unpriced]
-
-
-def _priced_by(prices: PriceList) -> tuple[str, ...]:
-    """Columns, besides day and tenant, that a price depends on."""
-    return ("base_model", *sorted(prices.varies_by()))
 
 
 def too_many_rows(names: tuple[str, ...]) -> InvalidInputError:

@@ -11,6 +11,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.errors import InvalidInputError
 from controlplane.metering.cloud_events.envelope import LONGEST, SPEC_VERSION, USAGE_TYPE
@@ -87,11 +88,9 @@ _HEADERS: Final = [
 ]
 
 
-class UsageEventsApi(generics.GenericAPIView[Any]):
+class UsageEventsApi(APIView):
     permission_classes = (UsageReporter,)
     parser_classes = PARSERS
-    serializer_class = OutcomesSerializer
-    pagination_class = None
 
     @extend_schema(request=_BODIES, parameters=_HEADERS, responses={200: OutcomesSerializer})
     def post(self, request: Request) -> Response:
@@ -189,10 +188,7 @@ _HOSTING_SCHEMA: Final = extend_schema(
 )
 
 
-class _HostingApi(generics.GenericAPIView[Any]):
-    serializer_class = HostingReportSerializer
-    pagination_class = None
-
+class _HostingApi(APIView):
     def _report(self, request: Request, tenant: str | None) -> Response:
         values = validated(HostingQuery, request.query_params)
         groups = [name.strip() for name in values["group_by"].split(",") if name.strip()]
@@ -241,11 +237,8 @@ class ReplaySerializer(serializers.Serializer[Any]):
     asked = serializers.IntegerField(help_text="Number of dead letters; a task ingests them again.")
 
 
-class DeadLetterReplayApi(generics.GenericAPIView[DeadUsageEvent]):
+class DeadLetterReplayApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = ReplaySerializer
-    queryset = DeadUsageEvent.objects.none()
-    pagination_class = None
 
     @idempotent()
     @extend_schema(request=None, responses={202: ReplaySerializer})

@@ -158,5 +158,4 @@ def _day_and_hour(event_id: str, arrived: float) -> tuple[str, int]:
 
 @lru_cache(maxsize=16)
 def _iso(days: int) -> str:
-    """Return the date `days` after 1970-01-01."""
     return (dt.date(1970, 1, 1) + dt.timedelta(days)).isoformat()

@@ -80,9 +80,9 @@ class UsageIngester:
             ahead.result()
             self._ingest_taken()
 
-    def ingest_new(self, *, block_ms: int | None = None) -> int:
+    def ingest_new(self) -> int:
         """Ingest up to a batch of undelivered entries; returns how many came."""
-        return self._ingest(self._read_new(block_ms=block_ms))
+        return self._ingest(self._read_new())
 
     def ingest_abandoned(self) -> int:
         """Ingest entries that a consumer, or this one, took and never acknowledged; returns how many came."""

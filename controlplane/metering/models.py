@@ -128,18 +128,7 @@ class UsageRollup(_Sums):
         constraints = [
             models.UniqueConstraint(
                 # Tenant first: a report reads one tenant's range of days.
-                fields=[
-                    "tenant",
-                    "day",
-                    "project",
-                    "key_id",
-                    "adapter",
-                    "alias",
-                    "arm",
-                    "base_model",
-                    "backend",
-                    "status",
-                ],
+                fields=["tenant", "day", *_Sums.DIMENSIONS[2:]],
                 name="usage_rollup_once",
             )
         ]
@@ -155,20 +144,7 @@ class UsageHour(_Sums):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=[
-                    "tenant",
-                    "day",
-                    "hour",
-                    "project",
-                    "key_id",
-                    "adapter",
-                    "alias",
-                    "arm",
-                    "base_model",
-                    "backend",
-                    "status",
-                ],
-                name="usage_hour_once",
+                fields=["tenant", "day", "hour", *_Sums.DIMENSIONS[2:]], name="usage_hour_once"
             )
         ]
 
@@ -286,18 +262,7 @@ class HostingHour(_Hosted):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=[
-                    "tenant",
-                    "day",
-                    "hour",
-                    "kind",
-                    "base_model",
-                    "adapter",
-                    "deployment",
-                    "tier",
-                    "instance_type",
-                ],
-                name="hosting_hour_once",
+                fields=["tenant", "day", "hour", "kind", *_Hosted.DIMENSIONS[2:]], name="hosting_hour_once"
             )
         ]
 

@@ -112,10 +112,9 @@ def _known(checked: CheckedEntries) -> tuple[list[EventRow], list[DeadUsageEvent
     return rows, dead
 
 
-def usage_partitions_prepare(*, today: dt.date | None = None) -> None:
+def usage_partitions_prepare() -> None:
     """Creates the partitions of the coming days, so that no event has to wait for one."""
-    first = today or _today()
-    partitions_ensure({first + dt.timedelta(days=ahead) for ahead in range(_AHEAD + 1)})
+    partitions_ensure({_today() + dt.timedelta(days=ahead) for ahead in range(_AHEAD + 1)})
 
 
 def usage_drop_old(*, today: dt.date | None = None) -> int:
@@ -155,7 +154,6 @@ def _is_known(row: EventRow) -> bool:
 
 
 def _last_uses(rows: Iterable[EventRow]) -> dict[str, dt.datetime]:
-    """Return the time of each key's newest call."""
     newest: dict[str, int] = {}
     now = time.time_ns() // 1_000_000
     for row in rows:

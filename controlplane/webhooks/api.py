@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Final
+from typing import Final
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.platform.http.object_api import RetrieveApi, conditional
 from controlplane.platform.http.strict import StrictSerializer, validated
@@ -126,7 +127,7 @@ class WebhooksApi(generics.ListAPIView[WebhookEndpoint]):
         return Response({**EndpointSerializer(endpoint).data, "secret": secret}, status.HTTP_201_CREATED)
 
 
-class _OfEndpoint(generics.GenericAPIView[Any]):
+class _OfEndpoint(APIView):
     def endpoint(self) -> WebhookEndpoint:
         return endpoint_get(tenant=request_tenant(self.request), endpoint_id=self.kwargs["endpoint_id"])
 
@@ -156,7 +157,6 @@ class WebhookApi(_OfEndpoint, RetrieveApi[WebhookEndpoint]):
 
 class WebhookRotationApi(_OfEndpoint):
     permission_classes = (_MAY,)
-    serializer_class = EndpointCreatedSerializer
 
     @idempotent()
     @extend_schema(request=WebhookRotationInput, responses={200: EndpointCreatedSerializer})
@@ -169,7 +169,6 @@ class WebhookRotationApi(_OfEndpoint):
 
 class WebhookTestApi(_OfEndpoint):
     permission_classes = (_MAY,)
-    serializer_class = DeliverySerializer
 
     @idempotent()
     @extend_schema(request=None, responses={201: DeliverySerializer})
@@ -193,10 +192,9 @@ class WebhookDeliveriesApi(_OfEndpoint, generics.ListAPIView[WebhookDelivery]):
 
 class WebhookResendApi(_OfEndpoint):
     permission_classes = (_MAY,)
-    serializer_class = DeliverySerializer
 
     @idempotent()
-    @extend_schema(request=None)
+    @extend_schema(request=None, responses=DeliverySerializer)
     def post(self, request: Request, endpoint_id: str, delivery_id: int) -> Response:
         """Sends a delivery again under the same `webhook-id`."""
         delivery = delivery_get(endpoint=self.endpoint(), delivery_id=delivery_id)

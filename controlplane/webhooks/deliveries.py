@@ -68,10 +68,10 @@ def deliveries_enqueue_due() -> int:
     return len(ids)
 
 
-def events_forget(*, older_than: dt.timedelta = KEEP) -> int:
+def events_forget() -> int:
     """Remove old events without waiting deliveries; return how many rows were removed."""
     waiting = (Status.PENDING, Status.SENDING)
-    old = WebhookEvent.objects.filter(created_at__lt=timezone.now() - older_than)
+    old = WebhookEvent.objects.filter(created_at__lt=timezone.now() - KEEP)
     return old.exclude(deliveries__status__in=waiting).delete()[0]
 
 
@@ -99,7 +99,6 @@ def _conclude(delivery: WebhookDelivery, outcome: Outcome) -> None:
 
 
 def _wait(attempts: int) -> int:
-    """Return the seconds to wait after `attempts` attempts."""
     base = WAITS_S[attempts - 1]
     return base + round(random.uniform(0, base / 5))  # noqa: S311  # spreads load, no secret
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from contracts.adapters.foreign_weights import OTHER_FORMS, refusal_of_others
 from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.archives import Put, unpack
-from controlplane.adapters.sources.base import MissingFileError, Source, bad_uri
+from controlplane.adapters.sources.base import MissingFileError, Source, WatchedStream, bad_uri
 from controlplane.adapters.sources.bucket import BucketSource, TenantBucketSource
 from controlplane.adapters.sources.folder import FolderSource
 from controlplane.adapters.sources.hub import HubSource
@@ -111,20 +111,11 @@ def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> N
         put(MODEL_CARD, _telling(stream, progress))
 
 
-class _Telling:
-    """A stream that calls `progress` as it is read."""
-
-    def __init__(self, stream: ByteStream, progress: Callable[[], None]) -> None:
-        self._stream, self._progress = stream, progress
-
-    def read(self, size: int = -1, /) -> bytes:
-        self._progress()
-        return self._stream.read(size)
-
-
 def _telling(stream: ByteStream, progress: Callable[[], None]) -> ByteStream:
     # An uploaded file is local, and unpacking seeks in it.
-    return stream if isinstance(stream, io.IOBase) and stream.seekable() else _Telling(stream, progress)
+    if isinstance(stream, io.IOBase) and stream.seekable():
+        return stream
+    return WatchedStream(stream, lambda _: progress())
 
 
 def _credential(tenant: Tenant, name: str) -> SourceCredential:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 from urllib.parse import SplitResult
@@ -53,6 +54,18 @@ class Source(Protocol):
             RefusedError: it may not be read.
             UnavailableError: the source does not answer.
         """
+
+
+class WatchedStream:
+    """A stream that passes the bytes read to `watch`."""
+
+    def __init__(self, stream: ByteStream, watch: Callable[[bytes], object]) -> None:
+        self._stream, self._watch = stream, watch
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._watch(data)
+        return data
 
 
 def is_plain(parts: SplitResult) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -60,7 +60,7 @@ class BodyStream:
 
 
 @contextmanager
-def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -> Iterator[BodyStream]:
+def download(url: str, *, what: str) -> Iterator[BodyStream]:
     """Open the response to a GET of `url`; redirects are not followed.
 
     Raises, here and while it is read:
@@ -69,7 +69,7 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
         RefusedError: an address that is not allowed, or bytes that come too slowly.
         UnavailableError: 429, 5xx or no answer.
     """
-    plain = {"Accept-Encoding": "identity", **(headers or {})}
+    plain = {"Accept-Encoding": "identity"}
     try:
         with outgoing_client(total=LONGEST_S) as client, client.stream("GET", url, headers=plain) as response:
             if response.status_code == 404:

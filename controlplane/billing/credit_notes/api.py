@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import credit_note_get, credit_note_list, note_line_list
@@ -101,9 +102,8 @@ class FleetCreditNoteApi(RetrieveApi[CreditNote]):
         return credit_note_get(credit_note_id=self.kwargs["credit_note"])
 
 
-class CreditNoteVoidApi(generics.GenericAPIView[CreditNote]):
+class CreditNoteVoidApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = CreditNoteSerializer
 
     @idempotent()
     @extend_schema(request=VoidInput, responses={201: CreditNoteSerializer})
@@ -123,9 +123,8 @@ class FleetCreditNoteFileApi(DocumentFileApi):
         return self.file(CreditNoteDocument(credit_note_get(credit_note_id=credit_note)))
 
 
-class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
+class InvoiceCreditNotesApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = CreditNoteSerializer
 
     @idempotent()
     @extend_schema(request=CreditNoteInput, responses={201: CreditNoteSerializer})

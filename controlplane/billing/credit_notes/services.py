@@ -90,11 +90,8 @@ def credit_note_issue(
     remaining = left_of(invoice=invoice)
     parts = _parts(invoice, remaining, amount_nano, lines)
     note = _note(head, invoice, remaining, sum(part for _, part in parts))
-    note.reason, note.memo, note.post_payment_as = (
-        reason,
-        checked_text(memo, field="memo", most=MEMO),
-        post_payment_as,
-    )
+    note.reason, note.post_payment_as = reason, post_payment_as
+    note.memo = checked_text(memo, field="memo", most=MEMO)
     _check_post_payment(note, invoice)
     _save(note, parts, head)
     entries_write(head=head, drafts=list(_drafts(note, invoice)), currency=note.currency)
@@ -158,7 +155,6 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
 
 
 def _save(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: LedgerHead) -> None:
-    """Saves a credit note with its lines, and schedules its PDF."""
     parties_named(note, day=note.issued_at.date())
     parties_check(note)
     note.save()

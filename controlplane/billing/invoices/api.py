@@ -133,9 +133,8 @@ class FleetInvoiceFileApi(DocumentFileApi):
         return self.file(InvoiceDocument(invoice_get(invoice_id=invoice)))
 
 
-class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
+class TenantInvoicesApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = InvoiceSerializer
 
     @idempotent()
     @extend_schema(request=InvoiceInput, responses={201: InvoiceSerializer})
@@ -146,9 +145,8 @@ class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
         return Response(InvoiceSerializer(made).data, status.HTTP_201_CREATED)
 
 
-class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
+class InvoiceFinalizeApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = InvoiceSerializer
 
     @idempotent()
     @extend_schema(request=FinalizeInput, responses={200: InvoiceSerializer})

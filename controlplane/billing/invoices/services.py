@@ -219,11 +219,8 @@ def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
         rate_percent=treatment_copy(invoice=invoice),
         currency=invoice.currency,
     )
-    invoice.tax_nano, invoice.prepaid_nano, invoice.shortfall_nano = (
-        totals.tax,
-        totals.prepaid,
-        totals.shortfall,
-    )
+    invoice.tax_nano, invoice.prepaid_nano = totals.tax, totals.prepaid
+    invoice.shortfall_nano = totals.shortfall
     invoice.due_nano, invoice.carried_out_nano = totals.due, totals.carried_out
     parties_named(invoice, day=timezone.now().date())
     invoice.save()

@@ -43,12 +43,12 @@ def party_set(*, tenant: str, values: Mapping[str, str], starts: dt.date | None 
 
 
 @transaction.atomic
-def party_remove(*, party: BillingParty, today: dt.date | None = None) -> None:
+def party_remove(*, party: BillingParty) -> None:
     """Deletes planned details; the earlier ones stay in force.
 
     Raises ConflictError: they are or were in force.
     """
-    if party.starts <= (today or timezone.now().date()):
+    if party.starts <= timezone.now().date():
         raise ConflictError(
             f"these details have applied since {party.starts} and cannot be removed: add new ones from "
             "today or later"

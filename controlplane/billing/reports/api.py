@@ -11,6 +11,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.reports.fleet_bill import BY, fleet_attribution
 from controlplane.billing.reports.instance_prices import NANO, instance_price_list, instance_price_set
@@ -79,15 +80,13 @@ class AttributionSerializer(serializers.Serializer[Any]):
     unpriced = serializers.ListField(child=serializers.CharField(), help_text="Excluded instance types.")
 
 
-class AttributionApi(generics.GenericAPIView[Any]):
+class AttributionApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = AttributionSerializer
-    pagination_class = None
 
-    @extend_schema(parameters=[AttributionQuery])
+    @extend_schema(parameters=[AttributionQuery], responses=AttributionSerializer)
     def get(self, request: Request) -> Response:
         """The bill of the fleet's machines, divided among tenants by tokens, hosting time or memory."""
-        values = _query(AttributionQuery, request)
+        values = validated(AttributionQuery, request.query_params)
         found = fleet_attribution(**values)
         return Response(
             {
@@ -132,26 +131,22 @@ class SavingSerializer(serializers.Serializer[Any]):
     unpriced = serializers.ListField(child=serializers.CharField(), help_text="Excluded instance types.")
 
 
-class SavingsApi(generics.GenericAPIView[Any]):
+class SavingsApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = SavingSerializer
-    pagination_class = None
 
-    @extend_schema(parameters=[SavingsQuery])
+    @extend_schema(parameters=[SavingsQuery], responses=SavingSerializer)
     def get(self, request: Request) -> Response:
         """Compares the cost of the fleet's machines with a dedicated endpoint for each adapter."""
-        return _saving(saving_measured(**_query(SavingsQuery, request)))
+        return _saving(saving_measured(**validated(SavingsQuery, request.query_params)))
 
 
-class SavingsEstimateApi(generics.GenericAPIView[Any]):
+class SavingsEstimateApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = SavingSerializer
-    pagination_class = None
 
-    @extend_schema(parameters=[EstimateQuery])
+    @extend_schema(parameters=[EstimateQuery], responses=SavingSerializer)
     def get(self, request: Request) -> Response:
         """Estimates this saving for one hour with the given numbers of adapters and machines."""
-        values = _query(EstimateQuery, request)
+        values = validated(EstimateQuery, request.query_params)
         values.setdefault("day", timezone.now().date())
         return _saving(saving_estimate(**values))
 
@@ -177,15 +172,13 @@ class BlendedSerializer(serializers.Serializer[Any]):
     instance_price = InstancePriceSerializer()
 
 
-class BlendedPriceApi(generics.GenericAPIView[Any]):
+class BlendedPriceApi(APIView):
     permission_classes = (Staff,)
-    serializer_class = BlendedSerializer
-    pagination_class = None
 
-    @extend_schema(parameters=[BlendedQuery])
+    @extend_schema(parameters=[BlendedQuery], responses=BlendedSerializer)
     def get(self, request: Request) -> Response:
         """The price of a million tokens by both blended formulas; `*_nano` are per token."""
-        found = blended_prices(day=timezone.now().date(), **_query(BlendedQuery, request))
+        found = blended_prices(day=timezone.now().date(), **validated(BlendedQuery, request.query_params))
         listed = found.by_list_price
         return Response(
             {
@@ -210,11 +203,6 @@ def _saving(saving: Saving) -> Response:
             "unpriced": list(saving.unpriced),
         }
     )
-
-
-def _query(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    values = validated(kind, request.query_params)
-    return dict(values)
 
 
 def _amount(nano: int) -> str:

@@ -7,9 +7,10 @@ from typing import Any, Final
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.reports.openai_usage.pages import completions_page, costs_page
 from controlplane.billing.reports.openai_usage.query import COMPLETIONS, COSTS, Kind, UsageQuery
@@ -112,8 +113,7 @@ def _parameters(kind: Kind) -> list[OpenApiParameter]:
     ]
 
 
-class _UsageApi(generics.GenericAPIView[Any]):
-    pagination_class = None
+class _UsageApi(APIView):
     kind: Kind
 
     def _query(self, request: Request) -> UsageQuery:
@@ -130,10 +130,9 @@ _READ: Final = tenant_may(Permission.USAGE_READ)
 
 class CompletionsUsageApi(_UsageApi):
     permission_classes = (_READ,)
-    serializer_class = CompletionsPageSerializer
     kind = COMPLETIONS
 
-    @extend_schema(parameters=_parameters(COMPLETIONS))
+    @extend_schema(parameters=_parameters(COMPLETIONS), responses=CompletionsPageSerializer)
     def get(self, request: Request) -> Response:
         """The tenant's tokens and requests by hour or day, as OpenAI's `/organization/usage/completions`.
 
@@ -146,10 +145,9 @@ class CompletionsUsageApi(_UsageApi):
 
 class CostsApi(_UsageApi):
     permission_classes = (_READ,)
-    serializer_class = CostsPageSerializer
     kind = COSTS
 
-    @extend_schema(parameters=_parameters(COSTS))
+    @extend_schema(parameters=_parameters(COSTS), responses=CostsPageSerializer)
     def get(self, request: Request) -> Response:
         """The tenant's costs of tokens by day, at that day's prices, as OpenAI's `/organization/costs`."""
         query = self._query(request)

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from django.conf import settings
 from drf_spectacular.utils import extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
+from rest_framework.views import APIView
 
 from contracts.usage_event import STATUSES
 from controlplane.billing.price_list import PriceList
@@ -102,10 +103,8 @@ class RequestSerializer(serializers.Serializer[Any]):
     attempts = AttemptSerializer(many=True)
 
 
-class RequestsApi(generics.GenericAPIView[Any]):
+class RequestsApi(APIView):
     permission_classes = (tenant_may(Permission.USAGE_READ),)
-    serializer_class = RequestsSerializer
-    pagination_class = None
 
     @extend_schema(
         operation_id="requests_list",
@@ -138,11 +137,10 @@ class RequestsApi(generics.GenericAPIView[Any]):
         )
 
 
-class RequestApi(generics.GenericAPIView[Any]):
+class RequestApi(APIView):
     permission_classes = (tenant_may(Permission.USAGE_READ),)
-    serializer_class = RequestSerializer
-    pagination_class = None
 
+    @extend_schema(responses=RequestSerializer)
     def get(self, request: Request, request_id: str) -> Response:
         """One request with its attempts, by the `x-request-id` that its answer carried."""
         access, tenant = request_access(request), request_tenant(request)

@@ -6,9 +6,10 @@ from decimal import Decimal
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.reports.api import REGION, InstancePriceSerializer
 from controlplane.billing.reports.days import days_asked
@@ -71,12 +72,10 @@ class TenantSavingSerializer(serializers.Serializer[Any]):
     versions = VersionSavingSerializer(many=True, help_text="The 100 versions with the most hours.")
 
 
-class TenantSavingsApi(generics.GenericAPIView[Any]):
+class TenantSavingsApi(APIView):
     permission_classes = (tenant_may(Permission.BILLING_READ),)
-    serializer_class = TenantSavingSerializer
-    pagination_class = None
 
-    @extend_schema(parameters=[TenantSavingQuery])
+    @extend_schema(parameters=[TenantSavingQuery], responses=TenantSavingSerializer)
     def get(self, request: Request) -> Response:
         """Compares the tenant's cost with a dedicated endpoint for each of its adapters."""
         values = validated(TenantSavingQuery, request.query_params)

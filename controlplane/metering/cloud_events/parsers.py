@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Final
 
 import msgspec
@@ -66,25 +66,19 @@ def request_events(request: Request) -> list[CloudEvent | EventRefusedError]:
     """
     body = request.data
     if not is_batch(request):
-        single = _media_type(request) == STRUCTURED
-        return [_parsed(body) if single else _from_headers(request, body)]
+        if _media_type(request) == STRUCTURED:
+            return [_parsed(CloudEvent.from_json, body)]
+        return [_parsed(CloudEvent.from_headers, request.headers, body)]
     if not isinstance(body, list):
         raise InvalidInputError(f"a batch ({BATCH}) must be a JSON array of events")
     if len(body) > MOST_EVENTS:
         raise InvalidInputError(f"a batch holds at most {MOST_EVENTS} events, this one has {len(body)}")
-    return [_parsed(value) for value in body]
+    return [_parsed(CloudEvent.from_json, value) for value in body]
 
 
-def _parsed(value: object) -> CloudEvent | EventRefusedError:
+def _parsed(parse: Callable[..., CloudEvent], *parts: Any) -> CloudEvent | EventRefusedError:
     try:
-        return CloudEvent.from_json(value)
-    except EventRefusedError as error:
-        return error
-
-
-def _from_headers(request: Request, data: object) -> CloudEvent | EventRefusedError:
-    try:
-        return CloudEvent.from_headers(request.headers, data)
+        return parse(*parts)
     except EventRefusedError as error:
         return error
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rest_framework import generics, serializers, status
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.metering.prompt_log.models import PromptLog
 from controlplane.metering.prompt_log.selectors import kept_until, prompt_log_get
@@ -60,11 +62,10 @@ class KeptPromptSerializer(serializers.Serializer[Any]):
     cut = serializers.BooleanField(help_text="True if request or response was longer than 256 KiB.")
 
 
-class KeptPromptApi(generics.GenericAPIView[Any]):
+class KeptPromptApi(APIView):
     permission_classes = (tenant_may(Permission.PROMPTS_READ),)
-    serializer_class = KeptPromptSerializer
-    pagination_class = None
 
+    @extend_schema(responses=KeptPromptSerializer)
     def get(self, request: Request, request_id: str) -> Response:
         """The stored prompt and answer of a request. Each read is recorded in the audit log."""
         access, tenant = request_access(request), request_tenant(request)

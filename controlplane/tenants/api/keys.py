@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from contracts.keys import ENDPOINTS
 from controlplane.platform.http.object_api import RetrieveApi, conditional
@@ -151,9 +152,8 @@ class ApiKeyApi(RetrieveApi[ApiKey]):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class ApiKeyRotationApi(generics.GenericAPIView[ApiKey]):
+class ApiKeyRotationApi(APIView):
     permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
-    serializer_class = ApiKeyCreatedSerializer
 
     @idempotent()
     @extend_schema(request=RotationInput, responses={200: ApiKeyCreatedSerializer})

@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.platform.http.object_api import RetrieveApi, conditional
 from controlplane.platform.http.strict import StrictSerializer, validated
@@ -115,9 +116,8 @@ class InvitationApi(RetrieveApi[Invitation]):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class InvitationResendApi(generics.GenericAPIView[Invitation]):
+class InvitationResendApi(APIView):
     permission_classes = (tenant_may(Permission.MEMBERS_READ, Permission.MEMBERS_WRITE),)
-    serializer_class = InvitationSerializer
 
     @idempotent()
     @extend_schema(request=None, responses={200: InvitationSerializer})

@@ -87,7 +87,7 @@ class UsageQuery:
         seconds = _SECONDS[width]
         # Buckets are whole: the first one contains the start, the last one the end's last second.
         start = _time(found, "start_time", None) // seconds * seconds
-        end = -(-min(_time(found, "end_time", now), _unix_seconds(now) + 1) // seconds) * seconds
+        end = -(-min(_time(found, "end_time", now), int(now.timestamp()) + 1) // seconds) * seconds
         usual, most = kind.limits[width]
         limit = _number(found, "limit", usual, least=1, most=most)
         first = _first(found, start, seconds)
@@ -145,7 +145,9 @@ def _first(found: Parameters, start: int, seconds: int) -> int:
 def _time(found: Parameters, name: str, default: dt.datetime | None) -> int:
     if name not in found and default is None:
         raise InvalidInputError(f"{name} is required, in Unix seconds", field=name)
-    return _number(found, name, 0 if default is None else _unix_seconds(default) + 1, least=0, most=_MAX_TIME)
+    return _number(
+        found, name, 0 if default is None else int(default.timestamp()) + 1, least=0, most=_MAX_TIME
+    )
 
 
 def _number(found: Parameters, name: str, default: int, *, least: int, most: int) -> int:
@@ -173,10 +175,6 @@ def _list(found: Parameters, name: str) -> list[str]:
             f"{name} takes at most {_MOST_VALUES} values of at most {_LONGEST} characters", field=name
         )
     return values
-
-
-def _unix_seconds(moment: dt.datetime) -> int:
-    return int(moment.timestamp())
 
 
 def _utc(seconds: int) -> dt.datetime:
