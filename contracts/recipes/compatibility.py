@@ -234,6 +234,22 @@ SAGEMAKERS: Final = (
         "SageMaker's AWQ and FP8 are for GPUs: leave quantization at none for Neuron",
     ),
     Rule(
+        "neuron_shapes_elsewhere",
+        lambda stack: (
+            bool(stack.recipe.compilation.sequence_length or stack.recipe.compilation.batch_size)
+            and not (
+                stack.recipe.target.hardware is Hardware.NEURON and stack.recipe.compilation.ahead_of_time
+            )
+        ),
+        "compilation.sequence_length and batch_size fix the shapes of Neuron's graphs: leave them out, or "
+        "compile ahead of time for hardware neuron",
+    ),
+    Rule(
+        "neuron_sequence_length",
+        lambda stack: stack.recipe.compilation.sequence_length > (stack.model.max_model_len or 1 << 31),
+        "compilation.sequence_length is above the model's context of {model.max_model_len} tokens",
+    ),
+    Rule(
         "sagemaker_nothing_to_do",
         lambda stack: not stack.local and not _configs(stack.recipe) and not stack.speculates,
         "the recipe asks SageMaker for nothing: choose quantization, compilation, sharding or speculation",

@@ -27,12 +27,14 @@ class ModelFacts:
         quantized: the stored weights' `quant_method`; empty for plain weights.
         vocabulary: digest of the tokens by id; a draft model must have the same one as its target.
         dtype: of the weights, as config.json states it.
+        max_model_len: context in tokens; 0 if unknown.
     """
 
     architecture: str | None = None
     quantized: str = ""
     vocabulary: str | None = None
     dtype: str = ""
+    max_model_len: int = 0
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -56,6 +58,7 @@ class ModelFacts:
             else "",
             vocabulary=_vocabulary(_object(tokenizer)) if tokenizer.is_file() else None,
             dtype=str(config.get("dtype") or config.get("torch_dtype") or ""),
+            max_model_len=int(config.get("max_position_embeddings") or 0),
         )
 
 

@@ -17,6 +17,10 @@ from typing import Any, Final, Self
 from contracts.recipes.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
+NEURON_BATCH_SIZE: Final = 8
+"""Sequences that Neuron's graphs are compiled for, as in document 004."""
+NEURON_SEQUENCE_LENGTH: Final = 8192
+"""Most tokens of a sequence by default: memory is allocated for all of them."""
 OWN_DRAFT: Final = "sagemaker"
 """As `draft_model`: SageMaker's own draft model."""
 _INSTANCE: Final = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+")
@@ -106,14 +110,23 @@ class Compilation:
     Attributes:
         ahead_of_time: compile code now, rather than at a copy's start.
         packed: write weights in the layout of the CPU kernels, rather than pack them at a host's first start.
+        sequence_length: most tokens of a sequence in Neuron's graphs; 0 for the model's, up to 8192.
+        batch_size: sequences in Neuron's graphs; 0 for NEURON_BATCH_SIZE.
     """
 
     ahead_of_time: bool = False
     packed: bool = False
+    sequence_length: int = 0
+    batch_size: int = 0
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
-        read = cls(fields.flag("ahead_of_time"), fields.flag("packed"))
+        read = cls(
+            fields.flag("ahead_of_time"),
+            fields.flag("packed"),
+            fields.whole("sequence_length", 0, least=0, most=131_072),
+            fields.whole("batch_size", 0, least=0, most=256),
+        )
         fields.end()
         return read
 
@@ -226,12 +239,21 @@ class Recipe:
     def meaning(self) -> dict[str, Any]:
         """The fields that determine the result; recipes with equal meanings produce equal checkpoints.
 
-        A stored head is left out, so that digests from before the `head` field stay valid.
+        Fields that were added later are left out at their default, so that older digests stay valid.
         """
         stated = self.to_dict()
+        for name in ("sequence_length", "batch_size"):
+            if not stated["compilation"][name]:
+                del stated["compilation"][name]
         if self.head is Head.STORED:
             del stated["head"]
         return stated
+
+    def neuron_shape(self, max_model_len: int) -> tuple[int, int]:
+        """Return (tokens of a sequence, sequences) that Neuron's graphs are compiled for."""
+        usual = min(max_model_len, NEURON_SEQUENCE_LENGTH)
+        compilation = self.compilation
+        return compilation.sequence_length or usual, compilation.batch_size or NEURON_BATCH_SIZE
 
     def worker_flags(self) -> list[str]:
         """Return the speculation flags of `python -m worker_engine` for a checkpoint of this recipe."""

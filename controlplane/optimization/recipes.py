@@ -49,7 +49,9 @@ def recipe_refusals(
         where = Situation.read(SpecFields("situation", situation or {}))
     except SpecError as error:
         raise InvalidInputError(str(error), field="situation") from error
-    facts = ModelFacts(architecture=base_model.architecture, dtype=base_model.dtype)
+    facts = ModelFacts(
+        architecture=base_model.architecture, dtype=base_model.dtype, max_model_len=base_model.max_model_len
+    )
     return reasons(Stack(recipe, facts, where))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contracts.recipes.recipe import Drafting, Recipe
+from contracts.recipes.recipe import Drafting, Hardware, Recipe
 from controlplane.catalog.models import Variant
 from controlplane.optimization.models import OptimizationJob
 
@@ -43,7 +43,10 @@ def served_how(variant: Variant, folder: Path | None) -> Served:
         path = folder.parent / value if folder is not None else None
         if path is not None and path.is_dir() and _OWN.fullmatch(name):
             environment[name] = str(path)
-    options = speculation_options(Recipe.from_dict(job.recipe)) if job else {}
+    options: dict[str, Any] = {}
+    if job is not None:
+        recipe = Recipe.from_dict(job.recipe)
+        options = speculation_options(recipe) | neuron_options(recipe, job.base_model.max_model_len)
     return Served([str(flag) for flag in serve.get("flags", [])], environment, options)
 
 
@@ -57,3 +60,13 @@ def speculation_options(recipe: Recipe) -> dict[str, Any]:
         return {}
     options = {"speculation": spoken.method.value, "speculation_tokens": spoken.tokens}
     return options | ({"draft_model": spoken.draft_model} if spoken.draft_model else {})
+
+
+def neuron_options(recipe: Recipe, max_model_len: int) -> dict[str, Any]:
+    """Return the deployment's options that match compiled Neuron graphs; empty for other hardware."""
+    if recipe.target.hardware is not Hardware.NEURON or not recipe.compilation.ahead_of_time:
+        return {}
+    tokens, sequences = recipe.neuron_shape(max_model_len)
+    shapes = {"max_model_len": tokens, "max_rolling_batch_size": sequences, "dtype": "bf16"}
+    degree = recipe.tensor_parallel.degree
+    return shapes | ({"tensor_parallel": degree} if degree > 1 else {})

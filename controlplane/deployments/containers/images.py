@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Self
@@ -130,7 +130,7 @@ class Image:
             case _Engine.TENSORRT_LLM:
                 return ("trtllm", "disable")
             case _Engine.NEURON:
-                return ("vllm", "disable")
+                return ("auto", "disable")
         return ("vllm", "lmi-dist", "disable") if self._version <= _LMI_DIST_UNTIL else ("vllm", "disable")
 
     @property
@@ -139,6 +139,11 @@ class Image:
         if not self.async_mode:
             return ()
         return ("ngram", "draft") if self._version >= _DRAFT_MODEL_FROM else ("ngram",)
+
+    @property
+    def neuron(self) -> bool:
+        """True if it runs on AWS Inferentia and Trainium, whose graphs have fixed shapes."""
+        return self.family is Family.LMI and self._engine is _Engine.NEURON
 
     @property
     def _version(self) -> tuple[int, int]:
@@ -179,11 +184,17 @@ class Image:
             raise InvalidInputError(
                 f"family is required for image {name}: one of {', '.join(Family)}", field="family"
             )
-        return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
+        image = cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
+        return replace(image, lora=False) if image.neuron else image
 
 
 def _lmi(tag: str) -> Image:
     return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, lora=True)
+
+
+def _engine(name: str, tag: str) -> Image:
+    """Return an image of LMI with another engine than vLLM, which serves no adapters."""
+    return Image(name, Family.LMI, "djl-inference", tag)
 
 
 _TGI: Final = "huggingface-pytorch-tgi-inference"
@@ -200,6 +211,8 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             _lmi("0.32.0-lmi14.0.0-cu126"),
             _lmi("0.31.0-lmi13.0.0-cu124"),
             _lmi("0.30.0-lmi12.0.0-cu124"),
+            _engine("tensorrtllm-0.33.0", "0.33.0-tensorrtllm0.21.0-cu128"),
+            _engine("neuronx-0.30.0", "0.30.0-neuronx-sdk2.20.1"),
             Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),
             Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04"),
             Image("tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2"),

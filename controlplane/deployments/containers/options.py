@@ -64,6 +64,16 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
     },
 }
 """Options with an effect, by family, and their supported values besides the default; None for all."""
+_NEURON: Final[Mapping[str, tuple[Any, ...] | None]] = {
+    "enable_lora": (False,),
+    "tensor_parallel": None,
+    "max_rolling_batch_size": None,
+    "max_model_len": None,
+    "dtype": ("fp16", "bf16", "fp32"),
+    "rolling_batch": None,
+    "trust_remote_code": None,
+}
+"""As _SERVED, for LMI's image for Inferentia and Trainium."""
 _FAMILY_TITLES: Final = {
     Family.LMI: "LMI",
     Family.TGI: "TGI",
@@ -162,6 +172,8 @@ class LmiOptions:
         Args:
             accelerators: GPUs per copy.
         """
+        if image.neuron:
+            return self._neuron(accelerators)
         env = {
             "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, accelerators)),
             "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
@@ -180,6 +192,19 @@ class LmiOptions:
                 self.speculation, self.speculation_tokens, self.draft_model
             )
         return {**env, **self._lora()} if self.enable_lora else env
+
+    def _neuron(self, accelerators: int) -> dict[str, str]:
+        """Return the variables for Inferentia and Trainium, whose devices have two cores each."""
+        env = {
+            "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, 2 * accelerators)),
+            "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
+            "OPTION_ROLLING_BATCH": self.rolling_batch,
+        }
+        if self.max_model_len:
+            env["OPTION_N_POSITIONS"] = str(self.max_model_len)
+        if self.dtype != "auto":
+            env["OPTION_DTYPE"] = self.dtype
+        return env | ({"OPTION_TRUST_REMOTE_CODE": "true"} if self.trust_remote_code else {})
 
     def _batching(self, image: Image) -> dict[str, str]:
         if self.rolling_batch == "auto" and image.async_mode:
@@ -206,7 +231,7 @@ class LmiOptions:
 
     def _check(self, image: Image) -> None:
         for name, low, high in (
-            ("tensor_parallel", 0, 8),
+            ("tensor_parallel", 0, 32 if image.neuron else 8),
             ("max_rolling_batch_size", 1, 1024),
             ("max_model_len", 0, 10_000_000),
             ("speculation_tokens", 1, 16),
@@ -231,7 +256,7 @@ class LmiOptions:
             raise _wrong("max_cpu_loras", f"must be at least max_loras, which is {self.max_loras}")
         if self.lora_extra_vocab_size and not image.extra_vocab:
             raise _wrong("lora_extra_vocab_size", f"is not supported by {image.name}: set it to 0")
-        batches = ("auto", *image.rolling_batches)
+        batches = tuple(dict.fromkeys(("auto", *image.rolling_batches)))
         if image.family is Family.LMI and self.rolling_batch not in batches:
             listed = ", ".join(batches)
             raise _wrong(
@@ -247,7 +272,7 @@ class LmiOptions:
 
     def _check_served(self, image: Image) -> None:
         """Refuse values that would have no effect in the image. Raises InvalidInputError."""
-        served = _SERVED[image.family]
+        served = _NEURON if image.neuron else _SERVED[image.family]
         for item in fields(self):
             value = getattr(self, item.name)
             supported = served.get(item.name, ())

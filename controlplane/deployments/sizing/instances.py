@@ -17,8 +17,8 @@ class Instance:
 
     Attributes:
         memory_gib: host memory.
-        accelerators: number of GPUs; 0 for a machine without.
-        accelerator_gib: memory of each GPU.
+        accelerators: number of GPUs or Neuron devices; 0 for a machine without.
+        accelerator_gib: memory of each of them.
     """
 
     name: str
@@ -27,7 +27,13 @@ class Instance:
     accelerators: int = 0
     accelerator_gib: int = 0
 
+    @property
+    def accelerator(self) -> str:
+        """What its accelerators are called."""
+        return "Neuron device" if self.name.startswith(("ml.inf", "ml.trn")) else "GPU"
 
+
+_NEURON = 32
 _A10G, _L4, _L40S, _A100, _A100_80, _H100, _H200 = 24, 24, 48, 40, 80, 80, 141
 
 _ROWS: Final = (
@@ -70,6 +76,12 @@ _ROWS: Final = (
     ("ml.p5.48xlarge", 192, 2048, 8, _H100),
     ("ml.p5e.48xlarge", 192, 2048, 8, _H200),
     ("ml.p5en.48xlarge", 192, 2048, 8, _H200),
+    ("ml.inf2.xlarge", 4, 16, 1, _NEURON),
+    ("ml.inf2.8xlarge", 32, 128, 1, _NEURON),
+    ("ml.inf2.24xlarge", 96, 384, 6, _NEURON),
+    ("ml.inf2.48xlarge", 192, 768, 12, _NEURON),
+    ("ml.trn1.2xlarge", 8, 32, 1, _NEURON),
+    ("ml.trn1.32xlarge", 128, 512, 16, _NEURON),
 )
 
 INSTANCES: Final[Mapping[str, Instance]] = MappingProxyType({row[0]: Instance(*row) for row in _ROWS})

@@ -175,11 +175,11 @@ def _on_gpus(
     shape: Shape, instance: Instance, device: int, host: float, utilization: float, reasons: list[str]
 ) -> tuple[int, float, int]:
     each = instance.accelerator_gib * GIB * utilization - ENGINE_GIB * GIB
-    counts = [2**power for power in range(4) if 2**power <= instance.accelerators]
+    counts = [*(2**power for power in range(5) if 2**power < instance.accelerators), instance.accelerators]
     fitting = [count for count in counts if count * each >= device and shape.kv_width % count == 0]
     reasons.append(
-        f"a GPU of {instance.name} has {instance.accelerator_gib} GiB, of which {_gib(each)} are left at "
-        f"{utilization:.0%} use and {ENGINE_GIB:.0f} GiB for the engine"
+        f"a {instance.accelerator} of {instance.name} has {instance.accelerator_gib} GiB, of which "
+        f"{_gib(each)} are left at {utilization:.0%} use and {ENGINE_GIB:.0f} GiB for the engine"
     )
     if not fitting:
         raise InvalidInputError(
@@ -192,7 +192,7 @@ def _on_gpus(
     count = fitting[0]
     # Weights pass through host memory on their way to the device, one GPU's shard at a time.
     memory = math.ceil((host + shape.weight_bytes / count) / MIB)
-    reasons.append(f"together {_gib(device)}: {count} GPU{'s' if count > 1 else ''}")
+    reasons.append(f"together {_gib(device)}: {count} {instance.accelerator}{'s' if count > 1 else ''}")
     reasons.append(
         f"host memory: the server, adapters and weights on their way to the device: {_gib(memory * MIB)}"
     )

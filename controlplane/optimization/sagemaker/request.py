@@ -15,8 +15,6 @@ from controlplane.optimization.sagemaker.options import MOST_VARIABLES, RemoteOp
 from controlplane.optimization.serving import speculation_options
 
 _QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
-_LONGEST_NEURON: Final = 8192
-"""Most tokens that a Neuron graph is compiled for; its memory is allocated for all of them."""
 
 
 def remote_name(job: OptimizationJob, target: Target) -> str:
@@ -119,4 +117,9 @@ def _compiled(recipe: Recipe, max_model_len: int) -> dict[str, str]:
     """Return the variables that fix the shapes of a Neuron graph; empty for other hardware."""
     if recipe.target.hardware is not Hardware.NEURON:
         return {}
-    return {"OPTION_N_POSITIONS": str(min(max_model_len, _LONGEST_NEURON)), "OPTION_DTYPE": "bf16"}
+    tokens, sequences = recipe.neuron_shape(max_model_len)
+    return {
+        "OPTION_N_POSITIONS": str(tokens),
+        "OPTION_MAX_ROLLING_BATCH_SIZE": str(sequences),
+        "OPTION_DTYPE": "bf16",
+    }

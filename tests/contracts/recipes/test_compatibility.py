@@ -71,6 +71,16 @@ REFUSED: dict[str, Stack] = {
         {"quantization": "awq_int4_g128", "target": {**AWAY, "hardware": "neuron"}}
     ),
     "sagemaker_nothing_to_do": stack({"target": AWAY}),
+    "neuron_shapes_elsewhere": stack(
+        {"quantization": "fp8", "target": AWAY, "compilation": {"batch_size": 8}}
+    ),
+    "neuron_sequence_length": stack(
+        {
+            "compilation": {"ahead_of_time": True, "sequence_length": 8192},
+            "target": {**AWAY, "hardware": "neuron"},
+        },
+        replace(LLAMA, max_model_len=4096),
+    ),
     "sagemaker_draft_source": stack({"quantization": "fp8", "speculation": DRAFT, "target": AWAY}),
 }
 

@@ -21,7 +21,9 @@ from controlplane.deployments.containers.options import (
 from controlplane.errors import InvalidInputError
 
 NEW, OLD = IMAGES["lmi-0.38.0"], IMAGES["lmi-0.32.0"]
-_SDK = {
+_SDK: dict[str, tuple[str, dict[str, str]]] = {
+    "neuronx": ("djl-neuronx", {}),
+    "tensorrtllm": ("djl-tensorrtllm", {}),
     Family.LMI: ("djl-lmi", {}),
     Family.TGI: ("huggingface-llm", {"instance_type": "ml.g5.2xlarge"}),
     Family.TRITON: ("sagemaker-tritonserver", {"instance_type": "ml.g5.2xlarge"}),
@@ -43,8 +45,8 @@ def test_addresses_are_the_sdks(name: str) -> None:
     from sagemaker.core import image_uris  # type: ignore[import-not-found]  # an extra
 
     image = IMAGES[name]
-    framework, more = _SDK[image.family]
-    version = name.removeprefix(f"{image.family}-")
+    engine, _, version = name.rpartition("-")
+    framework, more = _SDK.get(engine) or _SDK[image.family]
     for region in regions():
         if region in image.absent:
             with pytest.raises(ValueError, match=f"Unsupported region: {region}"):
@@ -234,7 +236,6 @@ def test_speculation_that_is_not_served_is_refused(
         ("0.30.0-lmi12.0.0-cu124", False, True, ("vllm", "lmi-dist", "disable")),
         ("0.33.0-lmi15.0.0-cu128", False, False, ("vllm", "disable")),
         ("0.33.0-tensorrtllm0.21.0-cu128", False, False, ("trtllm", "disable")),
-        ("0.30.0-neuronx-sdk2.20.1", False, True, ("vllm", "disable")),
         ("0.39.0-lmi30.0.0-cu130", True, False, ("vllm", "disable")),
         ("latest", True, False, ("vllm", "disable")),
     ],
@@ -355,6 +356,23 @@ def test_the_bundled_worker_needs_files_at_sagemaker() -> None:
         worker_checkpoint_check("hf://org/model@main")
     assert caught.value.field == "image"
     worker_checkpoint_check("s3://b/m/")
+
+
+def test_neuron_images_have_fixed_shapes_and_no_adapters() -> None:
+    image = IMAGES["neuronx-0.30.0"]
+    options = LmiOptions.from_values(
+        {"enable_lora": False, "max_model_len": 4096, "max_rolling_batch_size": 8, "dtype": "bf16"}, image
+    )
+    assert options.environment(image, accelerators=12) == {
+        "OPTION_TENSOR_PARALLEL_DEGREE": "24",
+        "OPTION_MAX_ROLLING_BATCH_SIZE": "8",
+        "OPTION_ROLLING_BATCH": "auto",
+        "OPTION_N_POSITIONS": "4096",
+        "OPTION_DTYPE": "bf16",
+    }
+    for values in ({}, {"enable_lora": False, "gpu_memory_utilization": 0.5}):
+        with pytest.raises(InvalidInputError, match=r"not supported by neuronx-0\.30\.0"):
+            LmiOptions.from_values(values, image)
 
 
 def test_an_option_names_the_servers_that_have_it() -> None:

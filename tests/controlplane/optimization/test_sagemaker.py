@@ -209,6 +209,7 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
             "OverrideEnvironment": {
                 "OPTION_TENSOR_PARALLEL_DEGREE": "4",
                 "OPTION_N_POSITIONS": "8192",
+                "OPTION_MAX_ROLLING_BATCH_SIZE": "8",
                 "OPTION_DTYPE": "fp16",
             }
         }
