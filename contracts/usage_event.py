@@ -111,6 +111,11 @@ _EVENT_TYPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
 """By the name of a field's type: the type in error messages, and the types of accepted values."""
 
 
+def part_id(request_id: str, index: int) -> str:
+    """Return the request id of prompt `index` of a call that names an adapter for each prompt."""
+    return f"{request_id}-{index}"
+
+
 def uuid7() -> str:
     """Return a time-ordered UUID (RFC 9562, version 7): 48 bits of Unix milliseconds, then random bits."""
     # The id must be unique, not secret, so it avoids a system call; a fork reseeds the generator.
