@@ -182,5 +182,5 @@ def test_continuous_usage_is_the_sum_so_far() -> None:
 
 @pytest.mark.parametrize("bad", [b"data: [1]\n\n", b'data: {"choices": [{}]}\n\n', b"data: {\n\n"])
 def test_an_event_that_is_no_completions_is_an_error(bad: bytes) -> None:
-    with pytest.raises(ValueError, match="event|JSON|unexpected|EOF"):
+    with pytest.raises(ValueError, match=r"event|JSON|unexpected|EOF"):
         merged(stream=True).events(0, "bot@v2", bad)
