@@ -50,10 +50,11 @@ def name_prompt(error: GatewayError, index: int) -> None:
         value = orjson.loads(error.body)
         fields = value["error"]
         fields["message"] = f"prompt[{index}]: {fields['message']}"
-        fields["param"] = _param(fields["param"], index)
+        fields["param"] = _param(fields.get("param"), index)
         error.body = orjson.dumps(value)
         return
     error.message = f"prompt[{index}]: {error.message}"
+    error.args = (error.message,)
     error.param = _param(error.param, index)
 
 
