@@ -19,7 +19,7 @@ Account = TypeVar("Account", ConcurrencyAccount, WindowAccount, BudgetAccount)
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one request takes: `tokens`, and `nano` of the budgets of its plan."""
+    """The reservation of one request under its plan: `tokens`, and `nano` units of budgets."""
 
     plan: Plan
     tokens: int

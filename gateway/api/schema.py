@@ -191,7 +191,7 @@ def _refuse_conflicts(path: str, parameters: Mapping[str, Any]) -> None:
 
 
 def _check_adapters(adapters: list[str], prompt: Any) -> None:
-    """Refuse `adapters` beside one prompt, or beside another number of prompts."""
+    """Refuse `adapters` without a list of prompts, or if the two lengths differ."""
     prompts = prompts_of(prompt)
     if prompts is not prompt:
         raise BadRequest(

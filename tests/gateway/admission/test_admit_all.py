@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_a_call_beyond_a_limit_is_refused_without_taking_anything(
 
 def test_a_refused_call_gives_back_what_its_first_requests_took(valkey: Valkey) -> None:
     async def scenario() -> None:
-        limits = {
+        limits: dict[str, Any] = {
             "tenant__acme": LimitsRoute((Limit("tokens", 1000), Limit("concurrency", 3))),
             "key__full": LimitsRoute((Limit("tokens", 100),)),
         }
