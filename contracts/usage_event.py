@@ -18,6 +18,10 @@ from contracts.errors import ContractError
 
 UsageStatus = Literal["ok", "error", "client_error", "cancelled", "interrupted"]
 """`error`: the copy or the gateway failed, timeouts included; `client_error`: the request is at fault."""
+MAX_PROMPT_ADAPTERS: Final = 64
+"""Most prompts of a call that names an adapter for each."""
+_ID_LENGTH: Final = 36
+"""Characters of a UUID."""
 STATUSES: Final[tuple[UsageStatus, ...]] = get_args(UsageStatus)
 
 EventId = str
@@ -109,6 +113,24 @@ _EVENT_TYPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "UsageStatus": ("UsageStatus", (str,)),
 }
 """By the name of a field's type: the type in error messages, and the types of accepted values."""
+
+
+def part_id(call_id: str, index: int) -> str:
+    """Return the request id of prompt `index` of a call that names an adapter for each prompt."""
+    return f"{call_id}-{index}"
+
+
+def call_id(request_id: str) -> str:
+    """Return the id of the call that a prompt's request belongs to; another request's id is its own."""
+    call, _, index = request_id.rpartition("-")
+    return call if len(call) == _ID_LENGTH and index.isdecimal() else request_id
+
+
+def request_ids(call_id: str) -> list[str]:
+    """Return the request ids that events of a call can have: its own, and those of its prompts."""
+    if len(call_id) != _ID_LENGTH:
+        return [call_id]
+    return [call_id, *(part_id(call_id, index) for index in range(MAX_PROMPT_ADAPTERS))]
 
 
 def uuid7() -> str:

@@ -202,8 +202,8 @@ class Answer:
                 self._blame(error)
             attempt.finish(failure_status(error), error_code(error))
         elif isinstance(error, asyncio.CancelledError):
-            if disconnected:
-                attempt.finish("cancelled")
+            if disconnected or self.context.cancel_code:
+                attempt.finish("cancelled", self.context.cancel_code)
             else:
                 attempt.finish("interrupted", "shutdown")
         elif error is not None:

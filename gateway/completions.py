@@ -8,31 +8,25 @@ from time import perf_counter
 from typing import Final
 
 from contracts.usage_event import UsageStatus
-from gateway.admission import Admission, Ticket, clock, reservation
 from gateway.answer import Answer
 from gateway.api.dialect import ApiDialect
 from gateway.api.responses import RESPONSES, ResponsesDialect
-from gateway.api.schema import EMBEDDINGS, PARAMETERS, parse
+from gateway.api.schema import PARAMETERS, parse
 from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code, failure_status
-from gateway.http.asgi import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Scope, header, respond
+from gateway.http.asgi import EVENT_STREAM, JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, header, respond
 from gateway.http.timeouts import Timeouts
 from gateway.lifecycle.drain import Drain
+from gateway.multi_adapter import MultiAdapter
 from gateway.observability import Observer
 from gateway.request_context import RequestContext
-from gateway.routing import Authorizer, Resolution, dropped_parameters, fallbacks, resolve
-from gateway.routing.route_feed import RouteFeed
-from gateway.routing.waiting_room import WaitingRoom
+from gateway.request_preparer import RequestPreparer
+from gateway.routing import Resolution, dropped_parameters
 from gateway.usage.metering import Meter
 from gateway.usage.prompt_log import PromptLog, Record
 
 STICKY_HEADER: Final = b"x-graftwork-sticky"
 """Header that keeps a caller on one arm of a split alias; without it the `user`, else the request decides."""
-_SSE: Final[list[Header]] = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 INLINE_BYTES: Final = 256 << 10
 """Larger bodies are parsed in a thread: a list of a million token ids takes 25 ms."""
 PATHS: Final = frozenset({*PARAMETERS, RESPONSES})
@@ -44,19 +38,16 @@ class Completions:
 
     def __init__(
         self,
-        feed: RouteFeed,
-        authorizer: Authorizer,
-        admission: Admission,
-        meter: Meter,
+        preparer: RequestPreparer,
         dispatcher: Dispatcher,
+        multi_adapter: MultiAdapter,
+        meter: Meter,
         observer: Observer,
         drain: Drain,
-        room: WaitingRoom,
         prompts: PromptLog,
     ) -> None:
-        self._feed, self._authorizer, self._admission = feed, authorizer, admission
-        self._meter, self._dispatcher, self._observer = meter, dispatcher, observer
-        self._drain, self._room, self._prompts = drain, room, prompts
+        self._preparer, self._dispatcher, self._multi_adapter = preparer, dispatcher, multi_adapter
+        self._meter, self._observer, self._drain, self._prompts = meter, observer, drain, prompts
         self._moments: Timeouts[HangUpWatch] = Timeouts(WATCH_AFTER_SECONDS, HangUpWatch.start)
 
     async def serve(self, context: RequestContext) -> bool:
@@ -71,11 +62,12 @@ class Completions:
             context.dialect = await asyncio.to_thread(_read, context)
         sticky = header(context.scope, STICKY_HEADER).decode("latin-1")
         subject = sticky or context.call.user or context.id
-        _resolve(context, subject)
-        context.check = partial(self._check, context.scope, context.call.model, subject)
+        self._preparer.resolve(context, subject)
         context.watch = HangUpWatch(context.receive, self._moments)
         record = self._record_prompt(context)
         try:
+            if context.call.adapters:
+                return await self._multi_adapter.serve(context, subject)
             return await self._serve_admitted(context, subject)
         except asyncio.CancelledError:
             if not context.watch.disconnected:
@@ -89,13 +81,10 @@ class Completions:
 
     async def _serve_admitted(self, context: RequestContext, subject: str) -> bool:
         """Reserve the request under its limits, send it to a copy and relay the answer."""
-        context.ticket = await self._admit(context)
+        context.ticket = await self._preparer.admit(context)
         try:
-            if await self._held(context):
-                # During the wait the key may have been revoked, or the model changed.
-                context.table = self._feed.current()
-                context.caller = self._authorizer.authorize(context.table, context.scope)
-                _resolve(context, subject)
+            if await self._preparer.hold(context):
+                self._preparer.refresh(context, subject)
             with await self._dispatcher.open(context) as answer:
                 return await self._relay(answer)
         finally:
@@ -111,51 +100,6 @@ class Completions:
         )
         context.send = record.through(context.send)
         return record
-
-    async def _held(self, context: RequestContext) -> bool:
-        """Wait for a copy if the base model is scaled to zero and no fallback can serve instead.
-
-        Returns True if it waited.
-        """
-        resolution, *others = context.models
-        if resolution.copies or not resolution.route.hold_seconds:
-            return False
-        if any(other.copies for other in others):
-            self._room.ask(resolution.base)
-            return False
-        context.trace.pause()
-        try:
-            await self._room.copies(resolution, context.caller.tenant, len(context.body))
-        finally:
-            context.trace.resume()
-        return True
-
-    def _check(self, scope: Scope, model: str, subject: str, served: Resolution) -> None:
-        """Check after a wait that the caller may still call `model`, and that `served` still exists.
-
-        Raises:
-            GatewayError: otherwise.
-        """
-        table = self._feed.current()
-        caller = self._authorizer.authorize(table, scope)
-        resolve(table, caller.tenant, model, subject, allowed=caller.models)
-        resolve(table, caller.tenant, served.model)
-
-    async def _admit(self, context: RequestContext) -> Ticket:
-        trace, call, resolution = context.trace, context.call, context.models[0]
-        plan = self._admission.plan(context.table, context.caller, resolution.base, call.model)
-        reserved = reservation(call, len(context.body), resolution.route.max_model_len)
-        before = perf_counter()
-        try:
-            ticket = await self._admission.admit(plan, *reserved)
-        except BaseException:
-            trace.record_queue_time(perf_counter() - before)
-            raise
-        finally:
-            context.headers += plan.headers(clock.now())
-        # If the leases in hand sufficed, the request did not wait: the time is the gateway's own.
-        trace.record_queue_time(ticket.waited)
-        return ticket
 
     async def _relay(self, answer: Answer) -> bool:
         attempt, context = answer.attempt, answer.context
@@ -177,7 +121,7 @@ class Completions:
     async def _relay_events(self, answer: Answer) -> bool:
         attempt, events, context = answer.attempt, answer.events, answer.context
         trace, dialect, send = context.trace, context.dialect, context.send
-        headers = [*_SSE, *context.headers, *_served(answer.request.resolution)]
+        headers = [*EVENT_STREAM, *context.headers, *_served(answer.request.resolution)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         last, whole = b"", False
         # From here to the end only the work between reading and sending is the gateway's own time.
@@ -218,18 +162,6 @@ class Completions:
         answer.attempt.finish(status, code)
         self._observer.failed(answer.context.trace, failure, 200)
         return answer.context.dialect.failure(failure)
-
-
-def _resolve(context: RequestContext, subject: str) -> None:
-    """Look up the request's model and its fallbacks in the context's table. Raises ModelNotFound."""
-    table, caller, call = context.table, context.caller, context.call
-    resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
-    context.trace.base, context.trace.adapter = resolution.base, resolution.engine_name
-    context.models = (resolution,)
-    # Embeddings of another model are in another vector space, so they have no fallbacks.
-    if resolution.fallbacks and call.path != EMBEDDINGS:
-        others = fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models)
-        context.models = (resolution, *others)
 
 
 def _served(resolution: Resolution) -> list[Header]:

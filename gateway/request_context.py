@@ -27,6 +27,7 @@ class RequestContext:
         models: what may serve it, in order: the requested model, then its fallbacks.
         check: raises the GatewayError that the request would get now if a resolution served it.
         ticket: its reservations; gets the usage of each attempt.
+        cancel_code: error code of its attempts if the gateway cancels it for another prompt's failure.
     """
 
     scope: Scope
@@ -42,6 +43,7 @@ class RequestContext:
     check: Callable[[Resolution], None] = field(init=False)
     watch: HangUpWatch = field(init=False)
     ticket: Ticket = field(init=False)
+    cancel_code: str = field(init=False, default="")
 
     @property
     def id(self) -> str:

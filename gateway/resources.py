@@ -27,8 +27,10 @@ from gateway.lifecycle.drain import Drain
 from gateway.lifecycle.health import Health
 from gateway.lifecycle.presence import Presence
 from gateway.lifecycle.state import GatewayState
+from gateway.multi_adapter import MultiAdapter
 from gateway.observability import Observer
 from gateway.observability.metrics import Metrics
+from gateway.request_preparer import RequestPreparer
 from gateway.routing import Authorizer
 from gateway.routing.fleet import Fleet
 from gateway.routing.poller import LoadPoller
@@ -105,16 +107,10 @@ class Resources:
         admission = Admission(
             self._broker, queue_seconds=settings.queue_seconds, queue_length=settings.queue_length
         )
+        preparer = RequestPreparer(self.feed, authorizer, admission, self._room)
+        multi_adapter = MultiAdapter(preparer, dispatcher, self._meter, self.observer, self.drain)
         self.completions = Completions(
-            self.feed,
-            authorizer,
-            admission,
-            self._meter,
-            dispatcher,
-            self.observer,
-            self.drain,
-            self._room,
-            self._prompts,
+            preparer, dispatcher, multi_adapter, self._meter, self.observer, self.drain, self._prompts
         )
         answers = AnswerStore(self._answers_redis, settings.fleet_token)
         self.idempotency = Idempotency(answers, self.completions.serve)

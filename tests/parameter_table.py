@@ -70,17 +70,25 @@ VLLM: Final[Mapping[str, tuple[str, ...]]] = {
     "responses": (),
 }
 """Parameters that vLLM 0.11 adds to OpenAI's."""
+OURS: Final[Mapping[str, tuple[str, ...]]] = {
+    "chat": (),
+    "completions": ("adapters",),
+    "embeddings": (),
+    "responses": (),
+}
+"""Parameters of the gateway's own."""
 _HEAD: Final = """# Parameters of requests
 
-Every parameter of OpenAI's API (as of its Python client) and those that vLLM adds, at the gateway's
-endpoints and at the bundled worker behind them. `python -m tests.parameter_table` writes this page from
-the schemas that check requests; a test keeps it in step. [api.md](api.md) and
+Every parameter of OpenAI's API (as of its Python client), those that vLLM adds and Graftwork's own, at
+the gateway's endpoints and at the bundled worker behind them. `python -m tests.parameter_table` writes
+this page from the schemas that check requests; a test keeps it in step. [api.md](api.md) and
 [worker-api.md](worker-api.md) tell bounds and meanings.
 
 - **served**: checked, and followed; `=1` and the like: with that value alone.
 - **dropped**: accepted without an effect.
 - refused: 400 `unknown_parameter`, which names it.
-- An empty cell: neither API has it at this endpoint, and it is refused.
+- other meaning: the worker has a parameter of this name for something else.
+- An empty cell: no API has it at this endpoint, and it is refused.
 
 The gateway also drops the parameters that the operator lists as `dropped_parameters` of a base model
 ([base-models.md](base-models.md#dropped-parameters)).
@@ -131,7 +139,7 @@ def render() -> str:
     for parameter in sorted(frozenset().union(*known.values())):
         sources = [
             source
-            for source, names in (("OpenAI", theirs), ("vLLM", VLLM))
+            for source, names in (("OpenAI", theirs), ("vLLM", VLLM), ("Graftwork", OURS))
             if any(parameter in names[endpoint] for endpoint in names)
         ]
         cells = [
@@ -155,6 +163,8 @@ def _at_gateway(endpoint: str, parameter: str) -> str:
 
 
 def _at_worker(parameter: str) -> str:
+    if any(parameter in names for names in OURS.values()):
+        return "other meaning"
     if parameter in worker.NEUTRAL:
         return "=" + json.dumps(worker.NEUTRAL[parameter])
     if parameter in IGNORED:

@@ -22,6 +22,7 @@ from contracts.openai.kinds import (
     Prompts,
     Stops,
 )
+from contracts.usage_event import MAX_PROMPT_ADAPTERS
 
 MAX_MESSAGES: Final = 4096
 MAX_TOOLS: Final = 128
@@ -30,6 +31,8 @@ _OUTPUT_TOKENS: Final = Integer(1, MAX_TOKENS)
 TRUNCATE: Final = CountOrAll(MAX_TOKENS)
 """Last tokens of a prompt that are used; -1 as many as the context has room for."""
 PROMPT: Final = Prompts(256)
+ADAPTERS: Final = Items(str, MAX_PROMPT_ADAPTERS, least=1, max_length=200)
+"""Model names of a completion's prompts, one for each; the gateway's own parameter."""
 INPUT: Final = Prompts(2048)
 """Inputs of one embeddings request, as at OpenAI."""
 SAMPLING: Final[Mapping[str, Kind]] = {

@@ -16,7 +16,7 @@ from typing import Any, Final
 from django.db import connection
 from django.db.models import DateField, Q, QuerySet, UUIDField
 
-from contracts.usage_event import STATUSES
+from contracts.usage_event import STATUSES, call_id, request_ids
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.services import keep_from
@@ -24,7 +24,7 @@ from controlplane.metering.services import keep_from
 MOST_DAYS: Final = 31
 SEARCHED: Final = 20_000
 """Attempts that one page searches for a filter: rare matches cost several pages, never a long query."""
-_MOST_ATTEMPTS: Final = 100
+_MOST_ATTEMPTS: Final = 400
 _SPAN: Final = (
     "SELECT * FROM (SELECT {number} AS span, ttft_ms FROM metering_usageeventrow"
     " WHERE tenant = %s AND day = %s AND event_id >= %s AND event_id < %s"
@@ -98,17 +98,23 @@ def request_page(*, tenant: str, wanted: RequestFilter, before: str = "", size: 
 def request_attempts(*, tenant: str, request_id: str, project: str | None = None) -> list[UsageEventRow]:
     """Return a request's attempts in order, by the id that its response carried.
 
+    For a call that names an adapter for each prompt, these are the attempts of all prompts, in the prompts'
+    order. The id of one prompt's request returns only its own attempts.
+
     Args:
         project: slug of the only project whose requests count; None for all.
 
     Raises NotFoundError: the tenant has no such request, or its events are no longer kept.
     """
     for days in _days_of(request_id) if "\0" not in request_id else ():
-        rows = UsageEventRow.objects.filter(day__in=days, tenant=tenant, request_id=request_id)
+        rows = UsageEventRow.objects.filter(
+            day__in=days, tenant=tenant, request_id__in=request_ids(request_id)
+        )
         if project is not None:
             rows = rows.filter(project=project)
         if found := list(rows.order_by("attempt", "event_id")[:_MOST_ATTEMPTS]):
-            return found
+            # Stable: a prompt's attempts stay in order. A longer id has a larger index.
+            return sorted(found, key=lambda row: (len(row.request_id), row.request_id))
     raise NotFoundError(
         f"there is no request {request_id[:64]!r}: it does not exist, or its retention has ended"
     )
@@ -202,7 +208,7 @@ def _days_of(request_id: str) -> Iterator[list[dt.date]]:
     none, so all kept days follow, newest first.
     """
     with suppress(ValueError, OverflowError):
-        known = uuid.UUID(request_id)
+        known = uuid.UUID(call_id(request_id))
         if known.version == 7:
             day = dt.date(1970, 1, 1) + dt.timedelta(milliseconds=known.int >> 80)
             yield [day - _A_DAY, day, day + _A_DAY]

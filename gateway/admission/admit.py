@@ -7,9 +7,10 @@ that a request is counted at the moment when it goes to the backend.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -17,11 +18,13 @@ from contracts.limits import Limit, LimitsRoute, RateRoute
 from contracts.route_table import RouteTable
 from gateway.admission import clock
 from gateway.admission.account import Account
+from gateway.admission.batch import demand, refuse_sums
 from gateway.admission.broker import Broker
 from gateway.admission.budget import BudgetAccount
 from gateway.admission.concurrency import ConcurrencyAccount
 from gateway.admission.plan import Plan, Ticket, refuse
 from gateway.admission.window import WindowAccount
+from gateway.api.adapters import naming_prompt
 from gateway.api.prompts import BYTES_A_TOKEN, num_prompts
 from gateway.api.schema import EMBEDDINGS, Call
 from gateway.routing import Caller
@@ -32,6 +35,8 @@ PRIORITY: Final = 5
 """Priority where no limits state one."""
 _SWEEP_SECONDS: Final = 60.0
 _PLANS: Final = 50_000
+Reservation = tuple[Plan, int, int]
+"""A request's plan, prompt tokens and completion tokens."""
 
 
 def reservation(call: Call, body_bytes: int, max_model_len: int) -> tuple[int, int]:
@@ -66,6 +71,7 @@ class Admission:
         self._queue_length = queue_length if queue_seconds else 0
         self._accounts: dict[str, Account] = {}
         self._dropped: WeakValueDictionary[str, Account] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._plans: dict[tuple[str, str], Plan] = {}
         self._limits: Mapping[str, LimitsRoute] = {}
         self._rates: Mapping[str, RateRoute] = {}
@@ -82,8 +88,10 @@ class Admission:
             plan = self._plans[name] = self._make(caller, base, model.partition("@")[0])
         return plan
 
-    async def admit(self, plan: Plan, prompt: int, completion: int) -> Ticket:
+    async def admit(self, plan: Plan, prompt: int, completion: int, deadline: float | None = None) -> Ticket:
         """Reserve one request with these token counts.
+
+        `deadline`, by `clock`, ends the wait for places; by default it is the queue's time from now.
 
         Raises:
             RateLimited: a limit is reached.
@@ -97,7 +105,8 @@ class Admission:
         plan.refuse_known(tokens, nano, now)
         held: list[ConcurrencyAccount] = []
         try:
-            deadline = now + self._queue_seconds
+            if deadline is None:
+                deadline = now + self._queue_seconds
             for places in plan.places:
                 await self._take_place(places, plan.priority, deadline)
                 held.append(places)
@@ -109,6 +118,32 @@ class Admission:
         ticket = Ticket(plan, tokens, nano, slices, at)
         ticket.waited = at - now
         return ticket
+
+    async def admit_all(self, tenant: str, reservations: Sequence[Reservation]) -> list[Ticket]:
+        """Reserve several requests of one call of `tenant`, or none of them.
+
+        Raises:
+            RateLimited, QuotaExceeded, LimitsUnavailable: as `admit`; names the prompt if one is at fault.
+        """
+        demands = [
+            demand(index, plan, prompt, completion)
+            for index, (plan, prompt, completion) in enumerate(reservations)
+        ]
+        refuse_sums(demands, clock.now())
+        tickets: list[Ticket] = []
+        deadline = clock.now() + self._queue_seconds
+        turn = self._turns.setdefault(tenant, asyncio.Lock())
+        # Without turns two calls could each hold places that the other waits for.
+        async with turn:
+            try:
+                for index, (plan, prompt, completion) in enumerate(reservations):
+                    with naming_prompt(index):
+                        tickets.append(await self.admit(plan, prompt, completion, deadline))
+            except BaseException:
+                for ticket in tickets:
+                    ticket.settle()
+                raise
+        return tickets
 
     async def _take_place(self, places: ConcurrencyAccount, priority: int, deadline: float) -> None:
         if places.has(clock.now()):

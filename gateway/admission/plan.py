@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from contracts.limits import RateRoute
 from gateway.admission import clock
@@ -37,6 +38,16 @@ class Plan:
     budgets: list[BudgetAccount] = field(default_factory=list)
     ends_at: float = math.inf
 
+    @classmethod
+    def union(cls, plans: Sequence[Plan]) -> Self:
+        """Return a plan of all accounts of `plans`, each once, for the headers of their common answer."""
+        union = cls(plans[0].priority, None)
+        for plan in plans:
+            _add_new(union.requests, plan.requests)
+            _add_new(union.tokens, plan.tokens)
+            _add_new(union.budgets, plan.budgets)
+        return union
+
     def price(self, prompt: int, cached: int, completion: int) -> int:
         """Return the price of one attempt in nano-units; 0 without a budget.
 
@@ -47,8 +58,8 @@ class Plan:
             return 0
         if self.rate is None:
             error = QuotaExceeded(
-                f"The budget of {_scope(self.budgets[0].scope)} cannot be enforced: this model has no price. "
-                "Ask the operator to set one."
+                f"The budget of {limit_scope(self.budgets[0].scope)} cannot be enforced: this model has no "
+                "price. Ask the operator to set one."
             )
             error.limit = "budget"
             raise error
@@ -178,6 +189,10 @@ class Ticket:
             budget.settle(self._nano, self._spent)
 
 
+def _add_new(accounts: list[Any], others: Sequence[Any]) -> None:
+    accounts += [other for other in others if other not in accounts]
+
+
 def refuse(
     account: WindowAccount | ConcurrencyAccount | BudgetAccount, need: int, refused: Refused
 ) -> GatewayError:
@@ -190,7 +205,7 @@ def refuse(
 def _refusal(
     account: WindowAccount | ConcurrencyAccount | BudgetAccount, need: int, refused: Refused
 ) -> GatewayError:
-    scope, limit = _scope(account.scope), account.limit
+    scope, limit = limit_scope(account.scope), account.limit
     if refused.unknown:
         return LimitsUnavailable(f"The remaining budget of {scope} cannot be determined now; retry soon.")
     if limit.kind == "prepaid":
@@ -214,9 +229,10 @@ def _refusal(
     span = "minute" if limit.seconds == 60 else f"{limit.seconds:g} s"
     kind = RateLimited if limit.kind == "requests" else TokensLimited
     if need > limit.amount > 0:
+        remedy = "a shorter prompt or a lower max_tokens" if limit.kind == "tokens" else "fewer prompts"
         return kind(
             f"Request too large for {scope}: limit {limit.amount} {limit.kind} per {span}, requested {need}. "
-            "Send a shorter prompt or a lower max_tokens.",
+            f"Send {remedy}.",
             after=None,
         )
     return kind(
@@ -239,6 +255,7 @@ def _undo(claims: list[_Claim]) -> None:
             account.settle(need, 0)
 
 
-def _scope(scope: str) -> str:
+def limit_scope(scope: str) -> str:
+    """Return a scope as error messages name it."""
     kind, _, name = scope.partition(":")
     return f"{kind} {name}"

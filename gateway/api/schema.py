@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from contracts.openai import parameters as openai
-from contracts.openai.kinds import Integer, Kind
+from contracts.openai.kinds import Integer, Kind, prompts_of
 from gateway.api.bounds import Check, messages, one_of, prompts, schema
 from gateway.api.prompts import MAX_SEQUENCES, estimate_tokens, num_prompts
 from gateway.api.sse import UsageView
@@ -45,6 +45,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
         "prompt": prompts(openai.PROMPT),
         "suffix": schema,
         "best_of": Integer(1, 1).expected,
+        "adapters": openai.ADAPTERS.expected,
     },
     EMBEDDINGS: {
         **_checks(openai.EMBEDDINGS),
@@ -68,6 +69,7 @@ class Call:
         parameters: parameters to pass on, without model, stream and stream_options, which the gateway sets.
         view: the usage that a streaming client sees.
         user: the caller's end user, if it is stated; not passed on.
+        adapters: the model of each prompt, in order; empty if `model` answers all of them.
     """
 
     path: str
@@ -76,6 +78,7 @@ class Call:
     view: UsageView
     parameters: dict[str, Any]
     user: str = ""
+    adapters: tuple[str, ...] = ()
     _prompt_estimate: int | None = None
 
     @property
@@ -113,9 +116,10 @@ def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
     _refuse_conflicts(path, parameters)
     stream = bool(parameters.pop("stream", False))
     options = parameters.pop("stream_options", None)
+    adapters = tuple(parameters.pop("adapters", ()))
     if options is not None and not stream:
         raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
-    return Call(path, model, stream, _view(options or {}), parameters, user_of(value))
+    return Call(path, model, stream, _view(options or {}), parameters, user_of(value), adapters)
 
 
 def parse_object(body: bytes, dropped: Dropped) -> tuple[str, dict[str, Any]]:
@@ -182,6 +186,24 @@ def _refuse_conflicts(path: str, parameters: Mapping[str, Any]) -> None:
             f"The prompts times n must be at most {MAX_SEQUENCES}. Send fewer prompts in a request.",
             param="prompt",
         )
+    if "adapters" in parameters:
+        _check_adapters(parameters["adapters"], parameters["prompt"])
+
+
+def _check_adapters(adapters: list[str], prompt: Any) -> None:
+    """Refuse `adapters` without a list of prompts, or if the two lengths differ."""
+    prompts = prompts_of(prompt)
+    if prompts is not prompt:
+        raise BadRequest(
+            "adapters needs a list of prompts. Send prompt as a list, or name the adapter in model.",
+            param="adapters",
+        )
+    if len(prompts) != len(adapters):
+        raise BadRequest(
+            f"adapters has {len(adapters)} names and prompt has {len(prompts)} prompts. "
+            "Send one name for each prompt.",
+            param="adapters",
+        )
 
 
 def _too_many_parts(body: bytes) -> bool:
@@ -199,6 +221,12 @@ def _too_many_parts(body: bytes) -> bool:
 
 def _unknown_parameter(name: str) -> UnknownParameter:
     shown = name[:64]
+    if name == "adapters":
+        return UnknownParameter(
+            f"adapters is served only at {COMPLETIONS}, beside a list of prompts. "
+            "Name one adapter in model instead.",
+            param=shown,
+        )
     if name in _OURS:
         return UnknownParameter(f"{shown} is set by the gateway and cannot be sent.", param=shown)
     return UnknownParameter(f"Unknown parameter: {shown!r}. Remove it from the request.", param=shown)

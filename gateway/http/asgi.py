@@ -34,6 +34,11 @@ _EXPOSED: Final = ", ".join(
     ]
 ).encode()
 JSON: Final[Header] = (b"content-type", b"application/json")
+EVENT_STREAM: Final[tuple[Header, ...]] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
 
 
 def header(scope: Scope, name: bytes) -> bytes:

@@ -130,10 +130,7 @@ class UsageCases:
         self._log = _Log()
         observer = Observer(Metrics(folder, adapters=10), (), tracing=None, access_log=False)
         self._meter = Meter(cast(Any, self._log), "g", observer)
-        parts = {
-            name: cast(Any, None)
-            for name in ("feed", "authorizer", "admission", "dispatcher", "room", "prompts")
-        }
+        parts = {name: cast(Any, None) for name in ("preparer", "dispatcher", "multi_adapter", "prompts")}
         self._completions = Completions(**parts, meter=self._meter, observer=observer, drain=Drain())
         self._fleet = Fleet()
         self._table = route_table("http://127.0.0.1:1")

@@ -67,6 +67,7 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "controlplane/test_isolation.py::test_every_page_states_the_permission_that_stands_here",
         "controlplane/test_isolation.py::test_lists_hold_only_ones_own",
         "gateway/test_app.py::test_unknown_and_another_tenants_model",
+        "gateway/test_multi_adapter.py::test_every_adapter_must_be_the_tenants_and_of_one_base_model",
         "gateway/idempotency/test_http.py::test_keys_belong_to_their_caller_and_endpoint",
     ),
     # CVE-2026-114612
@@ -199,9 +200,15 @@ def test_no_parameter_names_an_upstream(gateway: GatewayProcess) -> None:
             for name in names:
                 sent = {"model": "base", **body, name: {"uri": url} if name.startswith("adapter") else url}
                 error = httpx.post(gateway.url + path, json=sent, headers=headers).json()["error"]
-                assert (error["code"], error["param"]) == ("unknown_parameter", name)
+                # Completions take `adapters`, as a list of model names.
+                names_models = (path, name) == ("/v1/completions", "adapters")
+                code = "invalid_value" if names_models else "unknown_parameter"
+                assert (error["code"], error["param"]) == (code, name)
             stranger = httpx.post(gateway.url + path, json={"model": url, **body}, headers=headers)
             assert stranger.status_code == 404
+        call = {"model": "base", "prompt": ["x"], "adapters": [url]}
+        error = httpx.post(gateway.url + "/v1/completions", json=call, headers=headers).json()["error"]
+        assert (error["code"], error["param"]) == ("model_not_found", "adapters[0]")
         trap.setblocking(False)
         with pytest.raises(BlockingIOError):
             trap.accept()

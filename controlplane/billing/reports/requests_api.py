@@ -57,7 +57,10 @@ class RequestsQuery(serializers.Serializer[Any]):
 
 
 class AttemptSerializer(serializers.Serializer[Any]):
-    request_id = serializers.CharField(help_text="Value of the response's `x-request-id` header.")
+    request_id = serializers.CharField(
+        help_text="Value of the response's `x-request-id` header. For a call that names an adapter for each "
+        "prompt, each prompt's request has this value with `-0`, `-1` and so on."
+    )
     attempt = serializers.IntegerField(help_text="Starts at 0; each retry or fallback adds 1.")
     started_at = serializers.DateTimeField()
     model = serializers.CharField(help_text="Model name as requested by the client.")

@@ -45,9 +45,12 @@ class Opened:
 
     @property
     def answer_text(self) -> str:
-        """The generated text, joined if streamed; the raw answer if its format is unknown."""
+        """The generated text, choice by choice, also of a stream; the raw answer if its format is unknown."""
+        texts: dict[int, str] = {}
         try:
-            return "".join(_written(_events(self.answer))) or self.answer
+            for index, text in _written(_events(self.answer)):
+                texts[index] = texts.get(index, "") + text
+            return "\n\n".join(text for _, text in sorted(texts.items()) if text) or self.answer
         except (ValueError, TypeError, AttributeError):
             return self.answer
 
@@ -115,13 +118,16 @@ def _events(answer: str) -> Iterator[dict[str, Any]]:
                 return  # the event is truncated
 
 
-def _written(events: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _written(events: Iterator[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+    """Yield pieces of generated text, each with the index of its choice."""
     for event in events:
         for choice in event.get("choices") or ():
-            part = choice.get("delta") or choice.get("message") or choice
-            yield part.get("content") or choice.get("text") or ""
-            yield from (_text(call.get("function")) for call in part.get("tool_calls") or ())
+            index, part = choice.get("index", 0), choice.get("delta") or choice.get("message") or choice
+            yield index, part.get("content") or choice.get("text") or ""
+            for call in part.get("tool_calls") or ():
+                yield index, _text(call.get("function"))
         if event.get("type") == "response.output_text.delta":
-            yield event["delta"]
+            yield 0, event["delta"]
         for item in event.get("output") or ():
-            yield from (part.get("text") or "" for part in item.get("content") or ())
+            for part in item.get("content") or ():
+                yield 0, part.get("text") or ""

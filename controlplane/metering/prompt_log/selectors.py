@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from contracts.usage_event import call_id
 from controlplane.metering.prompt_log.models import KeptPrompt, PromptLog
 from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import Tenant
@@ -26,13 +27,13 @@ def kept_count(*, tenant: Tenant) -> int:
 
 
 def is_kept(*, tenant: Tenant, request_id: str) -> bool:
-    """Return True if a prompt of this request is stored."""
-    return KeptPrompt.objects.filter(tenant=tenant, request_id=request_id).exists()
+    """Return True if the prompt of this request, or of the call that it belongs to, is stored."""
+    return KeptPrompt.objects.filter(tenant=tenant, request_id=call_id(request_id)).exists()
 
 
 def kept_get(*, tenant: Tenant, request_id: str) -> KeptPrompt:
-    """Return the stored prompt of a request. Raises NotFoundError."""
-    rows = KeptPrompt.objects.filter(tenant=tenant, request_id=request_id)
+    """Return the stored prompt of a request, or of the call that it belongs to. Raises NotFoundError."""
+    rows = KeptPrompt.objects.filter(tenant=tenant, request_id=call_id(request_id))
     rows = rows.none() if "\0" in request_id else rows
     return row_get(rows, f"there is no stored prompt for request {request_id[:64]!r}")
 

@@ -83,7 +83,7 @@ def kept_read(*, tenant: Tenant, request_id: str) -> tuple[KeptPrompt, Opened]:
     log = prompt_log_get(tenant=tenant)
     kept = kept_get(tenant=tenant, request_id=request_id)
     private = unseal(log.sealed_private_key, place=log.place)
-    found = opened(bytes(kept.encrypted), private_key=private, tenant=tenant.pk, request_id=request_id)
+    found = opened(bytes(kept.encrypted), private_key=private, tenant=tenant.pk, request_id=kept.request_id)
     audit_record(tenant=tenant.pk, action="prompt.read", target=kept, after={"request_id": request_id})
     return kept, found
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from contracts.adapters.reference import engine_name
+from contracts.usage_event import part_id
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.metering import requests
@@ -136,6 +137,24 @@ def test_a_request_is_found_by_its_id_with_all_attempts(ago: int, tenant: Tenant
         for tenant_id, project in (("globex", None), ("acme", "chat")):
             with pytest.raises(NotFoundError):
                 request_attempts(tenant=tenant_id, request_id=request_id, project=project)
+
+
+@pytest.mark.parametrize("ago", [0, 40])
+def test_a_call_with_several_adapters_is_found_whole_and_by_prompt(ago: int, tenant: Tenant) -> None:
+    at = now() - dt.timedelta(days=ago)
+    call = str(event_id(at, 5))
+    for number, index in enumerate((10, 2, 0)):
+        logged("acme", at, 2 * number, request_id=part_id(call, index), attempt=1)
+        logged("acme", at, 2 * number + 1, request_id=part_id(call, index), attempt=2)
+    logged("acme", at, 9, request_id=str(event_id(at, 6)), attempt=1)
+    found = request_attempts(tenant="acme", request_id=call)
+    assert [(row.request_id, row.attempt) for row in found] == [
+        (part_id(call, index), attempt) for index in (0, 2, 10) for attempt in (1, 2)
+    ]
+    second = request_attempts(tenant="acme", request_id=part_id(call, 2))
+    assert [(row.request_id, row.attempt) for row in second] == [(part_id(call, 2), 1), (part_id(call, 2), 2)]
+    with pytest.raises(NotFoundError):
+        request_attempts(tenant="acme", request_id=part_id(call, 3))
 
 
 @pytest.mark.parametrize(

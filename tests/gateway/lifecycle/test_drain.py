@@ -16,6 +16,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from contracts.usage_event import part_id
 from gateway.api.sse import event_data
 from gateway.errors import Stopping
 from gateway.lifecycle.drain import Drain
@@ -138,6 +139,31 @@ def test_what_does_not_end_is_cut_told_so_and_billed(
     for answer in (chat.result(), kept.result()):
         assert billed[answer.headers["x-request-id"]] >= len(sse(answer)) - 1
     assert billed[whole.result().headers["x-request-id"]] == 0
+    assert "Traceback" not in log
+
+
+def test_a_call_with_several_adapters_is_cut_as_one(
+    stopping: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    endless = json.dumps({"tokens": 3000, "delay": 0.01})
+    called = {"model": "base", "prompt": [endless] * 2, "adapters": ["bot", "base"]}
+    before = streamed(upstream, tokens=30)
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(post, stopping, {**called, "stream": True}, path="completions")
+        whole = pool.submit(post, stopping, called, path="completions")
+        wait_streamed(upstream, before + 4, tokens=30)
+        terminate(stopping)
+        log = ended(stopping)
+    *chunks, last = sse(stream.result())
+    assert last["error"]["code"] == "gateway_stopping"
+    assert {chunk["choices"][0]["index"] for chunk in chunks} == {0, 1}
+    assert (whole.result().status_code, whole.result().json()["error"]["code"]) == (503, "gateway_stopping")
+    events = {event.request_id: event for event in control_plane.events()}
+    assert {(event.status, event.error_code) for event in events.values()} == {("interrupted", "shutdown")}
+    for index in (0, 1):
+        shown = sum(chunk["choices"][0]["index"] == index for chunk in chunks)
+        assert events[part_id(stream.result().headers["x-request-id"], index)].completion_tokens >= shown > 20
+        assert events[part_id(whole.result().headers["x-request-id"], index)].completion_tokens == 0
     assert "Traceback" not in log
 
 

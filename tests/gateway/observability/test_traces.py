@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,28 @@ def test_a_client_s_trace_goes_on(
     log = httpx.get(upstream + "/log").json()
     [entry] = [entry for entry in log if entry["id"] == answer.headers["x-request-id"]]
     assert entry["traceparent"] == f"00-{TRACE}-{attempt.span_id.hex()}-01"
+
+
+def test_each_prompt_of_a_call_has_an_attempt_in_its_trace(
+    gateway: GatewayProcess, shared_collector: Collector, upstream: str
+) -> None:
+    prompts = [json.dumps({"tokens": 2, "prompt_tokens": count}) for count in (10, 20)]
+    body = {"model": "base", "prompt": prompts, "adapters": ["bot@prod", "base"]}
+    answer = post(gateway, body, path="completions")
+    request_id = answer.headers["x-request-id"]
+    found = spans(shared_collector, answer, count=3)
+    request = of_kind(found, Span.SPAN_KIND_SERVER)
+    attempts = [span for span in found if span.kind == Span.SPAN_KIND_CLIENT]
+    assert {span.parent_span_id for span in attempts} == {request.span_id}
+    assert {
+        (attributes(span)["gen_ai.response.model"], attributes(span)["gen_ai.usage.input_tokens"])
+        for span in attempts
+    } == {(reference("acme", "bot", 2).name, 10), ("base", 20)}
+    log = httpx.get(upstream + "/log").json()
+    sent = [item["traceparent"] for item in log if item["id"] in (f"{request_id}-0", f"{request_id}-1")]
+    assert {tuple(value.split("-")[1:3]) for value in sent} == {
+        (request.trace_id.hex(), span.span_id.hex()) for span in attempts
+    }
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,20 @@ def test_what_can_only_fall_back_to_nothing_is_held(
     assert asked.result(60).headers["x-graftwork-served-model"] == "bot@v1"
 
 
+def test_a_call_with_several_adapters_waits_in_one_place(
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str, clients: ThreadPoolExecutor
+) -> None:
+    """Each prompt in a place of its own would fill the room, of which a tenant gets a part."""
+    version = control_plane.replace(pooled_gateway, asleep())
+    call = {"model": "base", "prompt": ['{"tokens": 1}'] * 64, "adapters": ["bot", "base"] * 32}
+    asked = clients.submit(post, pooled_gateway, call, path="completions")
+    assert wait_held(control_plane).startswith(b"1")
+    control_plane.change(version + 1, "bases/base", route_table(upstream).bases["base"])
+    answer = asked.result(60)
+    assert (answer.status_code, len(answer.json()["choices"])) == (200, 64)
+    assert answer.json()["usage"]["completion_tokens"] == 64
+
+
 @pytest.mark.parametrize(("path", "status"), [("keys/k1", 401), ("bases/base", 404)])
 def test_who_has_waited_is_looked_up_again(
     pooled_gateway: GatewayProcess,

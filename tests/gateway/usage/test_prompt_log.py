@@ -68,6 +68,12 @@ def test_what_was_sent_and_answered_is_kept_of_who_opted_in_alone(
     assert streamed.answer == stream.text
     assert streamed.answer_text.strip() == "tok0 tok1 tok2 tok3"
     assert read(kept[broken.headers["x-request-id"]]).answer == "", "what failed is kept without an answer"
+    prompts = {"prompt": ['{"tokens": 1}'] * 2, "adapters": ["bot", "base"]}
+    call = post(pooled_gateway, {"model": "base", **prompts}, path="completions")
+    eventually(lambda: len(entries(control_plane)) >= 4)
+    stored = read(entries(control_plane)[-1])
+    assert stored.answer == call.text, "a call is stored once, under its own id"
+    assert stored.answer_text == "tok0 \n\ntok0 "
     for fields in kept.values():
         assert b"tok0" not in fields[b"sealed"]
         assert b"tokens" not in fields[b"sealed"]

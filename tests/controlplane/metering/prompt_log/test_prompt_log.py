@@ -10,10 +10,12 @@ import redis
 from django.utils import timezone
 
 from contracts.prompt_log import PROMPT_STREAM
+from contracts.usage_event import part_id, uuid7
 from controlplane.errors import InvalidInputError, NotFoundError, UnsealError
 from controlplane.metering.prompt_log import services
 from controlplane.metering.prompt_log.models import KeptPrompt, PromptLog
 from controlplane.metering.prompt_log.opening import Opened
+from controlplane.metering.prompt_log.selectors import is_kept
 from controlplane.metering.prompt_log.services import (
     kept_read,
     prompt_log_end,
@@ -70,6 +72,18 @@ def test_who_opts_in_has_requests_kept_and_read_with_a_record(tenant: Tenant, re
         kept_read(tenant=tenant, request_id="r2")
     with pytest.raises(NotFoundError):
         kept_read(tenant=tenant, request_id="\0")
+
+
+def test_a_prompts_request_leads_to_the_prompt_log_of_its_call(tenant: Tenant, redis_url: str) -> None:
+    prompt_log_set(tenant=tenant, days=7)
+    call = uuid7()
+    put(redis_url, tenant, call)
+    prompts_take(redis_url=redis_url)
+    for request_id in (call, part_id(call, 12)):
+        assert is_kept(tenant=tenant, request_id=request_id)
+        kept, found = kept_read(tenant=tenant, request_id=request_id)
+        assert (kept.request_id, found.turns) == (call, [("user", f"what of {call}?")])
+    assert not is_kept(tenant=tenant, request_id=call[:-1] + "-12")
 
 
 def test_what_comes_twice_is_kept_once(tenant: Tenant, redis_url: str) -> None:

@@ -1,0 +1,108 @@
+"""Prepares a parsed request for a copy: resolves its model, and reserves it under its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+
+from gateway.admission import Admission, Plan, Reservation, Ticket, clock, reservation
+from gateway.api.schema import EMBEDDINGS
+from gateway.http.asgi import Scope
+from gateway.request_context import RequestContext
+from gateway.routing import Authorizer, Resolution, fallbacks, resolve
+from gateway.routing.route_feed import RouteFeed
+from gateway.routing.waiting_room import WaitingRoom
+
+
+class RequestPreparer:
+    """Resolves models, reserves requests under their limits, and waits for copies.
+
+    `subject` keeps a caller on one arm of a split alias: a user of the tenant's, or the request.
+    """
+
+    def __init__(
+        self, feed: RouteFeed, authorizer: Authorizer, admission: Admission, room: WaitingRoom
+    ) -> None:
+        self._feed, self._authorizer = feed, authorizer
+        self._admission, self._room = admission, room
+
+    def resolve(self, context: RequestContext, subject: str) -> None:
+        """Look up the request's model and its fallbacks in the context's table. Raises ModelNotFound."""
+        table, caller, call = context.table, context.caller, context.call
+        resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
+        context.trace.base, context.trace.adapter = resolution.base, resolution.engine_name
+        context.models = (resolution,)
+        # Embeddings of another model are in another vector space, so they have no fallbacks.
+        if resolution.fallbacks and call.path != EMBEDDINGS:
+            others = fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models)
+            context.models = (resolution, *others)
+        context.check = partial(self._check, context.scope, call.model, subject)
+
+    def refresh(self, context: RequestContext, subject: str) -> None:
+        """Authorize and resolve again after a wait: the key may be revoked, or the model changed."""
+        context.table = self._feed.current()
+        context.caller = self._authorizer.authorize(context.table, context.scope)
+        self.resolve(context, subject)
+
+    async def admit(self, context: RequestContext) -> Ticket:
+        """Reserve the request under its limits. Raises RateLimited, LimitsUnavailable."""
+        trace = context.trace
+        plan, prompt, completion = self._reservation(context)
+        before = perf_counter()
+        try:
+            ticket = await self._admission.admit(plan, prompt, completion)
+        except BaseException:
+            trace.record_queue_time(perf_counter() - before)
+            raise
+        finally:
+            context.headers += plan.headers(clock.now())
+        # If the leases in hand sufficed, the request did not wait: the time is the gateway's own.
+        trace.record_queue_time(ticket.waited)
+        return ticket
+
+    async def admit_all(self, context: RequestContext, parts: Sequence[RequestContext]) -> None:
+        """Reserve all parts of the request in `context`, or none. Raises RateLimited, LimitsUnavailable."""
+        reservations = [self._reservation(part) for part in parts]
+        before = perf_counter()
+        try:
+            tickets = await self._admission.admit_all(context.caller.tenant, reservations)
+        finally:
+            context.trace.record_queue_time(perf_counter() - before)
+            context.headers += Plan.union([plan for plan, *_ in reservations]).headers(clock.now())
+        for part, ticket in zip(parts, tickets, strict=True):
+            part.ticket = ticket
+
+    async def hold(self, context: RequestContext) -> bool:
+        """Wait for a copy if the base model is scaled to zero and no fallback can serve instead.
+
+        Returns True if it waited; `refresh` must follow.
+        """
+        resolution, *others = context.models
+        if resolution.copies or not resolution.route.hold_seconds:
+            return False
+        if any(other.copies for other in others):
+            self._room.ask(resolution.base)
+            return False
+        context.trace.pause()
+        try:
+            await self._room.copies(resolution, context.caller.tenant, len(context.body))
+        finally:
+            context.trace.resume()
+        return True
+
+    def _reservation(self, context: RequestContext) -> Reservation:
+        call, resolution = context.call, context.models[0]
+        plan = self._admission.plan(context.table, context.caller, resolution.base, call.model)
+        return plan, *reservation(call, len(context.body), resolution.route.max_model_len)
+
+    def _check(self, scope: Scope, model: str, subject: str, served: Resolution) -> None:
+        """Check after a wait that the caller may still call `model`, and that `served` still exists.
+
+        Raises:
+            GatewayError: otherwise.
+        """
+        table = self._feed.current()
+        caller = self._authorizer.authorize(table, scope)
+        resolve(table, caller.tenant, model, subject, allowed=caller.models)
+        resolve(table, caller.tenant, served.model)
