@@ -125,8 +125,8 @@ class ComparisonOrder:
         )
         if rows := load.pop("lengths", None):
             load["trace"] = str(_trace_file(folder, rows))
-        if comparison.prompts is not None:
-            load["prompts"] = str(prompts_file(folder, comparison.prompts))
+        if (prompts := comparison.prompts) is not None:
+            load |= _prompts_of_load(folder, prompts)
         if comparison.texts is not None:
             quality["texts"] = str(prompts_file(folder, comparison.texts, name="texts.jsonl"))
         order = {
@@ -195,6 +195,13 @@ def prompts_file(folder: Path, prompts: PromptSet, *, name: str = _PROMPTS) -> P
     path = folder / name
     path.write_bytes(prompts_read(prompts=prompts))
     return path
+
+
+def _prompts_of_load(folder: Path, prompts: PromptSet) -> dict[str, str]:
+    """Return the load's fields; a bundled set is named, so that its bound on new tokens is the default."""
+    if prompts.bundled is not None:
+        return {"prompt_set": prompts.bundled.name.value}
+    return {"prompts": str(prompts_file(folder, prompts))}
 
 
 def _trace_file(folder: Path, rows: Sequence[Sequence[float]]) -> Path:

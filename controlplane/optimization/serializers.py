@@ -32,9 +32,14 @@ PROGRESS = (
 
 
 class PromptSetSerializer(serializers.ModelSerializer[PromptSet]):
+    bundled = serializers.SerializerMethodField(help_text="True if the set comes with Graftwork.")
+
     class Meta:
         model = PromptSet
-        fields = ("sha256", "name", "lines", "size", "created_by", "created_at")
+        fields = ("sha256", "name", "lines", "size", "bundled", "created_by", "created_at")
+
+    def get_bundled(self, prompts: PromptSet) -> bool:
+        return prompts.bundled is not None
 
 
 class PromptSetInput(StrictSerializer):

@@ -23,6 +23,7 @@ from controlplane.console.optimization.comparison_charts import adapters
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import ComparisonRun, PromptSet
 from controlplane.optimization.orders import ComparisonOrder
+from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from optimizer.measurement.trace import read_trace
@@ -88,6 +89,22 @@ def test_adapters_come_with_their_files_and_prompts(
     assert staff.delete(f"{API}/prompt-sets/{prompts.pk}").status_code == 409, (
         "a comparison was asked with it"
     )
+
+
+def test_the_bundled_set_is_offered_beside_uploaded_ones(
+    staff: Client, tiny_base: BaseModel, bundled: PromptSet, prompts: PromptSet, tmp_path: Path
+) -> None:
+    listed = {row["sha256"]: row["bundled"] for row in staff.get(f"{API}/prompt-sets").json()["results"]}
+    assert (listed[bundled.pk], listed[prompts.pk]) == (True, False)
+    page = staff.get("/staff/comparisons/new", {"base_model": tiny_base.name}).content.decode()
+    assert f'value="{bundled.pk}"' in page
+    assert "Question answering, 500 to 1,000 tokens (bundled)" in page
+    answer = ask(staff, tiny_base, prompts=bundled.pk)
+    assert answer.status_code == 201, answer.content
+    assert ordered(tmp_path)["load"] == {"prompt_set": "question_answering"}
+    refused = staff.delete(f"{API}/prompt-sets/{bundled.pk}")
+    assert (refused.status_code, "comes with Graftwork" in refused.content.decode()) == (409, True)
+    assert prompts_read(prompts=bundled).count(b"\n") == bundled.lines == 64
 
 
 def test_files_that_were_changed_are_not_measured(
