@@ -21,6 +21,7 @@ from controlplane.optimization.claims import Claim
 from controlplane.optimization.compared_adapters import adapters_bring
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.endings import work_end
+from controlplane.optimization.instance_rates import price_of_order
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Status, Work
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.results import job_keep
@@ -138,7 +139,7 @@ class ComparisonOrder:
             "adapters": adapters_bring(comparison.settings.get("adapters", ()), folder, heartbeat=heartbeat),
         }
         if price := comparison.settings.get("price"):
-            order["price"] = price
+            order["price"] = price_of_order(price)
         # An attempt that died may have left its result, and the subprocess overwrites no file.
         (folder / _MEASURED).unlink(missing_ok=True)
         (folder / _ORDER).write_text(json.dumps(order))
@@ -151,7 +152,7 @@ class ComparisonOrder:
         work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=storable(told))
 
     def _arm(self, arm: Mapping[str, Any], heartbeat: Heartbeat) -> dict[str, Any]:
-        priced = {"price": arm["price"]} if "price" in arm else {}
+        priced = {"price": price_of_order(arm["price"])} if "price" in arm else {}
         return self._served(arm, heartbeat) | priced
 
     def _served(self, arm: Mapping[str, Any], heartbeat: Heartbeat) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from contracts import strict_json
 from controlplane.errors import InvalidInputError
+from controlplane.optimization.instance_rates import ON_DEMAND, PLANS
 from controlplane.optimization.traces import rows_of_file
 
 TRACE: Final = "trace"
@@ -25,6 +26,8 @@ _FIELDS: Final = (
     "speeds",
     "max_tokens",
     "hour",
+    "instance_type",
+    "plan",
     "currency",
     "input",
     "output",
@@ -58,11 +61,23 @@ def settings_asked(values: Mapping[str, str], trace: UploadedFile[Any] | None) -
     found: dict[str, Any] = {"load": load} if load else {}
     if scorer:
         found["quality"] = {"scorer": scorer}
-    if values["hour"]:
-        found["price"] = {"hour": _money(values, "hour"), "currency": values["currency"][:3] or "USD"}
+    if price := _price(values):
+        found["price"] = price
         if values["input"] or values["output"]:
             found["price"] |= {name: _money(values, name) for name in ("input", "output")}
     return found
+
+
+def _price(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the machine's price, as entered or by its row in the table; empty without either."""
+    if values["instance_type"]:
+        if values["hour"]:
+            raise InvalidInputError(_("give either an instance type or a price per hour"), field="price")
+        plan = values["plan"] if values["plan"] in PLANS else ON_DEMAND
+        return {"instance_type": values["instance_type"][:40], "plan": plan}
+    if values["hour"]:
+        return {"hour": _money(values, "hour"), "currency": values["currency"][:3] or "USD"}
+    return {}
 
 
 def _load(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from controlplane.billing.reports.fleet_bill import BY, Attribution, fleet_attribution
 from controlplane.billing.reports.instance_prices import instance_price_list, instance_price_set
+from controlplane.billing.reports.models import Plan
 from controlplane.console.amounts import nano_entered
 from controlplane.console.day_range import last_days, range_asked
 from controlplane.console.pages import field_errors, staff_page
@@ -52,7 +53,7 @@ def attribution(request: HttpRequest) -> HttpResponse:
 @staff_page
 def prices(request: HttpRequest) -> HttpResponse:
     """List the price of an hour of each machine, with the form that adds a price."""
-    names = ("instance_type", "region", "effective_from", "hour", "currency", "source")
+    names = ("instance_type", "region", "plan", "effective_from", "hour", "currency", "source")
     values = {name: request.POST.get(name, "").strip() for name in names}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -65,8 +66,8 @@ def prices(request: HttpRequest) -> HttpResponse:
             parts = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
             messages.success(request, text % parts)
             return redirect("console:staff-instance-prices")
-    found = instance_price_list().order_by("instance_type", "region", "effective_from")
-    context = {"prices": found, "values": values, "errors": errors, "region": REGION}
+    found = instance_price_list().order_by("instance_type", "region", "plan", "effective_from")
+    context = {"prices": found, "values": values, "errors": errors, "region": REGION, "plans": Plan.choices}
     return render(request, "staff/instance_prices.html", context, status=422 if errors else 200)
 
 
@@ -92,6 +93,7 @@ def _price(values: dict[str, str]) -> dict[str, Any]:
     return {
         "instance_type": values["instance_type"],
         "region": values["region"],
+        "plan": values["plan"] or Plan.ON_DEMAND,
         "effective_from": day,
         "hour_nano": nano_entered(values["hour"], field="hour_nano"),
         "currency": values["currency"] or "USD",

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.canaries.sides import rollout_sides
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, desired_values
+from controlplane.console.deployments.instance_costs import copy_cost, instances_priced
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
 from controlplane.console.pages import field_errors, staff_page
@@ -44,7 +45,6 @@ from controlplane.deployments.services import (
     scaling_clear,
     scaling_set,
 )
-from controlplane.deployments.sizing.instances import INSTANCES
 from controlplane.deployments.targets.services import target_create, target_remove
 from controlplane.errors import ControlPlaneError
 
@@ -109,7 +109,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "images": IMAGES.values(),
         "default_image": DEFAULT_IMAGE,
         "families": list(Family),
-        "instances": INSTANCES.values(),
+        "instances": instances_priced(),
         "options": [(option, values[option.field]) for option in OPTIONS.values()],
     }
     return render(request, "console/deployments/new.html", context, status=422 if errors else 200)
@@ -243,6 +243,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "scaling_routings": list(Routing),
         "scaling_releases": list(Release),
         "deployment": deployment,
+        "cost": copy_cost(deployment),
         "busy": not deployment.is_settled or rolling is not None or placing or forecast is not None,
         "tone": _TONES.get(Deployment.Status(deployment.status), "info"),
         "steps": step_list(deployment=deployment)[:_STEPS],

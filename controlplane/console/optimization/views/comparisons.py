@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Final
 
 from django.contrib import messages
@@ -9,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from controlplane.billing.reports.models import Plan
 from controlplane.catalog.selectors import base_model_find, base_model_get, base_model_list
 from controlplane.console.optimization.comparison_charts import (
     HEIGHT,
@@ -31,6 +33,7 @@ from controlplane.console.optimization.views.optimizations import deployments_fo
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.errors import ControlPlaneError
 from controlplane.optimization.comparisons import comparison_create, comparison_remove
+from controlplane.optimization.instance_rates import rates_of
 from controlplane.optimization.models import ComparisonRun
 from controlplane.optimization.selectors import comparison_get, comparison_variants, prompts_get, prompts_list
 from controlplane.optimization.services import work_cancel
@@ -73,6 +76,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "prompt_sets": prompts_list()[:100],
         "trace": TRACE,
         "scorers": SCORERS,
+        "plans": Plan.choices,
     }
     return render(request, "staff/comparison_new.html", context, status=422 if errors else 200)
 
@@ -114,6 +118,7 @@ def _context(comparison: ComparisonRun) -> dict[str, Any]:
         **work_context(comparison),
         "comparison": comparison,
         "poll": f"/staff/comparisons/{comparison.pk}/status",
+        "rates": _rates(comparison),
     }
     if not comparison.result:
         return context
@@ -132,6 +137,15 @@ def _context(comparison: ComparisonRun) -> dict[str, Any]:
         "rounds": comparison.result.get("rounds", {}),
         "deployments": deployments_for(comparison.base_model) if made else [],
     }
+
+
+def _rates(comparison: ComparisonRun) -> list[dict[str, Any]]:
+    """Return the rows of the price table that the comparison's prices come from."""
+    return [
+        rate
+        | {"plan": Plan(rate["plan"]).label, "effective_from": dt.date.fromisoformat(rate["effective_from"])}
+        for rate in rates_of(comparison.arms, comparison.settings)
+    ]
 
 
 def _machine(facts: dict[str, Any]) -> dict[str, str]:
