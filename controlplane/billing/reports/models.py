@@ -27,9 +27,7 @@ class InstancePrice(models.Model):
 
     instance_type = models.CharField(max_length=40)
     region = models.CharField(max_length=30)
-    plan = models.CharField(
-        max_length=20, choices=Plan.choices, default=Plan.ON_DEMAND, db_default=Plan.ON_DEMAND.value
-    )
+    plan = models.CharField(max_length=20, choices=Plan.choices, default=Plan.ON_DEMAND)
     effective_from = models.DateField(help_text="UTC day.")
     currency = models.CharField(max_length=3, default="USD")
     hour_nano = models.BigIntegerField(
@@ -39,7 +37,7 @@ class InstancePrice(models.Model):
         help_text="Nano-units per hour; null if only the difference to `reference_type` is published.",
     )
     reference_type = models.CharField(
-        max_length=40, blank=True, default="", db_default="", help_text="Instance type compared with."
+        max_length=40, blank=True, default="", help_text="Instance type compared with."
     )
     percent_below = models.DecimalField(
         max_digits=5,
@@ -55,8 +53,7 @@ class InstancePrice(models.Model):
         ordering = ("instance_type", "region", "plan", "effective_from")
         constraints = [
             models.UniqueConstraint(
-                fields=["instance_type", "region", "plan", "effective_from"],
-                name="instance_price_once_by_plan",
+                fields=["instance_type", "region", "plan", "effective_from"], name="instance_price_once"
             ),
             models.CheckConstraint(condition=models.Q(hour_nano__gte=0), name="instance_price_not_negative"),
         ]

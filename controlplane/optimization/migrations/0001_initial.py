@@ -2,6 +2,9 @@ import django.db.models.deletion
 import django.utils.timezone
 from django.db import migrations, models
 
+from contracts.recipes.bundled_prompts import BUNDLED  # noqa: F401  # decides the rows
+from controlplane.optimization.bundled_sets import add_bundled_sets
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -538,4 +541,5 @@ class Migration(migrations.Migration):
                 name="comparison_run_once_at_a_time",
             ),
         ),
+        migrations.RunPython(add_bundled_sets, migrations.RunPython.noop),
     ]
