@@ -225,7 +225,8 @@ def test_a_comparison_is_asked_for_once_at_a_time(staff: Client, base: BaseModel
     run = first.json()
     assert run["arms"] == [{"name": "original", "variant": ""}, {"name": "int8", "variant": "int8"}]
     assert (run["machine"], run["settings"]["price"]) == ("cpu", {"hour": 1.5})
-    assert staff.get(f"{API}/comparisons/{run['id']}/result").json() == {"status": "queued", "result": None, "rates": []}
+    told = staff.get(f"{API}/comparisons/{run['id']}/result").json()
+    assert told == {"status": "queued", "result": None, "rates": []}
     assert staff.delete(f"{API}/comparisons/{run['id']}").status_code == 409
     assert post(staff, f"comparisons/{run['id']}/cancel", {}).json()["status"] == "cancelled"
     assert post(staff, "comparisons", body).status_code == 201
