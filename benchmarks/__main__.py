@@ -26,6 +26,7 @@ NAMES: Final = (
     "sagemaker",
     "engine",
     "adapters",
+    "adapter_load",
     "coldstart",
     "kernels",
     "controlplane",

@@ -149,6 +149,7 @@ urlpatterns = [
     path("fleet/attribution", reports.AttributionApi.as_view(), name="fleet-attribution"),
     path("fleet/savings", reports.SavingsApi.as_view(), name="fleet-savings"),
     path("fleet/savings/estimate", reports.SavingsEstimateApi.as_view(), name="fleet-savings-estimate"),
+    path("fleet/instance-saving", reports.InstanceSavingApi.as_view(), name="fleet-instance-saving"),
     path("fleet/blended-price", reports.BlendedPriceApi.as_view(), name="fleet-blended-price"),
     path("usage-sources", metering.UsageSourcesApi.as_view(), name="usage-sources"),
     path("usage-sources/<int:source>", metering.UsageSourceApi.as_view(), name="usage-source"),

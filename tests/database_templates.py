@@ -31,7 +31,7 @@ COPY: Final = "graftwork_test_"
 TEMPLATE: Final = "graftwork_template_"
 _LOCKS: Final = 0x67726166
 """First key of this module's advisory locks; the second is the hash of a name."""
-_IMPORT: Final = re.compile(r"^from (controlplane[\w.]*) import ([\w, ]+)", re.MULTILINE)
+_IMPORT: Final = re.compile(r"^from ((?:controlplane|contracts)[\w.]*) import ([\w, ]+)", re.MULTILINE)
 _UNUSED: Final = (
     "SELECT datname FROM pg_database WHERE starts_with(datname, %s)"
     " AND coalesce(shobj_description(oid, 'pg_database'), '') < (now() - interval '7 days')::text"

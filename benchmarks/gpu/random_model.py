@@ -190,6 +190,13 @@ def latest_engine(
     return _latest[kind]
 
 
+def shape_config(shape: dict[str, Any]) -> ModelConfig:
+    """Return the configuration of a model of this shape, such as `LLAMA_8B`."""
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "config.json").write_text(json.dumps(_config(shape)))
+        return load_config(Path(name))
+
+
 def _config(shape: dict[str, Any]) -> dict[str, Any]:
     return shape | {
         "model_type": "llama",

@@ -6,22 +6,41 @@ from typing import Any
 
 from rest_framework import serializers
 
+from controlplane.optimization.instance_rates import ON_DEMAND, PLANS, REGION
 from controlplane.optimization.models import Machine
 from controlplane.optimization.traces import MOST_ROWS, rows_checked
 from controlplane.platform.http.strict import StrictSerializer
 
 
 class PriceInput(StrictSerializer):
-    """Price of the machine per hour, and list prices of a million input and output tokens."""
+    """Price of the machine per hour, and list prices of a million input and output tokens.
 
-    hour = serializers.FloatField(min_value=0)
+    Give `hour`, or an `instance_type` whose rate in the table of instance prices applies.
+    """
+
+    hour = serializers.FloatField(min_value=0, required=False)
+    instance_type = serializers.CharField(max_length=40, required=False)
+    region = serializers.CharField(
+        max_length=30, required=False, help_text=f"Of `instance_type`. Default: {REGION}."
+    )
+    plan = serializers.ChoiceField(
+        choices=PLANS, required=False, help_text="Of `instance_type`. Default: on_demand."
+    )
     currency = serializers.CharField(max_length=3, required=False)
     discount = serializers.FloatField(min_value=0, max_value=0.99, required=False)
     input = serializers.FloatField(min_value=0, required=False)
     output = serializers.FloatField(min_value=0, required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Require both list prices or neither: the formula for them weighs both."""
+        """Require one source of the hourly price, and both list prices or neither."""
+        if ("hour" in attrs) == ("instance_type" in attrs):
+            raise serializers.ValidationError({"hour": ["give either hour or instance_type"]})
+        if "hour" in attrs and (alone := [name for name in ("region", "plan") if name in attrs]):
+            raise serializers.ValidationError({alone[0]: ["requires instance_type"]})
+        if "instance_type" in attrs and "currency" in attrs:
+            raise serializers.ValidationError({"currency": ["is that of the table of instance prices"]})
+        if attrs.get("discount") and attrs.get("plan", ON_DEMAND) != ON_DEMAND:
+            raise serializers.ValidationError({"discount": ["excludes plan: the plan's rate includes it"]})
         if ("input" in attrs) != ("output" in attrs):
             raise serializers.ValidationError({"input": ["input and output go together"]})
         return attrs

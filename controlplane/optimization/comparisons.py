@@ -14,6 +14,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.compared_adapters import adapters_chosen
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.events import event_add
+from controlplane.optimization.instance_rates import price_resolved
 from controlplane.optimization.models import OPEN, ComparisonRun, Machine, PromptSet
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.services import identity_of
@@ -44,10 +45,12 @@ def comparison_create(
             is the baseline. `price` is that of the arm's machine, where it differs.
         adapters: `engine_name` of routed versions, and optionally their own `prompts`.
         machine: cpu or gpu; empty derives it from the variants.
-        settings: load, quality, price and seed, as `compare` takes them; `load.lengths` are a trace's rows.
+        settings: load, quality, price and seed, as `compare` takes them; `load.lengths` are a trace's rows,
+            and a price may name an instance type and a plan of the table of instance prices.
 
     Raises:
-        InvalidInputError: too few or too many arms, duplicate names, or settings that cannot be stored.
+        InvalidInputError: too few or too many arms, duplicate names, settings that cannot be stored, or an
+            instance type without a rate.
         NotFoundError: the base has no such variant, or an adapter has no route.
         ConflictError: the checkpoint's digests are not computed yet.
     """
@@ -70,6 +73,8 @@ def comparison_create(
         raise InvalidInputError(
             f"a comparison has 2 to {MOST_ARMS} arms, the original among them", field="arms"
         )
+    if price := settings.get("price"):
+        settings["price"] = price_resolved(price)
     variants = [_variant(base_model, arm.get("variant", "")) for arm in arms]
     named = _named(arms)
     machine = machine or _machine(variants)
@@ -154,7 +159,7 @@ def _named(arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     named: list[dict[str, Any]] = []
     for arm in arms:
         variant = arm.get("variant", "")
-        price = {"price": dict(arm["price"])} if arm.get("price") else {}
+        price = {"price": price_resolved(arm["price"])} if arm.get("price") else {}
         named.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant, **price})
     names = [arm["name"] for arm in named]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from contracts.recipes.bundled_prompts import BundledPrompts, bundled_prompts
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.deployments.models import Target
 
@@ -49,6 +50,11 @@ class PromptSet(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def bundled(self) -> BundledPrompts | None:
+        """The set that comes with Graftwork and has this content; None for an uploaded one."""
+        return bundled_prompts(self.sha256)
 
 
 class Artifact(models.Model):

@@ -21,6 +21,7 @@ from controlplane.optimization.claims import Claim
 from controlplane.optimization.compared_adapters import adapters_bring
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.endings import work_end
+from controlplane.optimization.instance_rates import price_of_order
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Status, Work
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.results import job_keep
@@ -125,8 +126,8 @@ class ComparisonOrder:
         )
         if rows := load.pop("lengths", None):
             load["trace"] = str(_trace_file(folder, rows))
-        if comparison.prompts is not None:
-            load["prompts"] = str(prompts_file(folder, comparison.prompts))
+        if (prompts := comparison.prompts) is not None:
+            load |= _prompts_of_load(folder, prompts)
         if comparison.texts is not None:
             quality["texts"] = str(prompts_file(folder, comparison.texts, name="texts.jsonl"))
         order = {
@@ -138,7 +139,7 @@ class ComparisonOrder:
             "adapters": adapters_bring(comparison.settings.get("adapters", ()), folder, heartbeat=heartbeat),
         }
         if price := comparison.settings.get("price"):
-            order["price"] = price
+            order["price"] = price_of_order(price)
         # An attempt that died may have left its result, and the subprocess overwrites no file.
         (folder / _MEASURED).unlink(missing_ok=True)
         (folder / _ORDER).write_text(json.dumps(order))
@@ -151,7 +152,7 @@ class ComparisonOrder:
         work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=storable(told))
 
     def _arm(self, arm: Mapping[str, Any], heartbeat: Heartbeat) -> dict[str, Any]:
-        priced = {"price": arm["price"]} if "price" in arm else {}
+        priced = {"price": price_of_order(arm["price"])} if "price" in arm else {}
         return self._served(arm, heartbeat) | priced
 
     def _served(self, arm: Mapping[str, Any], heartbeat: Heartbeat) -> dict[str, Any]:
@@ -195,6 +196,13 @@ def prompts_file(folder: Path, prompts: PromptSet, *, name: str = _PROMPTS) -> P
     path = folder / name
     path.write_bytes(prompts_read(prompts=prompts))
     return path
+
+
+def _prompts_of_load(folder: Path, prompts: PromptSet) -> dict[str, str]:
+    """Return the load's fields; a bundled set is named, so that its bound on new tokens is the default."""
+    if prompts.bundled is not None:
+        return {"prompt_set": prompts.bundled.name.value}
+    return {"prompts": str(prompts_file(folder, prompts))}
 
 
 def _trace_file(folder: Path, rows: Sequence[Sequence[float]]) -> Path:

@@ -61,9 +61,11 @@ def prompts_remove(*, prompts: PromptSet) -> None:
     """Remove a prompt set and its file.
 
     Raises:
-        ConflictError: a job or a comparison refers to it.
+        ConflictError: a job or a comparison refers to it, or it comes with Graftwork.
     """
     row = PromptSet.objects.select_for_update().get(pk=prompts.pk)
+    if row.bundled is not None:
+        raise ConflictError(f"{row.name} comes with Graftwork and cannot be removed")
     if _is_used(row):
         raise ConflictError(f"jobs or comparisons were made with {row.name}: remove those first")
     audit_record(tenant="", action="prompt_set.remove", target=row, before=snapshot(row))
@@ -87,14 +89,17 @@ def prompts_key(sha256: str) -> str:
 
 
 def prompts_read(*, prompts: PromptSet) -> bytes:
-    """Read the prompt set's file.
+    """Read the prompt set's file; that of a bundled set is part of the installation.
 
     Raises:
         UnavailableError: the store does not answer.
         InvalidInputError: the stored file does not match its digest.
     """
-    with artifact_store().open(prompts_key(prompts.pk)) as stream:
-        data = stream.read(MOST_BYTES + 1)
+    if (bundled := prompts.bundled) is not None:
+        data = bundled.path.read_bytes()
+    else:
+        with artifact_store().open(prompts_key(prompts.pk)) as stream:
+            data = stream.read(MOST_BYTES + 1)
     if hashlib.sha256(data).hexdigest() != prompts.pk:
         raise InvalidInputError(f"the store's file of prompt set {prompts.name} was changed: upload it again")
     return data

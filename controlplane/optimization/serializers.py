@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from contracts.recipes.recipe import Preset
 from controlplane.deployments.models import DeploymentRollout
+from controlplane.optimization.instance_rates import rates_of
 from controlplane.optimization.models import ComparisonRun, Machine, OptimizationJob, PromptSet, WorkEvent
 from controlplane.platform.http.strict import StrictSerializer
 
@@ -32,9 +34,14 @@ PROGRESS = (
 
 
 class PromptSetSerializer(serializers.ModelSerializer[PromptSet]):
+    bundled = serializers.SerializerMethodField(help_text="True if the set comes with Graftwork.")
+
     class Meta:
         model = PromptSet
-        fields = ("sha256", "name", "lines", "size", "created_by", "created_at")
+        fields = ("sha256", "name", "lines", "size", "bundled", "created_by", "created_at")
+
+    def get_bundled(self, prompts: PromptSet) -> bool:
+        return prompts.bundled is not None
 
 
 class PromptSetInput(StrictSerializer):
@@ -226,9 +233,27 @@ class ComparisonSerializer(serializers.ModelSerializer[ComparisonRun]):
         fields = ("id", "name", "base_model", "arms", "settings", "prompts", "texts", *PROGRESS)
 
 
+class ComparedRateSerializer(serializers.Serializer[Any]):
+    """A row of the table of instance prices that the comparison's prices come from."""
+
+    arm = serializers.CharField(help_text="Arm; '' for the common price.")
+    instance_type = serializers.CharField()
+    region = serializers.CharField()
+    plan = serializers.CharField()
+    hour = serializers.FloatField(help_text="In `currency`.")
+    currency = serializers.CharField()
+    source = serializers.CharField(help_text="Where the rate is published.")  # type: ignore[assignment]  # a field of ours, not DRF's attribute
+    effective_from = serializers.DateField(help_text="UTC day.")
+
+
 class ComparisonResultSerializer(serializers.ModelSerializer[ComparisonRun]):
     result = serializers.DictField(allow_null=True, help_text="See docs/optimization.md.")
+    rates = serializers.SerializerMethodField()
 
     class Meta:
         model = ComparisonRun
-        fields = ("status", "result")
+        fields = ("status", "result", "rates")
+
+    @extend_schema_field(ComparedRateSerializer(many=True))
+    def get_rates(self, comparison: ComparisonRun) -> list[dict[str, Any]]:
+        return rates_of(comparison.arms, comparison.settings)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from contracts.recipes.bundled_prompts import BUNDLED, BundledName, BundledPrompts
 from contracts.recipes.spec_fields import SpecError, SpecFields
 from optimizer.measurement.prices import Price
 from optimizer.measurement.trace import ARRIVALS, LENGTHS
@@ -16,6 +17,8 @@ from optimizer.prompt_lines import BUNDLED_PROMPTS, BUNDLED_TEXTS
 VERSION: Final = 1
 MOST_ARMS: Final = 8
 MOST_SPEED: Final = 1000.0
+MAX_TOKENS: Final = 32
+"""Tokens of an answer, by default."""
 REPLAYED: Final = 16
 """Requests per round that replays a trace, by default."""
 _TAKEN: Final = ("base", "texts", "changes")
@@ -174,10 +177,9 @@ class Load:
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
-        if "prompts" in fields and "trace" in fields:
-            raise fields.error("trace", "and prompts exclude each other")
         trace = fields.text("trace") if "trace" in fields else ""
-        prompts = fields.text("prompts", str(BUNDLED_PROMPTS))
+        prompt_set = _prompt_set(fields)
+        prompts = Path(fields.text("prompts", str(prompt_set.path if prompt_set else BUNDLED_PROMPTS)))
         speeds = fields.decimals("speeds", most=MOST_SPEED)
         if speeds and not trace:
             raise fields.error("speeds", "replays a trace's arrivals: give trace, too")
@@ -187,7 +189,7 @@ class Load:
             )
         bundled = ARRIVALS if speeds else LENGTHS
         read = cls(
-            None if trace else Path(prompts),
+            None if trace else prompts,
             (bundled if trace == "bundled" else Path(trace)) if trace else None,
             fields.whole("prompt_scale", 1),
             fields.whole("output_scale", 1),
@@ -197,7 +199,7 @@ class Load:
             fields.whole("rounds", 0, least=0, most=1000),
             fields.whole("warm_up", 1, least=0, most=100),
             fields.whole("requests", REPLAYED if speeds else 1, most=1000),
-            fields.whole("max_tokens", 32, most=8192),
+            fields.whole("max_tokens", prompt_set.max_tokens if prompt_set else MAX_TOKENS, most=8192),
             fields.flag("ignore_eos", True),
             fields.flag("adapters"),
         )
@@ -210,6 +212,14 @@ class Load:
         if self.speeds:
             return tuple(Level(speed=speed) for speed in self.speeds)
         return tuple(Level(streams=streams) for streams in self.concurrency)
+
+
+def _prompt_set(fields: SpecFields) -> BundledPrompts | None:
+    """Return the bundled set that the load names, if any. Raises SpecError if it has two sources."""
+    sources = [name for name in ("prompts", "prompt_set", "trace") if name in fields]
+    if len(sources) > 1:
+        raise fields.error(sources[-1], f"and {' and '.join(sources[:-1])} exclude each other")
+    return BUNDLED[fields.choice("prompt_set", BundledName)] if "prompt_set" in fields else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ REPORTS: Final = {
     "fleet-attribution": "computed at each call of sums that grow",
     "fleet-savings": "computed at each call of sums that grow",
     "fleet-savings-estimate": "computed of what the query states",
+    "fleet-instance-saving": "computed at each call of prices of a day",
     "fleet-blended-price": "computed at each call of sums that grow",
     "fleet": "what copies say at each call",
     "fleet-residency": "what copies say at each call",

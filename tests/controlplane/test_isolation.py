@@ -76,6 +76,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "fleet-savings": {"get": STAFF},
     "fleet-savings-estimate": {"get": STAFF},
     "fleet-blended-price": {"get": STAFF},
+    "fleet-instance-saving": {"get": STAFF},
     "usage-events": {"post": REPORTER},
     "usage-sources": {"get": STAFF, "post": STAFF},
     "usage-source": {"get": STAFF, "delete": STAFF},

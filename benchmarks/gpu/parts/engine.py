@@ -11,6 +11,7 @@ from typing import Final
 
 import torch
 
+from benchmarks.gpu import published
 from benchmarks.gpu.engine_load import Load
 from benchmarks.gpu.random_model import ATTENTION, StepBytes, build_engine, latest_engine, random_adapter
 from benchmarks.gpu.report import select
@@ -156,9 +157,18 @@ def run(bench: Bench, scenario: Scenario) -> Row:
         "out_tokens": out_tokens,
         "shortened": out_tokens < scenario.out_tokens,
         "rule": f"output shortened, if need be, to fit {ROW_S:.0f} s, to no less than {LEAST_OUT} tokens",
+        "adapter_load_ms": _adapter_load_ms(engine),
         **load.figures(),
         **_against_roofline(bench, model, load),
     }
+
+
+def _adapter_load_ms(engine: Engine) -> float | None:
+    """Mean time of the copies that brought an adapter from host memory into pages; None without any."""
+    tier = engine.scheduler.adapters.tier
+    if tier is None or not (count := tier.load_seconds.count):
+        return None
+    return round(tier.load_seconds.total / count * 1e3, 3)
 
 
 def _replays(engine: Engine) -> int:
@@ -203,7 +213,7 @@ def _against_roofline(bench: Bench, model: ModelConfig, load: Load) -> Row:
 def summary(rows: Sequence[Row]) -> list[str]:
     """A line a row."""
     head = f"{'row':40} {'TTFT ms':>8} {'ITL ms':>7} {'OTPS':>7} {'tok/s':>8} {'x roof':>6} {'out':>4}"
-    return [head, *(_line(row) for row in rows if "otps" in row)]
+    return [head, *(_line(row) for row in rows if "otps" in row), *published.lines(rows)]
 
 
 def _line(row: Row) -> str:

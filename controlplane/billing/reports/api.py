@@ -15,7 +15,8 @@ from rest_framework.views import APIView
 
 from controlplane.billing.reports.fleet_bill import BY, fleet_attribution
 from controlplane.billing.reports.instance_prices import NANO, instance_price_list, instance_price_set
-from controlplane.billing.reports.models import InstancePrice
+from controlplane.billing.reports.instance_rates import InstanceRate, instance_saving
+from controlplane.billing.reports.models import InstancePrice, Plan
 from controlplane.billing.reports.savings import (
     FORMULA,
     TIERS,
@@ -34,8 +35,32 @@ REGION = "us-east-1"
 class InstancePriceSerializer(StrictSerializer, serializers.ModelSerializer[InstancePrice]):
     class Meta:
         model = InstancePrice
-        fields = ("id", "instance_type", "region", "effective_from", "currency", "hour_nano", "source")
+        fields = (
+            "id",
+            "instance_type",
+            "region",
+            "plan",
+            "effective_from",
+            "currency",
+            "hour_nano",
+            "reference_type",
+            "percent_below",
+            "source",
+        )
         validators = ()
+
+
+class InstanceRateSerializer(serializers.Serializer[InstanceRate]):
+    """The row of the price table that a figure was computed with."""
+
+    id = serializers.IntegerField()
+    instance_type = serializers.CharField()
+    region = serializers.CharField()
+    plan = serializers.CharField()
+    effective_from = serializers.DateField(help_text="UTC day.")
+    currency = serializers.CharField()
+    hour_nano = serializers.IntegerField(help_text="Nano-units per hour.")
+    source = serializers.CharField(help_text="Where the rate is published.")  # type: ignore[assignment]  # a field of ours, not DRF's attribute
 
 
 class InstancePricesApi(generics.ListAPIView[InstancePrice]):
@@ -116,6 +141,36 @@ class EstimateQuery(serializers.Serializer[Any]):
     shared_instances = serializers.IntegerField(min_value=0, max_value=1_000_000, default=1)
     region = serializers.CharField(max_length=30, default=REGION)
     day = serializers.DateField(required=False, help_text="Day whose prices apply. Defaults to today.")
+    plan = serializers.ChoiceField(choices=Plan.choices, default=Plan.ON_DEMAND)
+
+
+class InstanceSavingQuery(serializers.Serializer[Any]):
+    instance_type = serializers.CharField(max_length=40)
+    compared_with = serializers.CharField(max_length=40, help_text="The other instance type.")
+    region = serializers.CharField(max_length=30, default=REGION)
+    plan = serializers.ChoiceField(choices=Plan.choices, default=Plan.ON_DEMAND)
+    day = serializers.DateField(required=False, help_text="Day whose prices apply. Defaults to today.")
+
+
+class InstanceSavingSerializer(serializers.Serializer[Any]):
+    percent = serializers.CharField(help_text="1 - rate / reference, in percent.")
+    source = serializers.CharField()  # type: ignore[assignment]  # a field of ours, not DRF's attribute
+    effective_from = serializers.DateField(help_text="UTC day.")
+    rate = InstanceRateSerializer(allow_null=True, help_text="Null if only the difference is published.")
+    reference = InstanceRateSerializer(allow_null=True)
+
+
+class InstanceSavingApi(generics.GenericAPIView[Any]):
+    permission_classes = (Staff,)
+    serializer_class = InstanceSavingSerializer
+    pagination_class = None
+
+    @extend_schema(parameters=[InstanceSavingQuery], responses={200: InstanceSavingSerializer})
+    def get(self, request: Request) -> Response:
+        """Compares the rates of two instance types by a plan."""
+        values = validated(InstanceSavingQuery, request.query_params)
+        values.setdefault("day", timezone.now().date())
+        return Response(InstanceSavingSerializer(instance_saving(**values)).data)
 
 
 class SavingSerializer(serializers.Serializer[Any]):
@@ -127,7 +182,7 @@ class SavingSerializer(serializers.Serializer[Any]):
     percent = serializers.CharField(
         allow_null=True, help_text="Savings; negative if sharing costs more, null if unknown."
     )
-    dedicated_price = InstancePriceSerializer(help_text="Price with its day, region and source.")
+    dedicated_price = InstanceRateSerializer(help_text="Price with its day, region and source.")
     unpriced = serializers.ListField(child=serializers.CharField(), help_text="Excluded instance types.")
 
 
@@ -156,7 +211,15 @@ class BlendedQuery(serializers.Serializer[Any]):
     region = serializers.CharField(max_length=30, default=REGION)
     itl_p50_ms = serializers.DecimalField(max_digits=12, decimal_places=4)
     concurrency = serializers.IntegerField(min_value=1, max_value=1_000_000)
-    discount = serializers.DecimalField(max_digits=5, decimal_places=4, default=Decimal(0))
+    plan = serializers.ChoiceField(
+        choices=Plan.choices, default=Plan.ON_DEMAND, help_text="Whose rate in the price table applies."
+    )
+    discount = serializers.DecimalField(
+        max_digits=5,
+        decimal_places=4,
+        default=Decimal(0),
+        help_text="Fraction below the on-demand price; excludes other plans, whose rates include it.",
+    )
     input_nano = serializers.IntegerField(min_value=0, max_value=10**15, required=False)
     output_nano = serializers.IntegerField(min_value=0, max_value=10**15, required=False)
 
@@ -169,7 +232,10 @@ class BlendedSerializer(serializers.Serializer[Any]):
     by_list_price = serializers.CharField(
         allow_null=True, help_text="Per million tokens: (3 x input + output) / 4; null without both prices."
     )
-    instance_price = InstancePriceSerializer()
+    discount = serializers.CharField(
+        allow_null=True, help_text="Fraction below the on-demand price; null if that price is unknown."
+    )
+    instance_price = InstanceRateSerializer(help_text="Rate with its plan, day, region and source.")
 
 
 class BlendedPriceApi(APIView):
@@ -185,7 +251,8 @@ class BlendedPriceApi(APIView):
                 "by_throughput": f"{found.by_throughput:.6f}",
                 "tokens_per_second": f"{found.throughput:.3f}",
                 "by_list_price": None if listed is None else f"{listed:.6f}",
-                "instance_price": InstancePriceSerializer(found.price).data,
+                "discount": None if found.discount is None else f"{found.discount:f}",
+                "instance_price": InstanceRateSerializer(found.price).data,
             }
         )
 
@@ -199,7 +266,7 @@ def _saving(saving: Saving) -> Response:
             "shared": _amount(saving.shared_nano),
             "currency": saving.currency,
             "percent": saving.percent,
-            "dedicated_price": InstancePriceSerializer(saving.price).data,
+            "dedicated_price": InstanceRateSerializer(saving.price).data,
             "unpriced": list(saving.unpriced),
         }
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from django.db.models import F, Sum
 
-from controlplane.billing.reports.instance_prices import InstancePrices
+from controlplane.billing.reports.instance_rates import InstancePrices
 from controlplane.deployments.models import Copy
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import hosting_hours

@@ -12,14 +12,14 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import Final
 
 from django.db.models import Max
 
 from controlplane.billing.reports.fleet_bill import fleet_bill
-from controlplane.billing.reports.instance_prices import InstancePrices
-from controlplane.billing.reports.models import HOUR, InstancePrice
+from controlplane.billing.reports.instance_rates import InstancePrices, InstanceRate, price_on, saved_percent
+from controlplane.billing.reports.models import HOUR, Plan
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import hosting_hours
 from controlplane.metering.models import HostingKind
@@ -45,7 +45,7 @@ class Saving:
     dedicated_nano: int
     shared_nano: int
     currency: str
-    price: InstancePrice
+    price: InstanceRate
     unpriced: tuple[str, ...] = ()
 
     @property
@@ -53,24 +53,23 @@ class Saving:
         return None if self.unpriced else saved_percent(self.shared_nano, of_nano=self.dedicated_nano)
 
 
-def saved_percent(cost_nano: int, *, of_nano: int) -> str | None:
-    """Return 1 - cost / of in percent as decimal text, rounded half up; None if `of_nano` is 0."""
-    if not of_nano:
-        return None
-    saved = 1 - Decimal(cost_nano) / Decimal(of_nano)
-    return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"
-
-
 def saving_estimate(
-    *, adapters: int, dedicated_type: str, shared_type: str, shared_instances: int, region: str, day: dt.date
+    *,
+    adapters: int,
+    dedicated_type: str,
+    shared_type: str,
+    shared_instances: int,
+    region: str,
+    day: dt.date,
+    plan: str = Plan.ON_DEMAND,
 ) -> Saving:
-    """Return the saving of one hour with these adapters and machines, at the prices of `day`.
+    """Return the saving of one hour with these adapters and machines, at the plan's prices of `day`.
 
     Raises InvalidInputError for a type without a price, or prices of two currencies.
     """
     prices = InstancePrices()
-    dedicated = price_on(prices, day, dedicated_type, region, field="dedicated_type")
-    shared = price_on(prices, day, shared_type, region, field="shared_type")
+    dedicated = price_on(prices, day, dedicated_type, region, field="dedicated_type", plan=plan)
+    shared = price_on(prices, day, shared_type, region, field="shared_type", plan=plan)
     if dedicated.currency != shared.currency:
         raise InvalidInputError("the two prices have different currencies", field="shared_type")
     return Saving(
@@ -149,12 +148,17 @@ def blended_by_list_price(*, input_nano: int, output_nano: int) -> Decimal:
 class Blended:
     """The price of a million tokens by both formulas, in units of currency.
 
-    `by_list_price` is None without both token prices. `throughput` is in tokens per second.
+    Attributes:
+        price: the machine's rate by the chosen plan.
+        throughput: tokens per second.
+        discount: fraction below the on-demand price; None if that price is unknown.
+        by_list_price: None without both token prices.
     """
 
-    price: InstancePrice
+    price: InstanceRate
     by_throughput: Decimal
     throughput: Decimal
+    discount: Decimal | None
     by_list_price: Decimal | None
 
 
@@ -166,32 +170,34 @@ def blended_prices(
     concurrency: int,
     discount: Decimal,
     day: dt.date,
+    plan: str = Plan.ON_DEMAND,
     input_nano: int | None = None,
     output_nano: int | None = None,
 ) -> Blended:
-    """Return both blended prices, at the machine's price on `day`. `*_nano` are nano-units per token.
+    """Return both blended prices, at the machine's rate on `day`. `*_nano` are nano-units per token.
 
-    Raises InvalidInputError for a machine without a price, and as `blended_by_throughput` does.
+    Args:
+        discount: fraction below the on-demand price; 0 with another plan, whose rate includes it.
+
+    Raises InvalidInputError for a machine without such a rate, and as `blended_by_throughput` does.
     """
-    price = price_on(InstancePrices(), day, instance_type, region, field="instance_type")
+    if discount and plan != Plan.ON_DEMAND:
+        raise InvalidInputError("discount and plan exclude each other: its rate is net", field="discount")
+    prices = InstancePrices()
+    price = price_on(prices, day, instance_type, region, field="instance_type", plan=plan)
     by_throughput, throughput = blended_by_throughput(
         hour_nano=price.hour_nano, itl_p50_ms=itl_p50_ms, concurrency=concurrency, discount=discount
     )
     listed = None
     if input_nano is not None and output_nano is not None:
         listed = blended_by_list_price(input_nano=input_nano, output_nano=output_nano)
-    return Blended(price, by_throughput, throughput, listed)
+    applied = discount if plan == Plan.ON_DEMAND else _discount(prices, price, day)
+    return Blended(price, by_throughput, throughput, applied, listed)
 
 
-def price_on(
-    prices: InstancePrices, day: dt.date, instance_type: str, region: str, *, field: str
-) -> InstancePrice:
-    """Return the price in force. Raises InvalidInputError, naming `field`, if there is none."""
-    found = prices.on(day, instance_type=instance_type, region=region)
-    if found is None:
-        raise InvalidInputError(
-            f"{instance_type[:40]!r} has no price in {region[:30]!r} on {day}: "
-            f"add one by POST /instance-prices",
-            field=field,
-        )
-    return found
+def _discount(prices: InstancePrices, rate: InstanceRate, day: dt.date) -> Decimal | None:
+    """Return the fraction by which the rate is below the on-demand price, to four decimals."""
+    listed = prices.on(day, instance_type=rate.instance_type, region=rate.region)
+    if listed is None or not listed.hour_nano or listed.currency != rate.currency:
+        return None
+    return round(1 - Decimal(rate.hour_nano) / listed.hour_nano, 4)

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.billing.reports.api import REGION, InstancePriceSerializer
+from controlplane.billing.reports.api import REGION, InstanceRateSerializer
 from controlplane.billing.reports.days import days_asked
 from controlplane.billing.reports.instance_prices import NANO
 from controlplane.billing.reports.models import HOUR
@@ -68,7 +68,7 @@ class TenantSavingSerializer(serializers.Serializer[Any]):
     unpriced = serializers.BooleanField(
         help_text="True if some requests or hosting have no price, so that `paid` is too low."
     )
-    dedicated_price = InstancePriceSerializer(help_text="Price with its day, region and source.")
+    dedicated_price = InstanceRateSerializer(help_text="Price with its day, region and source.")
     versions = VersionSavingSerializer(many=True, help_text="The 100 versions with the most hours.")
 
 
@@ -91,7 +91,7 @@ class TenantSavingsApi(APIView):
                 "currency": saving.currency,
                 "percent": saving.percent,
                 "unpriced": saving.unpriced,
-                "dedicated_price": InstancePriceSerializer(saving.price).data,
+                "dedicated_price": InstanceRateSerializer(saving.price).data,
                 "versions": [
                     {
                         "adapter": row.adapter,

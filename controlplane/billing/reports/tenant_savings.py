@@ -18,9 +18,9 @@ from django.db import connection
 from django.db.models import Max, QuerySet
 
 from controlplane.billing.quantities import adapter_name
-from controlplane.billing.reports.instance_prices import InstancePrices
+from controlplane.billing.reports.instance_rates import InstancePrices, InstanceRate, price_on, saved_percent
 from controlplane.billing.reports.models import InstancePrice
-from controlplane.billing.reports.savings import TIERS, price_on, saved_percent
+from controlplane.billing.reports.savings import TIERS
 from controlplane.billing.selectors import hosting_booked_nano
 from controlplane.billing.unpriced import usage_unpriced
 from controlplane.billing.usage_report import usage_report
@@ -60,7 +60,7 @@ class TenantSaving:
     dedicated_nano: int
     paid_nano: int
     currency: str
-    price: InstancePrice
+    price: InstanceRate
     versions: tuple[VersionSaving, ...]
     unpriced: bool
 
@@ -69,7 +69,7 @@ class TenantSaving:
         return None if self.unpriced else saved_percent(self.paid_nano, of_nano=self.dedicated_nano)
 
 
-def machines_priced(*, day: dt.date, region: str) -> list[InstancePrice]:
+def machines_priced(*, day: dt.date, region: str) -> list[InstanceRate]:
     """Return instance types with a price in the region on the day, the cheapest first."""
     prices = InstancePrices()
     types = InstancePrice.objects.filter(region=region).order_by().values_list("instance_type", flat=True)
@@ -156,7 +156,7 @@ def _seconds_by_day(hours: QuerySet[HostingHour, Any]) -> dict[dt.date, int]:
 
 
 def _versions(
-    hours: QuerySet[HostingHour, Any], prices_by_day: Mapping[dt.date, InstancePrice]
+    hours: QuerySet[HostingHour, Any], prices_by_day: Mapping[dt.date, InstanceRate]
 ) -> Iterator[VersionSaving]:
     """The `MOST_SHOWN` versions with the most hours."""
     longest = "SELECT adapter, sum(seconds) FROM {hours} GROUP BY adapter ORDER BY 2 DESC, 1 LIMIT "

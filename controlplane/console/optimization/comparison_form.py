@@ -26,6 +26,8 @@ _FIELDS: Final = (
     "speeds",
     "max_tokens",
     "hour",
+    "instance_type",
+    "plan",
     "currency",
     "input",
     "output",
@@ -73,9 +75,10 @@ def comparison_asked(
         sent["load"] = load
     if values["scorer"]:
         sent["quality"] = {"scorer": _scorer(values["scorer"], values["right"])}
-    if values["hour"]:
-        prices = {name: values[name] for name in ("hour", "input", "output") if values[name]}
-        sent["price"] = {**prices, "currency": values["currency"] or "USD"}
+    if values["hour"] or values["instance_type"]:
+        own = ("hour", "currency") if values["hour"] else ("plan",)
+        names = (*own, "instance_type", "input", "output")
+        sent["price"] = {name: values[name] for name in names if values[name]}
     found = parsed(ComparisonInput, sent)
     for name in {"concurrency", "speeds"} & found.get("load", {}).keys():
         found["load"][name] = sorted(set(found["load"][name]))

@@ -14,7 +14,7 @@ from controlplane.billing.currency import money, money_rounded
 from controlplane.billing.hosting_costs import hosting_costs
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import UsagePosting
-from controlplane.billing.reports.list_prices import add_list_prices
+from controlplane.billing.reports.list_prices import add_list_prices, add_published_rates
 from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.services import hosting_price_set, price_book_create
 from controlplane.metering.models import HostingHour, UsageRollup
@@ -30,6 +30,7 @@ RANGE = {"start": "2026-10-25", "end": "2026-10-26"}
 @pytest.fixture
 def list_prices(db: None) -> None:
     add_list_prices(cast(Any, apps), cast(Any, None))
+    add_published_rates(cast(Any, apps), cast(Any, None))
 
 
 @pytest.fixture
@@ -249,3 +250,30 @@ def test_both_blended_prices_stand_beside_their_formula(staff: Client) -> None:
     assert "$0.175<" in page
     assert "unpriced" not in page
     assert "above 0" in text_of(staff, "/staff/blended-price/", asked | {"itl_p50_ms": "0"}, 422)
+
+
+@pytest.mark.usefixtures("list_prices")
+def test_a_savings_plan_rate_is_added_and_used_by_page(staff: Client) -> None:
+    page = text_of(staff, "/staff/instance-prices/", {})
+    for text in ("79.88% below ml.p4d.24xlarge", "1-year SageMaker Savings Plan", "$37.688"):
+        assert text in page
+    asked = {
+        "form": "blended",
+        "instance_type": "ml.g5.12xlarge",
+        "plan": "savings_plan_1y",
+        "itl_p50_ms": "20",
+        "concurrency": "64",
+    }
+    assert "ml.p4d.24xlarge" in text_of(staff, "/staff/blended-price/", asked, 422)
+    row = {
+        "instance_type": "ml.p4d.24xlarge",
+        "region": "us-east-1",
+        "plan": "savings_plan_1y",
+        "effective_from": "2026-01-01",
+        "hour": "10",
+        "source": "our contract",
+    }
+    assert staff.post("/staff/instance-prices/", row).status_code == 302
+    page = text_of(staff, "/staff/blended-price/", asked)
+    for text in ("$2.012", "1-year SageMaker Savings Plan, rate from 1 Jan 2026", "our contract", "71.62%"):
+        assert text in page

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from controlplane.billing.reports.instance_prices import instance_price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.endpoints import copies_sync
 from controlplane.deployments.models import Deployment, Target
@@ -213,6 +215,25 @@ def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny:
     assert "removing" in staff.get("/staff/deployments/").content.decode().lower()
     orphan(deployment)
     assert staff.get("/staff/deployments/llama/status").status_code == 200
+
+
+def test_pages_tell_the_price_of_an_instance_and_of_a_copy(
+    staff: Client, cloud: Target, tiny: BaseModel
+) -> None:
+    deployment_create(name="llama", target=cloud, base_model=tiny, instance_type="ml.g6e.2xlarge")
+    assert 'data-testid="copy-cost"' not in staff.get("/staff/deployments/llama/").content.decode()
+    for region, hour_nano in (("eu-central-1", 3 * 10**9), ("us-east-1", 2 * 10**9)):
+        instance_price_set(
+            instance_type="ml.g6e.2xlarge",
+            region=region,
+            effective_from=dt.date(2026, 1, 2),
+            hour_nano=hour_nano,
+            source="a contract",
+        )
+    page = staff.get("/staff/deployments/llama/").content.decode()
+    for text in ("1 copy per instance: $3.00", "in eu-central-1, price from 2 Jan 2026: a contract"):
+        assert text in page
+    assert "$2.00 per hour in us-east-1" in staff.get("/staff/deployments/new").content.decode()
 
 
 def test_an_image_that_a_region_lacks_is_refused(staff: Client, tiny: BaseModel) -> None:

@@ -7,16 +7,19 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from django.apps import apps
 from pytest_django import Settings
 
+from contracts.recipes.bundled_prompts import BUNDLED, BundledName
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.deployments.models import Target
 from controlplane.deployments.targets.services import target_create
+from controlplane.optimization.bundled_sets import add_bundled_sets
 from controlplane.optimization.models import OptimizationJob, PromptSet
 from controlplane.optimization.prompt_sets import prompts_create
 from controlplane.optimization.recipes import recipe_read
@@ -77,6 +80,13 @@ def prompt_lines(*texts: str) -> BytesIO:
 def prompts(db: None) -> PromptSet:
     """Twenty texts."""
     return prompts_create(stream=prompt_lines(*[f"text {number}" for number in range(20)]), name="twenty")
+
+
+@pytest.fixture
+def bundled(db: None) -> PromptSet:
+    """The question answering set, as the migration adds it."""
+    add_bundled_sets(cast(Any, apps), cast(Any, None))
+    return PromptSet.objects.get(pk=BUNDLED[BundledName.QUESTION_ANSWERING].sha256)
 
 
 @pytest.fixture(scope="module")

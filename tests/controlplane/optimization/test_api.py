@@ -9,6 +9,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from contracts.recipes.bundled_prompts import BUNDLED
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import variant_create
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
@@ -27,6 +28,11 @@ def staff(db: None) -> Client:
 
 def post(client: Client, path: str, body: dict[str, Any], **headers: str) -> Any:
     return client.post(f"{API}/{path}", json.dumps(body), content_type="application/json", headers=headers)
+
+
+def uploaded() -> int:
+    """Number of prompt sets beside the bundled ones."""
+    return PromptSet.objects.exclude(pk__in=[prompts.sha256 for prompts in BUNDLED.values()]).count()
 
 
 def upload(client: Client, data: bytes) -> Any:
@@ -160,7 +166,7 @@ def test_lines_that_do_not_parse_are_told_by_their_numbers(staff: Client) -> Non
         "line 6: needs one",
     ):
         assert part in text
-    assert PromptSet.objects.count() == 0
+    assert uploaded() == 0
 
 
 def test_lines_that_no_database_keeps_are_told(staff: Client) -> None:
@@ -173,14 +179,14 @@ def test_lines_that_no_database_keeps_are_told(staff: Client) -> None:
         "line 4: is not JSON: it holds half of a surrogate pair at text",
     ):
         assert part in text
-    assert PromptSet.objects.count() == 0
+    assert uploaded() == 0
 
 
 @pytest.mark.costly("a large file")
 def test_a_prompt_set_is_its_content(staff: Client, base: BaseModel) -> None:
     first, again = (upload(staff, b'{"messages": [{"role": "user", "content": "hi"}]}\n') for _ in range(2))
     assert first.status_code == again.status_code == 201
-    assert (first.json(), PromptSet.objects.count()) == (again.json(), 1)
+    assert (first.json(), uploaded()) == (again.json(), 1)
     assert (first.json()["name"], first.json()["lines"]) == ("mine.jsonl", 1)
     sha256 = first.json()["sha256"]
     made = post(staff, "optimizations", job_request(base, prompts=sha256))
@@ -219,7 +225,8 @@ def test_a_comparison_is_asked_for_once_at_a_time(staff: Client, base: BaseModel
     run = first.json()
     assert run["arms"] == [{"name": "original", "variant": ""}, {"name": "int8", "variant": "int8"}]
     assert (run["machine"], run["settings"]["price"]) == ("cpu", {"hour": 1.5})
-    assert staff.get(f"{API}/comparisons/{run['id']}/result").json() == {"status": "queued", "result": None}
+    told = staff.get(f"{API}/comparisons/{run['id']}/result").json()
+    assert told == {"status": "queued", "result": None, "rates": []}
     assert staff.delete(f"{API}/comparisons/{run['id']}").status_code == 409
     assert post(staff, f"comparisons/{run['id']}/cancel", {}).json()["status"] == "cancelled"
     assert post(staff, "comparisons", body).status_code == 201

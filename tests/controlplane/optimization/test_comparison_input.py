@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import html
 import json
@@ -18,11 +19,13 @@ from contracts.recipes.trace_rows import TracedRequest
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
 from controlplane.artifacts.store import artifact_store
+from controlplane.billing.reports.instance_prices import instance_price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.console.optimization.comparison_charts import adapters
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import ComparisonRun, PromptSet
 from controlplane.optimization.orders import ComparisonOrder
+from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from optimizer.measurement.trace import read_trace
@@ -90,6 +93,22 @@ def test_adapters_come_with_their_files_and_prompts(
     )
 
 
+def test_the_bundled_set_is_offered_beside_uploaded_ones(
+    staff: Client, tiny_base: BaseModel, bundled: PromptSet, prompts: PromptSet, tmp_path: Path
+) -> None:
+    listed = {row["sha256"]: row["bundled"] for row in staff.get(f"{API}/prompt-sets").json()["results"]}
+    assert (listed[bundled.pk], listed[prompts.pk]) == (True, False)
+    page = staff.get("/staff/comparisons/new", {"base_model": tiny_base.name}).content.decode()
+    assert f'value="{bundled.pk}"' in page
+    assert "Question answering, 500 to 1,000 tokens (bundled)" in page
+    answer = ask(staff, tiny_base, prompts=bundled.pk)
+    assert answer.status_code == 201, answer.content
+    assert ordered(tmp_path)["load"] == {"prompt_set": "question_answering"}
+    refused = staff.delete(f"{API}/prompt-sets/{bundled.pk}")
+    assert (refused.status_code, "comes with Graftwork" in refused.content.decode()) == (409, True)
+    assert prompts_read(prompts=bundled).count(b"\n") == bundled.lines == 64
+
+
 def test_files_that_were_changed_are_not_measured(
     staff: Client, tiny_base: BaseModel, version: AdapterVersion, tmp_path: Path
 ) -> None:
@@ -139,6 +158,16 @@ def test_a_trace_and_prices_reach_the_order(staff: Client, tiny_base: BaseModel,
         ({"load": {"lengths": [[4]]}}, 400, "at least 2"),
         ({"load": {"adapters": True}}, 400, "requires at least one adapter"),
         ({"price": {"hour": 1, "input": 1}}, 400, "input and output go together"),
+        ({"price": {}}, 400, "give either hour or instance_type"),
+        ({"price": {"hour": 1, "instance_type": "ml.x"}}, 400, "give either hour or instance_type"),
+        ({"price": {"hour": 1, "plan": "savings_plan_1y"}}, 400, "requires instance_type"),
+        ({"price": {"instance_type": "ml.x", "currency": "EUR"}}, 400, "table of instance prices"),
+        (
+            {"price": {"instance_type": "ml.x", "plan": "savings_plan_1y", "discount": 0.1}},
+            400,
+            "excludes plan",
+        ),
+        ({"price": {"instance_type": "ml.none"}}, 400, "has no price"),
         ({"adapters": [{"engine_name": "no name"}]}, 400, "no name"),
         ({"adapters": [{"engine_name": "acme/other/1@" + "0" * 12}]}, 0, ""),
     ],
@@ -150,6 +179,54 @@ def test_what_does_not_fit_is_said(
     assert answer.status_code in ((status,) if status else (400, 404)), answer.content
     assert says in answer.content.decode()
     assert not ComparisonRun.objects.exists()
+
+
+def test_a_price_comes_from_the_table_by_type_and_plan(
+    staff: Client, tiny_base: BaseModel, tmp_path: Path
+) -> None:
+    for plan, hour in (("on_demand", 2), ("savings_plan_1y", 1.5)):
+        instance_price_set(
+            instance_type="ml.x",
+            region="us-east-1",
+            plan=plan,
+            effective_from=dt.date(2026, 1, 2),
+            hour_nano=int(hour * 10**9),
+            source=f"contract of {plan}",
+        )
+    price = {"instance_type": "ml.x", "plan": "savings_plan_1y", "input": 0.2, "output": 0.6}
+    arms = [{}, {"name": "again", "price": {"instance_type": "ml.x", "discount": 0.1}}]
+    answer = ask(staff, tiny_base, arms=arms, price=price)
+    assert answer.status_code == 201, answer.content
+    order = ordered(tmp_path)
+    assert order["price"] == {"hour": 1.5, "currency": "USD", "input": 0.2, "output": 0.6}
+    assert order["arms"][1]["price"] == {"hour": 2.0, "currency": "USD", "discount": 0.1}
+    ComparisonRun.objects.update(status="done", result=result())
+    rates = staff.get(f"{API}/comparisons/{answer.json()['id']}/result").json()["rates"]
+    assert [(rate["arm"], rate["hour"], rate["source"]) for rate in rates] == [
+        ("", 1.5, "contract of savings_plan_1y"),
+        ("again", 2.0, "contract of on_demand"),
+    ]
+    page = staff.get(f"/staff/comparisons/{answer.json()['id']}/").content.decode()
+    for text in ("ml.x in us-east-1, 1-year SageMaker Savings Plan, rate from 2 Jan 2026", "$1.50"):
+        assert text in page
+
+
+def test_the_form_takes_a_type_and_a_plan(staff: Client, tiny_base: BaseModel) -> None:
+    form = {"base_model": tiny_base.name, "again": "on", "instance_type": "ml.x", "plan": "savings_plan_1y"}
+    unknown = staff.post("/staff/comparisons/new", form)
+    assert (unknown.status_code, "Savings Plan rate" in unknown.content.decode()) == (422, True)
+    both = staff.post("/staff/comparisons/new", form | {"hour": "1"})
+    assert (both.status_code, "either an instance type or a price" in both.content.decode()) == (422, True)
+    instance_price_set(
+        instance_type="ml.x",
+        region="us-east-1",
+        plan="savings_plan_1y",
+        effective_from=dt.date(2026, 1, 2),
+        hour_nano=10**9,
+        source="a contract",
+    )
+    assert staff.post("/staff/comparisons/new", form).status_code == 302
+    assert ComparisonRun.objects.get().settings["price"]["rate"]["plan"] == "savings_plan_1y"
 
 
 def test_the_form_takes_adapters_a_trace_and_list_prices(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contracts.recipes.bundled_prompts import BUNDLED, BundledName
 from contracts.recipes.progress import JobError
 from contracts.recipes.spec_fields import SpecError, SpecFields
 from optimizer.measurement.comparison_order import ComparisonOrder, Quality
@@ -31,6 +32,11 @@ def read(**fields: Any) -> ComparisonOrder:
         ({"arms": [ARMS[0], {"name": "b", "model": "y", "color": 1}]}, "arms[1].color is not a known field"),
         ({"load": {"concurrency": [0]}}, "load.concurrency must be a list"),
         ({"load": {"prompts": "p", "trace": "t"}}, "load.trace and prompts exclude each other"),
+        (
+            {"load": {"prompts": "p", "prompt_set": "question_answering"}},
+            "load.prompt_set and prompts exclude",
+        ),
+        ({"load": {"prompt_set": "none"}}, "load.prompt_set must be question_answering"),
         ({"load": {"adapters": True}}, "load.adapters asks for adapters"),
         ({"load": {"speeds": [1]}}, "load.speeds replays a trace's arrivals: give trace, too"),
         ({"load": {"trace": "t", "speeds": [1], "concurrency": [1]}}, "load.speeds and concurrency exclude"),
@@ -49,6 +55,13 @@ def test_an_order_that_is_wrong_is_refused_by_its_field(fields: dict[str, Any], 
     with pytest.raises(SpecError) as refused:
         read(**fields)
     assert told in str(refused.value)
+
+
+def test_a_bundled_set_is_named_and_bounds_the_answers() -> None:
+    load = read(load={"prompt_set": "question_answering"}).load
+    assert (load.prompts, load.max_tokens) == (BUNDLED[BundledName.QUESTION_ANSWERING].path, 250)
+    assert read(load={"prompt_set": "question_answering", "max_tokens": 8}).load.max_tokens == 8
+    assert read().load.max_tokens == 32
 
 
 def test_both_blended_prices() -> None:

@@ -31,8 +31,9 @@ def test_every_preset_is_an_arm_beside_the_original() -> None:
     assert len(PHASES) == 4 * len(Preset) + 4
 
 
-def test_the_stored_runs_order_can_be_carried_out() -> None:
-    order = PresetsOrder(SpecFields.load(ROOT / "benchmarks" / "optimization" / "presets.json"))
+@pytest.mark.parametrize("file", ["presets.json", "question_answering.json"])
+def test_the_stored_orders_can_be_carried_out(file: str) -> None:
+    order = PresetsOrder(SpecFields.load(ROOT / "benchmarks" / "optimization" / file))
     assert order.source == Path("var/models/smollm2-135m-instruct")
     assert set(order.recipes) == set(Preset)
 

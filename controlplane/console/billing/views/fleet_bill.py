@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from controlplane.billing.reports.api import REGION, InstancePriceSerializer
 from controlplane.billing.reports.fleet_bill import BY, Attribution, fleet_attribution
 from controlplane.billing.reports.instance_prices import instance_price_list, instance_price_set
+from controlplane.billing.reports.models import Plan
 from controlplane.console.amounts import nano_entered
 from controlplane.console.day_range import last_days, range_asked
 from controlplane.console.form_errors import FormErrors, parsed
@@ -45,7 +46,7 @@ def attribution(request: HttpRequest) -> HttpResponse:
 @staff_page("GET", "POST")
 def prices(request: HttpRequest) -> HttpResponse:
     """List the price of an hour of each machine, with the form that adds a price."""
-    names = ("instance_type", "region", "effective_from", "hour", "currency", "source")
+    names = ("instance_type", "region", "plan", "effective_from", "hour", "currency", "source")
     values = {name: request.POST.get(name, "").strip() for name in names}
     errors = FormErrors(request, conflict_field="effective_from")
     if request.method == "POST":
@@ -57,8 +58,8 @@ def prices(request: HttpRequest) -> HttpResponse:
             parts = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
             messages.success(request, text % parts)
             return redirect("console:staff-instance-prices")
-    found = instance_price_list().order_by("instance_type", "region", "effective_from")
-    context = {"prices": found, "values": values, "region": REGION}
+    found = instance_price_list().order_by("instance_type", "region", "plan", "effective_from")
+    context = {"prices": found, "values": values, "region": REGION, "plans": Plan.choices}
     return errors.render("staff/instance_prices.html", context)
 
 

@@ -13,7 +13,7 @@ from rest_framework import serializers
 
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.reports.api import REGION, BlendedQuery, EstimateQuery, SavingsQuery
-from controlplane.billing.reports.models import HOUR
+from controlplane.billing.reports.models import HOUR, Plan
 from controlplane.billing.reports.savings import (
     TIERS,
     Saving,
@@ -97,7 +97,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def blended(request: HttpRequest) -> HttpResponse:
     """Show a million tokens' price, from a machine's price and throughput, and from token prices."""
     found = _answer(request, "blended", BlendedQuery, _blended)
-    context = {"found": found, "values": request.GET.dict(), "region": REGION}
+    context = {"found": found, "values": request.GET.dict(), "region": REGION, "plans": Plan.choices}
     return render(request, "staff/blended_price.html", context, status=422 if found["errors"] else 200)
 
 
@@ -135,5 +135,6 @@ def _blended(**values: Any) -> dict[str, Any]:
         "by_throughput": found.by_throughput,
         "throughput": f"{found.throughput:.3f}",
         "by_list_price": found.by_list_price,
+        "discount": f"{found.discount * 100:.2f}" if found.discount else "",
         "book_currency": PriceList.load().currency(),
     }

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from controlplane.canaries.sides import rollout_sides
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, nested
+from controlplane.console.deployments.instance_costs import copy_cost, instances_priced
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
@@ -45,7 +46,6 @@ from controlplane.deployments.services import (
     scaling_clear,
     scaling_set,
 )
-from controlplane.deployments.sizing.instances import INSTANCES
 from controlplane.deployments.targets.api import TargetInput
 from controlplane.deployments.targets.services import target_create, target_remove
 
@@ -87,7 +87,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "images": IMAGES.values(),
         "default_image": DEFAULT_IMAGE,
         "families": list(Family),
-        "instances": INSTANCES.values(),
+        "instances": instances_priced(),
         "options": [(option, values[option.field]) for option in OPTIONS.values()],
     }
     return errors.render("console/deployments/new.html", context)
@@ -204,6 +204,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "scaling_routings": list(Routing),
         "scaling_releases": list(Release),
         "deployment": deployment,
+        "cost": copy_cost(deployment),
         "busy": not deployment.is_settled or rolling is not None or placing or forecast is not None,
         "steps": step_list(deployment=deployment)[:_STEPS],
         "placements": placements[:_SHOWN],

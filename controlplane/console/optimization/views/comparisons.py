@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
+from controlplane.billing.reports.models import Plan
 from controlplane.catalog.selectors import base_model_find, base_model_get, base_model_list
 from controlplane.console.form_errors import FormErrors
 from controlplane.console.optimization.comparison_charts import (
@@ -34,6 +36,7 @@ from controlplane.console.optimization.views.optimizations import (
 )
 from controlplane.console.pages import staff_page
 from controlplane.optimization.comparisons import comparison_create, comparison_remove
+from controlplane.optimization.instance_rates import rates_of
 from controlplane.optimization.models import ComparisonRun
 from controlplane.optimization.selectors import comparison_get, comparison_variants, prompts_get, prompts_list
 
@@ -72,6 +75,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "prompt_sets": prompts_list()[:100],
         "trace": TRACE,
         "scorers": SCORERS,
+        "plans": Plan.choices,
     }
     return errors.render("staff/comparison_new.html", context)
 
@@ -97,7 +101,11 @@ def act(request: HttpRequest, comparison: int) -> HttpResponse:
 
 
 def _context(comparison: ComparisonRun) -> dict[str, Any]:
-    context = {**work_context(comparison, "comparisons"), "comparison": comparison}
+    context = {
+        **work_context(comparison, "comparisons"),
+        "comparison": comparison,
+        "rates": _rates(comparison),
+    }
     if not comparison.result:
         return context
     made = comparison_variants(comparison=comparison)
@@ -115,6 +123,15 @@ def _context(comparison: ComparisonRun) -> dict[str, Any]:
         "rounds": comparison.result.get("rounds", {}),
         "deployments": deployments_for(comparison.base_model) if made else [],
     }
+
+
+def _rates(comparison: ComparisonRun) -> list[dict[str, Any]]:
+    """Return the rows of the price table that the comparison's prices come from."""
+    return [
+        rate
+        | {"plan": Plan(rate["plan"]).label, "effective_from": dt.date.fromisoformat(rate["effective_from"])}
+        for rate in rates_of(comparison.arms, comparison.settings)
+    ]
 
 
 def _machine(facts: dict[str, Any]) -> dict[str, str]:

@@ -244,6 +244,8 @@ def test_staff_read_it_by_rest() -> None:
     prices = client.get("/api/v1/instance-prices").json()["results"]
     assert {"us-east-1"} == {price["region"] for price in prices}
     assert all("treated as us-east-1" in price["source"] for price in prices)
+    named = {price["instance_type"] for price in prices if price["plan"] == "on_demand"}
+    assert {"ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.p5.48xlarge"} <= named
     asked: dict[str, Any] = {
         "adapters": 100,
         "dedicated_type": "ml.g5.2xlarge",
