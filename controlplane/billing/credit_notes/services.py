@@ -11,8 +11,9 @@ from django.utils import timezone
 from controlplane.billing.credit_notes.document import CreditNoteDocument
 from controlplane.billing.credit_notes.selectors import Left, credit_note_told, left_of, line_left
 from controlplane.billing.currency import whole_minor
-from controlplane.billing.ledger.journal import Draft, entries_write, head_lock
+from controlplane.billing.ledger.journal import Draft, entries_write
 from controlplane.billing.ledger.selectors import balances, grants_left, invoice_open_nano
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import (
     Account,
     CreditGrant,

@@ -13,9 +13,10 @@ from controlplane.billing.currency import minor_unit, money
 from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.lines import key_names_keep, lines_make, months_open
 from controlplane.billing.invoices.selectors import invoice_told
-from controlplane.billing.ledger.journal import Draft, entries_write, head_lock
+from controlplane.billing.ledger.journal import Draft, entries_write
 from controlplane.billing.ledger.posting import usage_post_held
 from controlplane.billing.ledger.selectors import balances, draws, grants_left, posted_by_day
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import (
     Account,
     CreditGrant,

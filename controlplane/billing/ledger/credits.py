@@ -10,8 +10,9 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write, head_lock
+from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write
 from controlplane.billing.ledger.selectors import grants_left, invoice_open_nano
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import Account, CreditGrant, EntryKind, Invoice, JournalEntry, LedgerHead
 from controlplane.billing.months import month_after
 from controlplane.errors import ConflictError, InvalidInputError

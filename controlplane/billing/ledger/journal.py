@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-from django.db import connection
 from django.utils import timezone
 
 from controlplane.billing.models import (
@@ -45,18 +44,6 @@ class Draft:
 
 
 _ENTRY_FIELDS: Final = tuple(field.name for field in fields(Draft) if field.name != "usage")
-
-
-def head_lock(*, tenant: str) -> LedgerHead:
-    """Return the tenant's counters, locked until this transaction ends.
-
-    Raises:
-        RuntimeError: there is no transaction.
-    """
-    if not connection.in_atomic_block:
-        raise RuntimeError("ledger writes need a transaction: use transaction.atomic")
-    LedgerHead.objects.get_or_create(tenant=tenant)
-    return LedgerHead.objects.select_for_update().get(tenant=tenant)
 
 
 def entries_write(

@@ -20,7 +20,8 @@ from django.db import transaction
 from django.db.models import Q, Sum
 
 from controlplane.billing import items
-from controlplane.billing.ledger.journal import Draft, billed_month, entries_write, head_lock
+from controlplane.billing.ledger.journal import Draft, billed_month, entries_write
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import Account, EntryKind, LedgerHead, PostedDay, UsagePosting
 from controlplane.billing.months import month_after
 from controlplane.billing.price_list import PriceList

@@ -8,7 +8,7 @@ from typing import Final
 
 from django.db import transaction
 
-from controlplane.billing.ledger.journal import head_lock
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment
 from controlplane.billing.months import month_after, month_end
 from controlplane.billing.taxes.selectors import treatment_get, treatment_list

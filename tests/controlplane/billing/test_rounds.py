@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from controlplane.billing.ledger import posting
-from controlplane.billing.ledger.journal import head_lock
 from controlplane.billing.ledger.posting import books_check, usage_post, usage_post_all
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import LedgerHead, PostedDay, PriceBook, UsagePosting
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.services import price_set
