@@ -25,7 +25,7 @@ UNRECORDED = {
     "controlplane.billing.budgets.budgets_publish": "marks that a budget's warning was given",
     "controlplane.billing.budget_notices.thresholds_tell": "marks who was told of what was spent",
     "controlplane.billing.ledger.journal.entries_write": "is a journal of its own",
-    "controlplane.billing.ledger.journal.head_lock": "makes the row that it locks",
+    "controlplane.billing.ledger_head.head_lock": "makes the row that it locks",
     "controlplane.billing.reports.list_prices.add_list_prices": "a migration of a new installation",
     "controlplane.billing.reports.list_prices.add_published_rates": "a migration of a new installation",
     "controlplane.optimization.bundled_sets.add_bundled_sets": "a migration of a new installation",
