@@ -25,7 +25,7 @@ _FORM: Final = "form"
 
 
 class InvalidFieldsError(InvalidInputError):
-    """Fields of a form are malformed; `texts` are the REST API's, by field."""
+    """Fields of a form are malformed. `texts` has the REST API's error of each field."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         named = (text if field == _FORM else f"{field}: {text}" for field, text in texts.items())
@@ -51,7 +51,7 @@ def parsed(kind: type[Serializer[Any]], values: Mapping[str, Any]) -> dict[str, 
 
 
 def _texts(detail: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Yield each text with its field's path; items of a list have that of the list."""
+    """Yield each text with the path of its field, such as `load.speeds`; an item has its list's path."""
     match detail:
         case dict():
             for key, value in detail.items():
@@ -65,12 +65,14 @@ def _texts(detail: Any, field: str) -> Iterator[tuple[str, str]]:
 
 
 class FormErrors(dict[str, str]):
-    """The errors of a form by field, empty until a `with` block of it is refused:
+    """The errors of a form by field, empty until a `with` block of it is refused.
 
-    with errors:
-        project_create(...)
-        return redirect(...)
-    return errors.render("console/projects.html", context)
+    For example:
+
+        with errors:
+            project_create(...)
+            return redirect(...)
+        return errors.render("console/projects.html", context)
 
     Attributes:
         text: the refusal as one text.
@@ -129,7 +131,7 @@ class RefusalMessage:
         self._request = request
 
     def __enter__(self) -> None:
-        return None
+        pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, ControlPlaneError) or isinstance(error, ForbiddenError):

@@ -72,8 +72,7 @@ def tenant_page(*, read: Permission | None = None, write: Permission | None = No
         @signed_in
         @wraps(view)
         def wrapper(request: HttpRequest, tenant: str, **kwargs: Any) -> HttpResponseBase:
-            assert isinstance(request.user, User)
-            access = user_access(user=request.user, preferred=tenant)
+            access = user_access(user=page_user(request), preferred=tenant)
             if access is None:
                 return render(request, "console/no_access.html", {"slug": tenant}, status=404)
             return _page_of(request, access, needs[str(request.method)], view, kwargs)
@@ -106,6 +105,12 @@ def page_access(request: HttpRequest) -> Access:
     return access
 
 
+def page_user(request: HttpRequest) -> User:
+    """Return the signed-in user; only within a page for users."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
 def staff_page(*methods: str) -> Callable[[View], View]:
     """Decorate a staff page, which belongs to no tenant and takes `methods`. For others it is a 404."""
 
@@ -114,8 +119,7 @@ def staff_page(*methods: str) -> Callable[[View], View]:
         @signed_in
         @wraps(view)
         def wrapper(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-            assert isinstance(request.user, User)
-            if not request.user.is_staff:
+            if not page_user(request).is_staff:
                 raise Http404
             scope_set(tenant=EVERYTHING)
             try:
@@ -131,9 +135,8 @@ def staff_page(*methods: str) -> Callable[[View], View]:
 @signed_in
 def entry(request: HttpRequest) -> HttpResponse:
     """`/`: redirect to the last visited tenant, or explain that the user has none."""
-    assert isinstance(request.user, User)
-    preferred = user_access(user=request.user, preferred=request.session.get(SESSION_TENANT))
-    access = preferred or user_access(user=request.user)
+    user = page_user(request)
+    access = user_access(user=user, preferred=request.session.get(SESSION_TENANT)) or user_access(user=user)
     if access is None:
         return render(request, "console/no_tenant.html")
     return redirect("console:home", tenant=access.tenant.pk)

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from contracts.recipes.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
+from controlplane.console.amounts import whole
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import target_list
 from controlplane.errors import InvalidInputError
@@ -118,8 +119,7 @@ def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
 
 def _devices(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the tensor-parallel section; an invalid degree becomes 0, which the recipe refuses by field."""
-    text = values["degree"] or "1"
-    degree = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+    degree = whole(values["degree"] or "1", digits=3) or 0
     return {"degree": degree, "presharded": degree > 1}
 
 

@@ -136,7 +136,7 @@ def test_usage_sources_are_made_and_taken_back(staff: Client, tenant: Tenant) ->
         ({"tenants": ""}, "name the tenants"),
         ({"tenants": "No Slug!"}, "is not the id of a tenant"),
         ({"all": "on"}, "name the tenants"),
-        ({"service_account": "x" * 64}, "has 64 characters"),
+        ({"service_account": "x" * 64}, "no more than 63 characters"),
     ):
         refused = staff.post(page, form | wrong)
         assert (refused.status_code, told in refused.text) == (422, True), (wrong, refused.text)

@@ -70,7 +70,6 @@ def _page(request: HttpRequest, template: str, *, tenant: str | None, key: str) 
         "rows": rows[:PAGE],
         "older": getattr(rows[PAGE - 1], key) if len(rows) > PAGE else None,
         "values": request.GET,
-        "error": errors.text,
         "narrows": any(request.GET.values()),
         "chain": chain_get(tenant=tenant) if tenant else None,
     }

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.console.form_errors import FormErrors, RefusalMessage
-from controlplane.console.pages import page_access, tenant_page
+from controlplane.console.pages import page_access, page_user, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.platform.mail_links import link_shown
 from controlplane.tenants.members.models import Invitation
@@ -29,7 +29,7 @@ from controlplane.tenants.members.services import (
     member_remove,
     member_set_role,
 )
-from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import GRANTS, Permission, Role
 
 INVITATIONS: Final = 50
@@ -41,11 +41,10 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List members and open invitations; the form invites."""
     values, errors = {"email": "", "role": Role.ENGINEER.value}, FormErrors(request, conflict_field="email")
     if request.method == "POST":
-        assert isinstance(request.user, User)
         values = {name: request.POST.get(name, "") for name in values}
         with errors:
             invitation = invitation_create(
-                tenant=tenant, by=page_access(request), invited_by=request.user, **values
+                tenant=tenant, by=page_access(request), invited_by=page_user(request), **values
             )
             messages.success(
                 request, _("An invitation link is sent to %(email)s.") % {"email": invitation.email}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -12,10 +13,10 @@ from django.views.decorators.cache import never_cache
 
 from controlplane.console.form_errors import FormErrors, RefusalMessage
 from controlplane.console.keys.views.keys import OVERLAPS
-from controlplane.console.pages import tenant_page
+from controlplane.console.pages import page_user, tenant_page
 from controlplane.console.seen import unchanged
 from controlplane.errors import InvalidInputError
-from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.webhooks.events import CHOOSABLE, EVENTS
 from controlplane.webhooks.models import WebhookEndpoint
@@ -39,17 +40,16 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context: dict[str, object] = {"values": {"events": ["adapter.version.ready", "adapter.version.refused"]}}
     errors = FormErrors(request, conflict_field="url")
     if request.method == "POST":
-        assert isinstance(request.user, User)
-        values = {
+        values: dict[str, Any] = {
             "url": request.POST.get("url", "").strip(),
             "description": request.POST.get("description", ""),
+            "events": request.POST.getlist("events"),
         }
-        events = request.POST.getlist("events")
         with errors:
-            created, secret = endpoint_create(tenant=tenant, events=events, created_by=request.user, **values)
+            created, secret = endpoint_create(tenant=tenant, created_by=page_user(request), **values)
             context |= {"created": created, "secret": secret}
         if errors:
-            context["values"] = {**values, "events": events}
+            context["values"] = values
     context |= {"endpoints": endpoint_list(tenant=tenant), "choices": _choices()}
     return errors.render("console/webhooks/index.html", context)
 

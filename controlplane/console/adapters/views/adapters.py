@@ -39,11 +39,11 @@ from controlplane.console.adapters.traffic_form import fallback_context
 from controlplane.console.adapters.views.adapter_list import until
 from controlplane.console.amounts import whole
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed
-from controlplane.console.pages import tenant_page
+from controlplane.console.pages import page_user, tenant_page
 from controlplane.console.seen import seen_tag, unchanged
 from controlplane.errors import InvalidInputError
 from controlplane.metering.adapter_use import CALLED_DAYS, adapter_is_called
-from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 _FIELDS: Final = (
@@ -69,7 +69,8 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         asked = {"name": request.GET.get("name", ""), "base_model": request.GET.get("base", "")}
         return _form(request, tenant, values | asked | {"source": "files"}, errors)
     with errors:
-        version = _register(request, tenant, values)
+        registration = _registration(tenant, values)
+        version = adapter_register(created_by=page_user(request), **registration, **_source(request, values))
         url = reverse("console:adapter", args=(tenant.pk, version.adapter.name))
         if request.headers.get("HX-Request") == "true":
             return HttpResponse(status=204, headers={"HX-Redirect": url})
@@ -104,12 +105,6 @@ def _form(request: HttpRequest, tenant: Tenant, values: dict[str, str], errors: 
     return errors.render(
         "console/adapters/form.html" if is_htmx else "console/adapters/register.html", context
     )
-
-
-def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> AdapterVersion:
-    assert isinstance(request.user, User)
-    registration = _registration(tenant, values)
-    return adapter_register(created_by=request.user, **registration, **_source(request, values))
 
 
 def _registration(tenant: Tenant, values: dict[str, str]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from controlplane.adapters.selectors import adapter_callable, adapter_callable_f
 from controlplane.billing.price_list import PriceList
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.playground_texts import texts
-from controlplane.console.pages import page_access, tenant_page
+from controlplane.console.pages import page_access, page_user, tenant_page
 from controlplane.errors import NotFoundError
-from controlplane.tenants.models import ApiKey, Tenant, User
+from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.services import api_key_create
 
@@ -138,13 +138,12 @@ def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: s
 @tenant_page(write=Permission.INFERENCE_CALL)
 def key(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Create a short-lived key for this browser: `{"key", "expires_at"}`, the latter in Unix seconds."""
-    assert isinstance(request.user, User)
     expires_at = timezone.now() + KEY_LIFETIME
     _, text = api_key_create(
         tenant=tenant,
         name=ApiKey.PLAYGROUND,
         scopes=[ApiKey.Scope.INFERENCE],
-        created_by=request.user,
+        created_by=page_user(request),
         expires_at=expires_at,
     )
     return JsonResponse({"key": text, "expires_at": expires_at.timestamp()})

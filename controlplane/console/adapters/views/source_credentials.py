@@ -11,8 +11,8 @@ from controlplane.artifacts.credentials.models import SourceCredential
 from controlplane.artifacts.credentials.selectors import credential_get, credential_list
 from controlplane.artifacts.credentials.services import credential_create, credential_delete
 from controlplane.console.form_errors import FormErrors
-from controlplane.console.pages import tenant_page
-from controlplane.tenants.models import Tenant, User
+from controlplane.console.pages import page_user, tenant_page
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 _FIELDS = ("name", "kind", "endpoint", "region", "access_key_id")
@@ -24,10 +24,9 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     values = {name: request.POST.get(name, "").strip() for name in _FIELDS}
     errors = FormErrors(request, conflict_field="name")
     if request.method == "POST":
-        assert isinstance(request.user, User)
         with errors:
             secret = request.POST.get("secret", "").strip()
-            credential_create(tenant=tenant, secret=secret, created_by=request.user, **values)
+            credential_create(tenant=tenant, secret=secret, created_by=page_user(request), **values)
             messages.success(request, _("Credential %(name)s was added.") % {"name": values["name"]})
             return redirect("console:source-credentials", tenant=tenant.pk)
     context = {

@@ -16,7 +16,6 @@ from controlplane.console.adapters.canary_form import Refused, canary_arms
 from controlplane.console.adapters.traffic_form import fallback_shown, split_arms, split_shown
 from controlplane.console.adapters.views.adapters import detail_context
 from controlplane.console.adapters.views.aliases import alias_context
-from controlplane.console.entered import entered
 from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import tenant_page
 from controlplane.console.seen import unchanged
@@ -34,7 +33,7 @@ def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
         return split_shown(alias_get(adapter=adapter, name=alias))
 
     with FormErrors(request) as errors, unchanged(request, row=adapter, shown=current):
-        _share(adapter, alias, split_arms(request.POST), entered(request, "reason", most=1000))
+        _share(adapter, alias, split_arms(request.POST), request.POST.get("reason", ""))
         messages.success(request, _("Traffic split saved. The change takes effect within a second."))
         return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
     context = alias_context(tenant, name, alias, sent=request.POST)

@@ -19,7 +19,6 @@ from controlplane.billing.ledger.selectors import balance, books_of, entry_by_id
 from controlplane.billing.models import EntryKind
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.amounts import nano_entered
-from controlplane.console.entered import entered
 from controlplane.console.form_errors import RefusalMessage
 from controlplane.console.once import booked_once
 from controlplane.console.pages import staff_page, tenant_page
@@ -68,7 +67,7 @@ def reverse(request: HttpRequest, entry: int) -> HttpResponse:
     """Reverse a deposit, a payment or a credit; a form that is sent twice counts once."""
     found = entry_by_id(entry_id=entry)
     with RefusalMessage(request):
-        memo = entered(request, "memo", most=200)
+        memo = request.POST.get("memo", "").strip()
         with booked_once(request, what="reversal", parts=(str(entry), memo)) as is_first:
             if is_first:
                 entry_reverse(entry=found, memo=memo)
@@ -82,7 +81,7 @@ def pay(request: HttpRequest, invoice: int) -> HttpResponse:
     found = invoice_get(invoice_id=invoice)
     with RefusalMessage(request):
         nano = nano_entered(request.POST.get("amount", ""), field="amount")
-        memo = entered(request, "memo", most=200)
+        memo = request.POST.get("memo", "").strip()
         with booked_once(request, what="payment", parts=(str(found.pk), str(nano), memo)) as is_first:
             if is_first:
                 payment_record(tenant=found.tenant, invoice=found, amount_nano=nano, memo=memo)

@@ -33,7 +33,6 @@ def attribution(request: HttpRequest) -> HttpResponse:
     context = {
         "start": start,
         "end": end,
-        "error": errors.text,
         "values": values,
         "measures": BY,
         "found": found,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django.contrib import messages
@@ -9,11 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
-from controlplane.billing.parties.api import BillingDetailsSerializer, SellerSerializer
-from controlplane.billing.parties.selectors import SELLER, party_list
+from controlplane.billing.parties.selectors import SELLER, fields_of, party_list
 from controlplane.billing.parties.services import party_set
-from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
+from controlplane.console.form_errors import FormErrors, RefusalMessage
 from controlplane.console.pages import staff_page, tenant_page
+from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
@@ -59,6 +60,10 @@ def _set_and_report(request: HttpRequest, tenant: str) -> None:
 
 
 def _set(request: HttpRequest, tenant: str) -> None:
-    kind = SellerSerializer if tenant == SELLER else BillingDetailsSerializer
-    sent = parsed(kind, posted(request, kind))
-    party_set(tenant=tenant, starts=sent.pop("starts", None), values=sent)
+    day = request.POST.get("starts", "").strip()
+    try:
+        starts = dt.date.fromisoformat(day) if day else None
+    except ValueError:
+        raise InvalidInputError(_("give the first day as YYYY-MM-DD"), field="starts") from None
+    values = {name: request.POST.get(name, "") for name in fields_of(tenant)}
+    party_set(tenant=tenant, starts=starts, values=values)

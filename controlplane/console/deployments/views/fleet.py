@@ -60,7 +60,6 @@ def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
         "at": at,
         "minutes": minutes,
         "base": found.base_model.name,
-        "error": errors.text,
         "alone": found.base_model.copies.count() == 1,
     }
     if request.htmx:  # type: ignore[attr-defined]

@@ -16,12 +16,12 @@ from django.views.decorators.cache import never_cache
 from contracts.keys import ENDPOINTS
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed
 from controlplane.console.keys.views.key import words
-from controlplane.console.pages import page_access, tenant_page
+from controlplane.console.pages import page_access, page_user, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.errors import InvalidInputError
 from controlplane.tenants.access import may_change_key
 from controlplane.tenants.api.keys import ApiKeyInput
-from controlplane.tenants.models import ApiKey, Tenant, User
+from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import (
     api_key_get,
@@ -92,7 +92,6 @@ def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], errors:
 def _create(
     request: HttpRequest, tenant: Tenant, texts: dict[str, str], lists: dict[str, list[str]]
 ) -> tuple[ApiKey, str]:
-    assert isinstance(request.user, User)
     if (lifetime := texts["lifetime"]) not in LIFETIMES:
         raise InvalidInputError(_("choose one of the lifetimes"), field="lifetime")
     sent = {
@@ -105,7 +104,7 @@ def _create(
     return api_key_create(
         tenant=tenant,
         by=page_access(request),
-        created_by=request.user,
+        created_by=page_user(request),
         **_owner(tenant, texts["owner"]),
         expires_at=timezone.now() + dt.timedelta(days=int(lifetime)) if lifetime else None,
         **parsed(ApiKeyInput, sent),

@@ -8,9 +8,9 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from controlplane.console.form_errors import FormErrors, RefusalMessage
-from controlplane.console.pages import page_access, tenant_page
+from controlplane.console.pages import page_access, page_user, tenant_page
 from controlplane.console.paging import page_of
-from controlplane.tenants.models import Project, ServiceAccount, Tenant, User
+from controlplane.tenants.models import Project, Tenant
 from controlplane.tenants.roles import GRANTS, Permission, Role
 from controlplane.tenants.selectors import (
     project_get,
@@ -33,7 +33,13 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     if request.method == "POST":
         values = {key: request.POST.get(key, "").strip() for key in values}
         with errors:
-            account = _create(request, tenant, values)
+            account = service_account_create(
+                project=project_get(tenant=tenant, slug=values["project"]),
+                name=values["name"],
+                role=values["role"],
+                by=page_access(request),
+                created_by=page_user(request),
+            )
             text = _("Service account %(name)s was created. Create a key for it next.")
             messages.success(request, text % {"name": account.name})
             return redirect("console:service-accounts", tenant=tenant.pk)
@@ -47,17 +53,6 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "values": values,
     }
     return errors.render("console/service_accounts.html", context)
-
-
-def _create(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> ServiceAccount:
-    assert isinstance(request.user, User)
-    return service_account_create(
-        project=project_get(tenant=tenant, slug=values["project"]),
-        name=values["name"],
-        role=values["role"],
-        by=page_access(request),
-        created_by=request.user,
-    )
 
 
 @tenant_page(write=Permission.SERVICE_ACCOUNTS_WRITE)

@@ -17,7 +17,7 @@ from controlplane.billing.serializers import CreditInput
 from controlplane.console.amounts import nano_entered
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
 from controlplane.console.once import booked_once
-from controlplane.console.pages import staff_page
+from controlplane.console.pages import page_user, staff_page
 from controlplane.console.paging import page_of, searched
 from controlplane.console.staff.tenant_figures import USE_DAYS, tenant_context, tenant_rows
 from controlplane.errors import InvalidInputError
@@ -28,7 +28,7 @@ from controlplane.platform.mail_links import link_shown
 from controlplane.tenants.limits.services import prepaid_stop_set
 from controlplane.tenants.members.selectors import invitation_token
 from controlplane.tenants.members.services import invitation_create
-from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import tenant_get, tenant_list
 from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend
@@ -64,14 +64,13 @@ def tenants(request: HttpRequest) -> HttpResponse:
 @transaction.atomic
 def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
     """Create a tenant, and invite its first owner if one is named. Raises ControlPlaneError."""
-    assert isinstance(request.user, User)
     for name, field, most in _MOST:
         if len(values[name]) > most:
             raise InvalidInputError(_("at most %(most)s characters") % {"most": most}, field=field)
     made = tenant_create(slug=values["id"], name=values["name"])
     if values["owner"]:
         invitation = invitation_create(
-            tenant=made, email=values["owner"], role=Role.OWNER, invited_by=request.user
+            tenant=made, email=values["owner"], role=Role.OWNER, invited_by=page_user(request)
         )
         if link := link_shown(reverse("console:invitation", args=(invitation_token(invitation),))):
             text = _("Invitation link sent to %(email)s: %(link)s")

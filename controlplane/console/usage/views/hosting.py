@@ -70,7 +70,6 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     lines.sort(key=lambda line: (line.nano is not None, -(line.nano or 0), line.adapter, line.base_model))
     context = {
         **_range_context(start, end),
-        "error": errors.text,
         "currency": PriceList.load().currency(),
         "total": total,
         "sums": total.hours(),
@@ -95,7 +94,6 @@ def fleet(request: HttpRequest) -> HttpResponse:
     tenants.sort(key=lambda row: (row.kind, row.group["tier"], -row.quantity_seconds, row.group["tenant"]))
     context = {
         **_range_context(start, end),
-        "error": errors.text,
         "totals": _totals(row for row in held if row.kind in _FLEET),
         "runs": [row for row in runs if row.kind in _FLEET],
         "tenants": tenants[:SHOWN],

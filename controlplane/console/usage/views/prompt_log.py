@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.console.amounts import whole
 from controlplane.console.form_errors import FormErrors
-from controlplane.console.pages import tenant_page
+from controlplane.console.pages import page_user, tenant_page
 from controlplane.errors import NotFoundError, UnsealError
 from controlplane.metering.prompt_log.selectors import kept_count, kept_until, prompt_log_get, prompt_log_of
 from controlplane.metering.prompt_log.services import (
@@ -21,7 +21,7 @@ from controlplane.metering.prompt_log.services import (
     prompt_log_end,
     prompt_log_set,
 )
-from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 _DAYS: Final = (1, 3, 7, 14, MOST_DAYS)
@@ -32,10 +32,9 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Show the log's state, and the form that turns it on or changes its retention."""
     errors = FormErrors(request, conflict_field="days")
     if request.method == "POST":
-        assert isinstance(request.user, User)
         with errors:
             days = whole(request.POST.get("days", "")) or 0
-            prompt_log_set(tenant=tenant, days=days, begun_by=request.user)
+            prompt_log_set(tenant=tenant, days=days, begun_by=page_user(request))
             messages.success(request, _("Prompt logging is on."))
             return redirect("console:prompt-log", tenant=tenant.pk)
     log = prompt_log_of(tenant=tenant)

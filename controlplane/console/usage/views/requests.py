@@ -54,7 +54,6 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "statuses": STATUSES,
         "most_days": MOST_DAYS,
         "kept_days": settings.GRAFTWORK.usage_keep_days,
-        "error": errors.text,
     }
     return errors.render("console/requests/index.html", context)
 

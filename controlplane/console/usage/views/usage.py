@@ -49,7 +49,6 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context = {
         **_state(request, asked),
         "asked": asked,
-        "error": errors.text,
         "total": found.total,
         "change": _change(found.total, found.before, asked.measure),
         "before_start": found.before_start,

@@ -9,38 +9,34 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
-from controlplane.console.entered import entered
-from controlplane.console.form_errors import FormErrors
+from controlplane.console.form_errors import FormErrors, parsed
 from controlplane.console.pages import staff_page
 from controlplane.errors import InvalidInputError
+from controlplane.metering.api import UsageSourceSerializer
 from controlplane.metering.sources import source_create, source_delete, source_get, source_list
 
-_ENTERED: Final = {"tenant": 63, "service_account": 63, "tenants": 65_000}
+_FIELDS: Final = ("tenant", "service_account", "tenants")
 
 
 @staff_page("GET", "POST")
 def index(request: HttpRequest) -> HttpResponse:
     """List every source, with the form that creates one."""
-    values = {name: request.POST.get(name, "").strip() for name in _ENTERED}
+    values = {name: request.POST.get(name, "").strip() for name in _FIELDS}
     errors = FormErrors(request, conflict_field="service_account")
     if request.method == "POST":
         with errors:
-            _create(request)
+            named, everyone = values["tenants"].replace(",", " ").split(), "all" in request.POST
+            if everyone == bool(named):
+                raise InvalidInputError(_("name the tenants, or choose all of them"), field="tenants")
+            sent = parsed(UsageSourceSerializer, {**values, "tenants": None if everyone else named})
+            account = sent["service_account"]
+            source_create(
+                tenant=account["tenant_id"], service_account=account["name"], tenants=sent["tenants"]
+            )
             messages.success(request, _("Its keys with scope usage:write can now report for these tenants."))
             return redirect("console:staff-usage-sources")
     context = {"sources": source_list(), "values": values, "all": request.POST.get("all")}
     return errors.render("staff/usage_sources.html", context)
-
-
-def _create(request: HttpRequest) -> None:
-    given = {name: entered(request, name, most=most) for name, most in _ENTERED.items()}
-    named = given["tenants"].replace(",", " ").split()
-    everyone = "all" in request.POST
-    if everyone == bool(named):
-        raise InvalidInputError(_("name the tenants, or choose all of them"), field="tenants")
-    source_create(
-        tenant=given["tenant"], service_account=given["service_account"], tenants=None if everyone else named
-    )
 
 
 @staff_page("POST")
