@@ -29,12 +29,15 @@ FIELDS: Final = (
     "draft_model",
     "ahead_of_time",
     "packed",
+    "sequence_length",
+    "batch_size",
     "prompts",
     "variant",
     "account",
     "instance_type",
     "degree",
     "weights",
+    "model",
     "accept_eula",
 )
 PRESETS: Final = {
@@ -112,6 +115,7 @@ def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
         {
             "target": values["account"],
             "weights": values["weights"],
+            "model": values["model"],
             "accept_eula": bool(values["accept_eula"]) and bool(values["weights"]),
         }
     )
@@ -121,6 +125,14 @@ def _devices(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the tensor-parallel section; an invalid degree becomes 0, which the recipe refuses by field."""
     degree = whole(values["degree"] or "1", digits=3) or 0
     return {"degree": degree, "presharded": degree > 1}
+
+
+def _compilation(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the compilation section; a malformed number stays a text, which the recipe refuses by field."""
+    numbers = ("sequence_length", "batch_size")
+    shapes = {name: whole(values[name], digits=6) or values[name] for name in numbers if values[name]}
+    flags = {name: bool(values[name]) for name in ("ahead_of_time", "packed")}
+    return flags | shapes
 
 
 def _target(values: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +156,7 @@ def recipe_asked(values: Mapping[str, str]) -> Recipe:
             **head,
             "quantization": values["quantization"] or Quantization.NONE.value,
             "speculation": speculation,
-            "compilation": {"ahead_of_time": bool(values["ahead_of_time"]), "packed": bool(values["packed"])},
+            "compilation": _compilation(values),
             "tensor_parallel": _devices(values),
             "target": target,
         }

@@ -295,6 +295,22 @@ def test_the_form_offers_an_account_and_its_page_tells_the_job(target: Target, t
     job = OptimizationJob.objects.get()
     assert job.recipe["tensor_parallel"] == {"degree": 4, "presharded": True}
     assert job.target == target
+    neuron = form | {
+        "quantization": "",
+        "hardware": "neuron",
+        "instance_type": "ml.inf2.48xlarge",
+        "degree": "",
+        "ahead_of_time": "1",
+        "sequence_length": "16",
+        "batch_size": "4",
+        "model": "js",
+    }
+    assert client.post("/staff/optimizations/new", neuron).status_code == 302
+    compiled = OptimizationJob.objects.exclude(pk=job.pk).get()
+    assert [compiled.recipe["compilation"][name] for name in ("sequence_length", "batch_size")] == [16, 4]
+    assert compiled.remote["options"]["model"] == "js"
+    wrong = client.post("/staff/optimizations/new", neuron | {"batch_size": "many"})
+    assert (wrong.status_code, "batch_size must be a whole number" in wrong.text) == (422, True)
     OptimizationJob.objects.update(created_at=timezone.now() - timedelta(hours=1))
     told = client.get(f"/staff/optimizations/{job.pk}/").content.decode()
     assert "the queue graftwork.deployments" in told
