@@ -200,8 +200,7 @@ def _check_adapters(adapters: list[str], prompt: Any) -> None:
         )
     if len(prompts) != len(adapters):
         raise BadRequest(
-            f"adapters has {len(adapters)} names and prompt has {len(prompts)} prompts. "
-            "Send one name for each prompt.",
+            f"adapters needs one name for each prompt: it has {len(adapters)}, prompt has {len(prompts)}.",
             param="adapters",
         )
 

@@ -45,7 +45,7 @@ def test_without_adapters_nothing_changes() -> None:
     [
         ({"prompt": "one"}, "Send prompt as a list, or name the adapter in model"),
         ({"prompt": [1, 2]}, "Send prompt as a list, or name the adapter in model"),
-        ({"prompt": ["one"]}, "adapters has 2 names and prompt has 1 prompts"),
+        ({"prompt": ["one"]}, "one name for each prompt: it has 2, prompt has 1"),
         ({"adapters": []}, "a list of 1 to 64"),
         ({"adapters": "bot"}, "a list of 1 to 64"),
         ({"adapters": ["bot", ""]}, "a list of 1 to 64"),
