@@ -18,6 +18,7 @@ from controlplane.metering.selectors import dead_letter_list
 from controlplane.operations.health.base import Level
 from controlplane.operations.health.parts import health_report
 from controlplane.operations.health.queues import work_report
+from controlplane.optimization.models import Work
 from controlplane.optimization.selectors import comparison_list, job_list
 
 _SHOWN: Final = 20
@@ -67,32 +68,23 @@ def replay(request: HttpRequest) -> HttpResponse:
 
 
 def _work() -> dict[str, Any]:
-    return {"work": work_report(), "jobs": [*_open_jobs(), *_open_comparisons()]}
-
-
-def _open_jobs() -> list[dict[str, Any]]:
-    return [
-        {
-            "url": reverse("console:staff-optimization", args=(job.pk,)),
-            "title": job.variant_name,
-            "status": job.get_status_display(),
-            "percent": job.percent,
-            "host": job.host,
-            "created_at": job.created_at,
-        }
+    jobs = [
+        _open(job, "console:staff-optimization", job.variant_name)
         for job in job_list(unfinished=True)[:_SHOWN]
     ]
-
-
-def _open_comparisons() -> list[dict[str, Any]]:
-    return [
-        {
-            "url": reverse("console:staff-comparison", args=(run.pk,)),
-            "title": run.name or _("Comparison %(number)d") % {"number": run.pk},
-            "status": run.get_status_display(),
-            "percent": run.percent,
-            "host": run.host,
-            "created_at": run.created_at,
-        }
+    comparisons = [
+        _open(run, "console:staff-comparison", run.name or _("Comparison %(number)d") % {"number": run.pk})
         for run in comparison_list(unfinished=True)[:_SHOWN]
     ]
+    return {"work": work_report(), "jobs": [*jobs, *comparisons]}
+
+
+def _open(work: Work, page: str, title: str) -> dict[str, Any]:
+    return {
+        "url": reverse(page, args=(work.pk,)),
+        "title": title,
+        "status": work.get_status_display(),
+        "percent": work.percent,
+        "host": work.host,
+        "created_at": work.created_at,
+    }
