@@ -21,6 +21,7 @@ from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.platform.audit.origin import current_origin
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.lengths import checked_text
+from controlplane.routes.services import route_lock
 from controlplane.webhooks.outbox import event_emit
 
 MAX_ARMS: Final = 10
@@ -207,6 +208,8 @@ def default_record(*, adapter: Adapter, before: int | None) -> None:
 
 def _change(adapter: Adapter, name: str, state: dict[str, Any], action: str, reason: str) -> Alias:
     """Set the alias's target to `state` (see AliasChange); an equal target is not recorded."""
+    # Every change of routes locks their table before the audit log, so that no two block each other.
+    route_lock()
     alias = Alias.objects.filter(adapter=adapter, name=name).first()
     before = None if alias is None else alias_state(alias)
     arms = [(_ready(adapter, number), percent) for number, percent in state["arms"]]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from controlplane.adapters.aliases import alias_move
+from controlplane.adapters.aliases import adapter_pin, alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
@@ -81,3 +81,25 @@ def test_a_name_is_never_both_a_base_model_and_an_adapter(tenant: Tenant, base_m
     )
     table = route_table()
     assert ("pirate" in table.bases) != ("pirate" in table.adapters.get("acme", {}))
+
+
+def test_changes_of_several_adapters_names_wait_for_each_other(tenant: Tenant, base_model: BaseModel) -> None:
+    """All of them lock the route table before the audit log: in another order two could block each other."""
+    adapters = []
+    for name in ("one", "two"):
+        files = {item: BytesIO(data) for item, data in adapter_files().items()}
+        version = adapter_register(tenant=tenant, name=name, base_model=base_model, files=files)
+        version_validate(version_id=version.pk)
+        adapters.append(version.adapter)
+
+    def aliased(adapter: Adapter) -> None:
+        for number in range(10):
+            alias_move(adapter=adapter, name=f"alias-{number}", number=1)
+
+    def pinned(adapter: Adapter) -> None:
+        for number in range(20):
+            adapter_pin(adapter=adapter, number=None if number % 2 else 1)
+
+    at_once([partial(aliased, adapters[0]), partial(pinned, adapters[1])])
+    table = route_table().adapters["acme"]
+    assert (len(table["one"].aliases), table["two"].default) == (10, 1)
