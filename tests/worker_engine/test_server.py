@@ -85,6 +85,7 @@ def test_other_refusals(worker: Worker) -> None:
     assert told == {
         "status": "ok",
         "device": "cpu",
+        "tuned_configs": [],
         "decode_graphs": "off",
         "overlap": False,
         "speculation": "off",

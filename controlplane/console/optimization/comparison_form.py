@@ -76,9 +76,10 @@ def comparison_asked(
     if values["scorer"]:
         sent["quality"] = {"scorer": _scorer(values["scorer"], values["right"])}
     if values["hour"] or values["instance_type"]:
-        own = ("hour", "currency") if values["hour"] else ("plan",)
+        own = ("hour",) if values["hour"] else ("plan",)
         names = (*own, "instance_type", "input", "output")
-        sent["price"] = {name: values[name] for name in names if values[name]}
+        price = {name: values[name] for name in names if values[name]}
+        sent["price"] = price | ({"currency": values["currency"] or "USD"} if values["hour"] else {})
     found = parsed(ComparisonInput, sent)
     for name in {"concurrency", "speeds"} & found.get("load", {}).keys():
         found["load"][name] = sorted(set(found["load"][name]))
