@@ -40,7 +40,7 @@ def race(
     return {name: statistics.median(each) for name, each in turns.items()}
 
 
-def beside(
+def race_figures(
     benchmark: str,
     metric: str,
     contenders: Mapping[str, Callable[[], object]],

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.figure import Figure
-from benchmarks.race import beside
+from benchmarks.race import race_figures
 from kernels.activation import gated
 
 SIZES: Final = {"smollm2-135m": (576, 1536), "llama-3.1-8b": (4096, 14336)}
@@ -37,18 +37,18 @@ def run() -> Iterator[Figure]:
     for model, (hidden, inter) in SIZES.items():
         for name, dtype in DTYPES.items():
             for rows in ROWS:
-                yield from _beside(f"{model}_{name}_{rows}_rows", activations(rows, inter, dtype))
+                yield from _compare(f"{model}_{name}_{rows}_rows", activations(rows, inter, dtype))
             if torch._C._has_mkldnn:
                 products = Products(hidden, inter, dtype)
                 for rows in PRODUCT_ROWS[model]:
-                    yield from _beside(f"{model}_{name}_{rows}_rows_with_product", products.variants(rows))
+                    yield from _compare(f"{model}_{name}_{rows}_rows_with_product", products.variants(rows))
 
 
-def _beside(metric: str, variants: Variants) -> Iterator[Figure]:
+def _compare(metric: str, variants: Variants) -> Iterator[Figure]:
     mine, other = variants
     if not torch.allclose(variants[mine]().float(), variants[other]().float(), rtol=0.02, atol=0.02):
         raise RuntimeError(f"{other} computes something else")
-    return beside("kernels.activation", metric, variants)
+    return race_figures("kernels.activation", metric, variants)
 
 
 def activations(rows: int, inter: int, dtype: torch.dtype) -> Variants:

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.figure import Figure
-from benchmarks.race import beside
+from benchmarks.race import race_figures
 from kernels.norm import rms_norm
 
 HIDDEN: Final = {"smollm2-135m": 576, "llama-3.1-8b": 4096}
@@ -28,7 +28,9 @@ def run() -> Iterator[Figure]:
     """Yields microseconds a call, each beside every other way's."""
     for (model, hidden), (name, dtype), rows in product(HIDDEN.items(), DTYPES.items(), ROWS):
         metric, note = f"{model}_{name}_{rows}_rows", f"hidden {hidden}"
-        yield from beside("kernels.norm", metric, contenders(rows, hidden, dtype), goals=GOAL, note=note)
+        yield from race_figures(
+            "kernels.norm", metric, contenders(rows, hidden, dtype), goals=GOAL, note=note
+        )
 
 
 def contenders(rows: int, hidden: int, dtype: torch.dtype) -> dict[str, Callable[[], torch.Tensor]]:

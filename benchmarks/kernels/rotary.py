@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.figure import Figure
-from benchmarks.race import beside
+from benchmarks.race import race_figures
 from kernels.rotary import rotate_
 
 HEADS: Final = {"smollm2-135m": (9, 3, 64), "llama-3.1-8b": (32, 8, 128)}
@@ -31,7 +31,9 @@ def run() -> Iterator[Figure]:
         case = Case(rows, *shape, dtype)
         case.check()
         metric, note = f"{model}_{name}_{rows}_rows", "heads {}, kv heads {}, head_dim {}".format(*shape)
-        yield from beside("kernels.rotary", metric, case.contenders, goals=GOAL, note=note, reset=case.reset)
+        yield from race_figures(
+            "kernels.rotary", metric, case.contenders, goals=GOAL, note=note, reset=case.reset
+        )
 
 
 class Case:

@@ -65,7 +65,7 @@ def _texts(detail: Any, field: str) -> Iterator[tuple[str, str]]:
 
 
 class FormErrors(dict[str, str]):
-    """The errors of a form by field, empty until a `with` block of it is refused.
+    """Errors of a form by field, which a `with` block collects from the exception that it raises.
 
     For example:
 

@@ -16,6 +16,7 @@ from controlplane.deployments.containers.images import (
     Image,
 )
 from controlplane.deployments.containers.options import (
+    WORKER_VARIABLES,
     LmiOptions,
     secret_variable_check,
     worker_checkpoint_check,
@@ -83,6 +84,7 @@ def deployment_check(deployment: Deployment) -> None:
     if kind == Target.Kind.OPENAI_HTTP:
         _check_server_options(deployment.options)
         return
+    _check_worker_environment(deployment.environment)
     options = LmiOptions.from_values(deployment.options, BUNDLED_WORKER)
     if options.draft_model and not options.draft_model.startswith("/"):
         text = "options.draft_model must be a folder of the host, such as /models/draft"
@@ -194,6 +196,17 @@ def _check_environment(environment: Any) -> None:
             )
             raise InvalidInputError(text, field="environment")
         secret_variable_check(name, field="environment")
+
+
+def _check_worker_environment(environment: Mapping[str, str]) -> None:
+    """Raise InvalidInputError for a variable that a worker on a host does not read."""
+    for name in environment:
+        if not name.startswith(WORKER_VARIABLES):
+            text = (
+                f"environment {name} has no effect on workers on a host: their variables start with"
+                f" {', '.join(WORKER_VARIABLES)}"
+            )
+            raise InvalidInputError(text, field="environment")
 
 
 def policy_check(row: Deployment, policy: ScalingPolicy) -> None:

@@ -54,7 +54,7 @@ class Verdict:
     shown: bool
 
     def to_dict(self) -> dict[str, Any]:
-        return _told(asdict(self))
+        return _with_verdict_text(asdict(self))
 
 
 def least_rounds(figures: int, level: float = FAMILY_LEVEL) -> int:
@@ -170,10 +170,10 @@ class MeanVerdict:
     shown: bool
 
     def to_dict(self) -> dict[str, Any]:
-        return _told(asdict(self))
+        return _with_verdict_text(asdict(self))
 
 
-def _told(verdict: dict[str, Any]) -> dict[str, Any]:
+def _with_verdict_text(verdict: dict[str, Any]) -> dict[str, Any]:
     """Return a verdict's fields as they stand in a result, with `shown` in words."""
     shown = verdict.pop("shown")
     return {**verdict, "verdict": "difference shown" if shown else "no difference shown"}

@@ -9,7 +9,7 @@ from sagemaker_local.autoscaling import adjustment
 from sagemaker_local.autoscaling.metrics import NAMESPACE as METRICS
 from sagemaker_local.autoscaling.metrics import PREDEFINED
 from sagemaker_local.autoscaling.scalable import Scalable
-from sagemaker_local.autoscaling.targets import Targets, chosen, scalable_of
+from sagemaker_local.autoscaling.targets import Targets, page_of_records, scalable_of
 from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.resources.alarms import Call
@@ -69,7 +69,7 @@ class Policies:
         return {"PolicyARN": arn, "Alarms": policy["Alarms"]}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        found, more = chosen(self.policies.values(), request, PolicyName=request.get("PolicyNames"))
+        found, more = page_of_records(self.policies.values(), request, PolicyName=request.get("PolicyNames"))
         shown = [
             {**policy, "Alarms": policy["Alarms"] or await self._alarms_of(policy["PolicyARN"])}
             for policy in found

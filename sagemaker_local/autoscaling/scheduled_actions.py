@@ -7,7 +7,7 @@ from typing import Any
 
 from sagemaker_local.autoscaling.scalable import Scalable
 from sagemaker_local.autoscaling.schedule import Schedule
-from sagemaker_local.autoscaling.targets import Targets, check_bounds, chosen, scalable_of
+from sagemaker_local.autoscaling.targets import Targets, check_bounds, page_of_records, scalable_of
 from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.resources.store import Region
@@ -51,7 +51,7 @@ class ScheduledActions:
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         names = request.get("ScheduledActionNames")
-        shown, more = chosen(self.actions.values(), request, ScheduledActionName=names)
+        shown, more = page_of_records(self.actions.values(), request, ScheduledActionName=names)
         return {"ScheduledActions": shown, **more}
 
     async def delete(self, request: dict[str, Any]) -> None:

@@ -62,12 +62,12 @@ class Targets:
         return {"ScalableTargetARN": new["ScalableTargetARN"]}
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        shown, more = chosen(self.targets.values(), request, ResourceId=request.get("ResourceIds"))
+        shown, more = page_of_records(self.targets.values(), request, ResourceId=request.get("ResourceIds"))
         return {"ScalableTargets": shown, **more}
 
     async def describe_activities(self, request: dict[str, Any]) -> dict[str, Any]:
         self.settle()
-        shown, more = chosen(reversed(self._activities), request)
+        shown, more = page_of_records(reversed(self._activities), request)
         return {"ScalingActivities": shown, **more}
 
     def get(self, scalable: Scalable) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def scalable_of(request: dict[str, Any]) -> Scalable:
     return Scalable(request["ResourceId"], request["ScalableDimension"])
 
 
-def chosen(
+def page_of_records(
     records: Iterable[dict[str, Any]], request: dict[str, Any], **names: list[str] | None
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return a page of the records that a Describe request asks for, and NextToken if there are more.

@@ -90,6 +90,17 @@ _WORKER_REMEDIES: Final = {
     "quantize": "use a quantized variant of the base model, or an lmi image",
     "gpu_memory_utilization": "set GRAFTWORK_WORKER_FLAG_MEMORY_GIB in environment",
 }
+WORKER_VARIABLES: Final = (
+    "GRAFTWORK_S3_ENDPOINT_URL",
+    "GRAFTWORK_WORKER_",
+    "GRAFTWORK_TUNED_",
+    "AWS_",
+    "OTEL_",
+    "OMP_",
+    "CUDA_",
+    "NVIDIA_",
+)
+"""Starts of the environment variables that a worker on a host reads."""
 _TGI_DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16"}
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
 

@@ -29,7 +29,7 @@ class Instance:
 
     @property
     def accelerator(self) -> str:
-        """What its accelerators are called."""
+        """Return the kind of its accelerators, for messages."""
         return "Neuron device" if self.name.startswith(("ml.inf", "ml.trn")) else "GPU"
 
 

@@ -11,8 +11,10 @@ from django.test import Client
 from controlplane.billing.reports.instance_prices import instance_price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.endpoints import copies_sync
+from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import Endpoint
+from controlplane.deployments.provisioners.local.provisioner import _worker_variables
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.services import target_create
 from controlplane.platform.audit.models import AuditRecord
@@ -123,6 +125,22 @@ def test_counts_of_tokens_are_no_secrets(staff: Client, cloud: Target, tiny: Bas
     names = ("MAX_TOTAL_TOKENS", "MAX_INPUT_TOKENS", "TOKENIZERS_PARALLELISM")
     answer = create(staff, tiny, environment=dict.fromkeys(names, "1"))
     assert answer.status_code == 201, answer.content
+
+
+def test_variables_reach_workers_on_a_host_or_are_refused(staff: Client, tiny: BaseModel) -> None:
+    target_create(name="here", kind="local")
+    body = {"name": "tiny", "target": "here", "base_model": tiny.name}
+    unread = body | {"environment": {"TOKENIZERS_PARALLELISM": "1"}}
+    refused = staff.post("/api/v1/deployments", unread, "application/json")
+    assert (refused.status_code, "TOKENIZERS_PARALLELISM has no effect on workers" in refused.text) == (
+        400,
+        True,
+    )
+    told = {"GRAFTWORK_TUNED_CONFIG_DIR": "/configs", "OMP_NUM_THREADS": "2"}
+    environment = {**told, "GRAFTWORK_WORKER_FLAG_DTYPE": "float32"}
+    answer = staff.post("/api/v1/deployments", body | {"environment": environment}, "application/json")
+    assert answer.status_code == 201, answer.content
+    assert _worker_variables(desired_of(Deployment.objects.get())) == told
 
 
 def test_a_shared_endpoint_is_of_the_same_instances(staff: Client, cloud: Target, tiny: BaseModel) -> None:

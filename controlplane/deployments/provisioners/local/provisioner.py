@@ -21,7 +21,7 @@ import httpx
 from django.conf import settings
 
 from controlplane.deployments.containers.images import BUNDLED_WORKER
-from controlplane.deployments.containers.options import LmiOptions, worker_flags
+from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions, worker_flags
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -55,16 +55,6 @@ _LONGEST_SECONDS: Final = 3600.0
 """Longest wait of gateways for an answer; a longer request on a copy outside the routes is cut."""
 _KILL_SECONDS: Final = 40.0
 """Time after the drain time until a copy that was asked to end is killed."""
-_WORKERS_OWN: Final = (
-    "GRAFTWORK_S3_ENDPOINT_URL",
-    "GRAFTWORK_WORKER_",
-    "GRAFTWORK_TUNED_",
-    "AWS_",
-    "OTEL_",
-    "OMP_",
-    "CUDA_",
-    "NVIDIA_",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,18 +357,13 @@ def _flags(state: Desired) -> list[str]:
 
 
 def _worker_variables(state: Desired) -> dict[str, str]:
-    """Return the deployment's variables that workers read, such as GRAFTWORK_WORKER_CACHE_DIR."""
-    own = "GRAFTWORK_WORKER_"
-    return {
-        name: value
-        for name, value in state.environment.items()
-        if name.startswith(own) and not name.startswith(_FLAG)
-    }
+    """Return the deployment's variables, such as GRAFTWORK_WORKER_CACHE_DIR, without those that are flags."""
+    return {name: value for name, value in state.environment.items() if not name.startswith(_FLAG)}
 
 
 def _environment() -> dict[str, str]:
     """Return the inherited variables that a worker needs; the only secret is the fleet token."""
-    return {**inherited(*_WORKERS_OWN), "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
+    return {**inherited(*WORKER_VARIABLES), "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
 
 
 def _free_port(address: str) -> int:
