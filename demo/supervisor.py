@@ -20,7 +20,7 @@ from typing import Final, TypedDict
 
 from demo.commands import commands
 from demo.config import DemoConfig
-from demo.credentials import TENANTS, Credentials, write_private
+from demo.credentials import OPERATOR, TENANTS, Credentials, write_private
 from demo.errors import AlreadyRunningError, DiskFullError, PortTakenError, SeedError
 from demo.mail_links import MailLinks
 from demo.model import DEFAULT_FOLDER, check_folder, set_up
@@ -47,11 +47,19 @@ class TenantDescription(TypedDict):
     adapters: list[str]
 
 
+class OperatorDescription(TypedDict):
+    """The operator in var/demo.json."""
+
+    login: str
+    password: str
+
+
 class Description(TypedDict):
     """The content of var/demo.json; `gateway` ends in /v1."""
 
     gateway: str
     web: str
+    operator: OperatorDescription
     tenants: list[TenantDescription]
 
 
@@ -226,4 +234,9 @@ def _register(
                 "adapters": adapters,
             }
         )
-    return {"gateway": f"{config.url('gateway')}/v1", "web": config.url("web"), "tenants": tenants}
+    return {
+        "gateway": f"{config.url('gateway')}/v1",
+        "web": config.url("web"),
+        "operator": {"login": OPERATOR, "password": credentials.passwords[OPERATOR]},
+        "tenants": tenants,
+    }

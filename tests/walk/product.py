@@ -65,6 +65,8 @@ class Product:
     """Of this machine, which webhooks may call."""
     mail: Path | None = None
     """Folder of the e-mails that it sent."""
+    description: Path | None = None
+    """The `demo.json` of a product that runs on this machine."""
 
     @classmethod
     def from_description(cls, path: Path, **extra: Any) -> Product:
@@ -155,6 +157,7 @@ def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
             operator_password=credentials["passwords"][OPERATOR],
             hooks_port=hooks_port,
             mail=mail,
+            description=var / "demo.json",
         )
     finally:
         stop(process, grace=60)
