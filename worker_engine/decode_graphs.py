@@ -1,9 +1,10 @@
-"""Decode steps captured once per batch size, with and without adapters, and replayed.
+"""Decode steps captured once per batch size and kind of adapters, and replayed.
 
 A step of one token per sequence consists of the same few hundred launches every time; only the tensors'
 contents differ. A capture is for a number of rows (`buckets`), and smaller batches are padded. Padding rows
 write their keys and values to page 0, which belongs to no sequence, and their logits are not read. Each size
-has a capture without adapters, so that batches of base-only rows have no extra cost.
+has a capture without adapters and one for adapters of attention layers alone (`KINDS`), so that a batch
+launches nothing for layers that none of its adapters changes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -26,6 +28,8 @@ from worker_engine.models.decoder import Batch, Decoder
 
 log = logging.getLogger(__name__)
 
+KINDS: Final[tuple[tuple[str, ...], ...]] = (tuple(PACKED_MODULES), ("qkv", "o"), ())
+"""Where the captures of a size launch adapters' kernels: linear layers by name in `PACKED_MODULES`."""
 
 TOLERANCE = 0.02
 """Tolerance of a replay, relative to the step's largest logit: the kernels are equal, and bf16 has eight
@@ -113,7 +117,7 @@ class DecodeGraphs:
             device=device,
         )
         self._loaded: Sequence[LayerLora] | None = None
-        self._recordings: dict[tuple[int, bool], _Recording] = {}
+        self._recordings: dict[tuple[int, tuple[str, ...]], _Recording] = {}
         self.num_replays = self.num_refused = 0
         self.problem = ""
         if engine.cuda_graphs == "start":
@@ -122,8 +126,8 @@ class DecodeGraphs:
     def _record_all(self) -> None:
         """Capture every size, the largest first, so that the others reuse its memory."""
         for rows in reversed(self.buckets):
-            for with_lora in (True, False):
-                if self._recording(rows, with_lora) is None:
+            for names in KINDS:
+                if self._recording(rows, names) is None:
                     return
 
     @torch.inference_mode()
@@ -133,10 +137,10 @@ class DecodeGraphs:
         rows = next((size for size in self.buckets if size >= count), None)
         if rows is None:
             return None
-        recording = self._recording(rows, any(adapter >= 0 for adapter in step.row_adapter))
-        if recording is None:
-            return None
         try:
+            recording = self._recording(rows, self._load_adapters(step))
+            if recording is None:
+                return None
             self._load(recording, step, rows)
         except ValueError as error:
             self.num_refused += 1
@@ -146,20 +150,32 @@ class DecodeGraphs:
         self.num_replays += 1
         return recording.logits[:count]
 
+    def _load_adapters(self, step: DecodeStep) -> tuple[str, ...]:
+        """Load the step's adapters into the tables and return the smallest of `KINDS` that covers them.
+
+        Raises:
+            ValueError: captured launches cannot process the adapters.
+        """
+        active = {adapter for adapter in step.row_adapter if adapter >= 0}
+        if not active:
+            return ()
+        if step.layers is not self._loaded:
+            self._loaded = None
+            # Reading a layer makes the device wait for its weights. A recording cannot wait within
+            # itself for copies that begin later, so all layers are waited for in front of the replay.
+            self._tables.load(
+                [
+                    {name: None if held is None else held.weights for name, held in by_name.items()}
+                    for by_name in step.layers
+                ]
+            )
+            self._loaded = step.layers
+        changed = {name for name in self._tables.shapes if self._tables.changes(name, active)}
+        return next(names for names in reversed(KINDS) if changed <= set(names))
+
     def _load(self, recording: _Recording, step: DecodeStep, rows: int) -> None:
         count = len(step.contexts)
         if recording.lora is not None:
-            if step.layers is not self._loaded:
-                self._loaded = None
-                # Reading a layer makes the device wait for its weights. A recording cannot wait within
-                # itself for copies that begin later, so all layers are waited for in front of the replay.
-                self._tables.load(
-                    [
-                        {name: None if held is None else held.weights for name, held in by_name.items()}
-                        for by_name in step.layers
-                    ]
-                )
-                self._loaded = step.layers
             recording.lora.load([*step.row_adapter, *[-1] * (rows - count)])
         if recording.attention.graph is None:
             raise ValueError("attention.graph is None; expected the plan of a captured step")
@@ -181,31 +197,31 @@ class DecodeGraphs:
         )
 
     @torch.inference_mode()
-    def _recording(self, rows: int, with_lora: bool) -> _Recording | None:
+    def _recording(self, rows: int, names: tuple[str, ...]) -> _Recording | None:
         """Return a capture, made on first use with padding only; None once that has failed.
 
         Capturing may fail for lack of memory, or at an operation that the driver cannot capture. The worker
         then decodes without captures, which is slower than replays but better than ending.
         """
-        key = (rows, with_lora)
+        key = (rows, names)
         if key not in self._recordings and not self.problem:
             try:
-                self._recordings[key] = self._record(rows, with_lora)
+                self._recordings[key] = self._record(rows, names)
             except Exception as error:
                 log.exception("a decode step of %d rows could not be recorded; none is replayed", rows)
                 self.problem = f"{type(error).__name__}: {error}"
         return None if self.problem else self._recordings[key]
 
-    def _record(self, rows: int, with_lora: bool) -> _Recording:
+    def _record(self, rows: int, names: tuple[str, ...]) -> _Recording:
         inputs = torch.zeros((2, rows), dtype=torch.int64, device=self._device)
         attention = capture_plan(self._plan(rows), max_context=self._max_context)
-        lora = GraphLora(self._tables, rows) if with_lora else None
+        lora = GraphLora(self._tables, rows) if names else None
         batch = Batch(
             token_ids=inputs[0],
             positions=inputs[1],
             attention=attention,
             output_rows=None,
-            lora=() if lora is None else self._layers(lora),
+            lora=() if lora is None else self._layers(lora, names),
             segments=Segments.group([-1 if lora is None else 0] * rows, self._device),
         )
 
@@ -216,9 +232,9 @@ class DecodeGraphs:
         _verify(step(), logits, replay)
         return _Recording(inputs, attention, lora, logits, replay)
 
-    def _layers(self, lora: GraphLora) -> list[LayerLora]:
+    def _layers(self, lora: GraphLora, names: tuple[str, ...]) -> list[LayerLora]:
         return [
-            {name: LinearLora(None, captured=CapturedLora(lora, layer, name)) for name in self._tables.shapes}
+            {name: LinearLora(None, captured=CapturedLora(lora, layer, name)) for name in names}
             for layer in range(self._tables.num_layers)
         ]
 

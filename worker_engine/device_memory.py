@@ -13,7 +13,7 @@ import torch
 from kernels.lora.graph import GraphTables
 from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
-from worker_engine.decode_graphs import buckets
+from worker_engine.decode_graphs import KINDS, buckets
 from worker_engine.errors import ConfigError
 
 SPARE_BYTES: Final = 512 << 20
@@ -57,7 +57,7 @@ def check_room(
         rows=step_tokens(engine, device.type),
         sequences=engine.sampled_rows,
         adapters=engine.max_adapters_per_batch,
-        recordings=2 * len(buckets(engine.max_num_seqs)) if captured else 0,
+        recordings=len(KINDS) * len(buckets(engine.max_num_seqs)) if captured else 0,
         merges=engine.merge_adapter != "off",
         dtype=dtype,
     )

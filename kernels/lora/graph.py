@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -87,6 +87,12 @@ class GraphTables:
         """Return the layer's table: tensors at fixed addresses, with the bounds of the last load."""
         now, fixed = self._rows[name], self._empty_rows(layer, name)
         return replace(now, a=fixed.a, b=fixed.b, scale=fixed.scale)
+
+    def changes(self, name: str, adapters: Collection[int]) -> bool:
+        """Return True if any of the loaded `adapters`, given by index, changes the layers of this name."""
+        # All layers of a name have the same ranks.
+        held = self.weights[0].get(name)
+        return held is not None and any(ranks[adapter] for ranks in held.layout.ranks for adapter in adapters)
 
     def load(self, weights: Layers) -> None:
         """Load a batch's adapters.

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from kernels.capture import Reruns
+from kernels.lora.graph import GraphLora
 from tests.worker_engine.conftest import request
 from tests.worker_engine.graph_case import Run, build_engine, compare, load_adapters
 from tests.worker_engine.tiny_adapter import make_adapter
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.decode_graphs import buckets
+from worker_engine.decode_graphs import KINDS, buckets
 from worker_engine.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,8 +96,36 @@ def test_base_rows_alone_run_no_adapters_launches(tiny_model: Path, adapters: di
     compare(*runs)
     recorded = runs[1].engine.graphs
     assert recorded is not None
-    assert set(recorded._recordings) == {(1, True), (1, False)}
-    assert recorded._recordings[1, False].lora is None
+    every, _, none = KINDS
+    assert set(recorded._recordings) == {(1, every), (1, none)}
+    assert recorded._recordings[1, none].lora is None
+
+
+def test_adapters_of_attention_alone_launch_nothing_in_mlps(
+    tiny_model: Path, adapters: dict[str, Adapter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside base rows, and before and after adapters of all layers whose tables stay loaded."""
+    launched: list[set[str]] = []
+    apply = GraphLora.apply
+
+    def noted(lora: GraphLora, layer: int, name: str, out: torch.Tensor, x: torch.Tensor) -> None:
+        launched[-1].add(name)
+        apply(lora, layer, name, out, x)
+
+    monkeypatch.setattr(GraphLora, "apply", noted)
+    runs = [Run(build_engine(tiny_model, replays=replays, max_num_seqs=2)) for replays in (False, True)]
+    for run in runs:
+        for chosen in (["narrow"], ["narrow", "all"], ["narrow"], ["narrow", None]):
+            for name in chosen:
+                adapter = None if name is None else adapters[name]
+                run.engine.add_request(request(f"{len(run.logits)}-{name}", range(20), 20), adapter)
+            launched.append(set())
+            while not run.engine.idle:
+                run.step()
+    compare(*runs)
+    every, attention, _ = map(set, KINDS)
+    assert launched[:4] == [set()] * 4, "nothing is captured without replays"
+    assert launched[4:] == [attention, every, attention, attention]
 
 
 def test_padding_rows_leave_every_page_but_the_first_alone(tiny_model: Path) -> None:
@@ -117,7 +146,7 @@ def test_padding_rows_leave_every_page_but_the_first_alone(tiny_model: Path) -> 
 def test_all_sizes_are_recorded_at_start(tiny_model: Path) -> None:
     engine = build_engine(tiny_model, replays=True, cuda_graphs="start", max_num_seqs=5)
     assert engine.graphs is not None
-    assert set(engine.graphs._recordings) == {(rows, lora) for rows in (1, 2, 4, 5) for lora in (True, False)}
+    assert set(engine.graphs._recordings) == {(rows, names) for rows in (1, 2, 4, 5) for names in KINDS}
 
 
 class FailingCaptures:
