@@ -241,6 +241,38 @@ def test_savings_say_their_formula_and_their_price(staff: Client) -> None:
 
 
 @pytest.mark.usefixtures("list_prices")
+def test_two_instance_types_are_compared_by_a_pricing_plan(staff: Client) -> None:
+    asked = {
+        "form": "instances",
+        "instance_type": "ml.g5.12xlarge",
+        "compared_with": "ml.p4d.24xlarge",
+        "plan": "savings_plan_1y",
+    }
+    page = text_of(staff, "/staff/savings/", asked)
+    assert "79.88 %" in page, "the difference that AWS publishes"
+    assert page.count("rate not published") == 2
+    page = text_of(staff, "/staff/savings/", asked | {"plan": "on_demand"})
+    assert "$7.09" in page
+    assert "rate not published" not in page
+    page = text_of(staff, "/staff/savings/", asked | {"plan": "on_demand", "compared_with": "ml.none"}, 422)
+    assert "has no price" in page
+
+
+@pytest.mark.usefixtures("list_prices")
+def test_an_estimate_by_a_plan_needs_the_plans_rates(staff: Client) -> None:
+    asked = {
+        "form": "estimate",
+        "adapters": "100",
+        "dedicated_type": "ml.g5.2xlarge",
+        "shared_type": "ml.g5.12xlarge",
+        "plan": "savings_plan_1y",
+    }
+    page = text_of(staff, "/staff/savings/", asked, 422)
+    assert "ml.g5.2xlarge" in page
+    assert '<option value="savings_plan_1y" selected>' in page
+
+
+@pytest.mark.usefixtures("list_prices")
 def test_both_blended_prices_stand_beside_their_formula(staff: Client) -> None:
     asked = {"form": "blended", "instance_type": "ml.p5.48xlarge", "itl_p50_ms": "20", "concurrency": "64"}
     page = text_of(staff, "/staff/blended-price/", asked)

@@ -12,7 +12,14 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.reports.api import REGION, BlendedQuery, EstimateQuery, SavingsQuery
+from controlplane.billing.reports.api import (
+    REGION,
+    BlendedQuery,
+    EstimateQuery,
+    InstanceSavingQuery,
+    SavingsQuery,
+)
+from controlplane.billing.reports.instance_rates import InstanceSaving, instance_saving
 from controlplane.billing.reports.models import HOUR, Plan
 from controlplane.billing.reports.savings import (
     TIERS,
@@ -79,17 +86,14 @@ def _hours(seconds: int) -> str:
 
 @staff_page("GET")
 def index(request: HttpRequest) -> HttpResponse:
-    """Show measured savings of a range of days, and estimated ones, each on request."""
-    measured = _answer(request, "measured", SavingsQuery, _measured)
-    estimate = _answer(request, "estimate", EstimateQuery, _estimate)
-    context = {
-        "measured": measured,
-        "estimate": estimate,
-        "tiers": TIERS,
-        "region": REGION,
-        "values": request.GET.dict(),
+    """Show measured and estimated savings, and how two instance types' rates differ, each on request."""
+    answers = {
+        "measured": _answer(request, "measured", SavingsQuery, _measured),
+        "estimate": _answer(request, "estimate", EstimateQuery, _estimate),
+        "instances": _answer(request, "instances", InstanceSavingQuery, _instances),
     }
-    status = 422 if measured["errors"] or estimate["errors"] else 200
+    context = answers | {"tiers": TIERS, "plans": Plan.choices, "values": request.GET.dict()}
+    status = 422 if any(answer["errors"] for answer in answers.values()) else 200
     return render(request, "staff/savings.html", context, status=status)
 
 
@@ -122,6 +126,10 @@ def _measured(**values: Any) -> dict[str, Any]:
 
 def _estimate(**values: Any) -> dict[str, Any]:
     return _saving_context(saving_estimate(**{"day": timezone.now().date()} | values))
+
+
+def _instances(**values: Any) -> InstanceSaving:
+    return instance_saving(**{"day": timezone.now().date()} | values)
 
 
 def _saving_context(saving: Saving) -> dict[str, Any]:
