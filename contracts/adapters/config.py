@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from contracts.adapters.foreign_weights import MLX_REFUSAL
+from contracts.adapters.module_names import PLAIN, Layout, layout_of
 from contracts.adapters.pattern import PatternError, SuffixTable
 from contracts.adapters.targets import Targets
 from contracts.strict_json import find_fault
@@ -75,6 +76,8 @@ _OF_MLX: Final = ("lora_parameters", "fine_tune_type")
 
 _MAX_NAMES: Final = 1000
 """Most names of modules_to_save: each is compared with every module's path."""
+PREFIX: Final = "base_model.model."
+"""Of every tensor's name in an adapter's file: PEFT's model around the trained one."""
 EMBEDDING: Final = "model.embed_tokens"
 HEAD: Final = "lm_head"
 
@@ -94,6 +97,8 @@ class LoraConfig:
         ties_head: True if changes to the embedding also apply to the head of a tied base.
         token_indices: module's name -> tokens whose rows the adapter replaces.
         raw: the whole object as written; unread fields with values that are not JSON become null.
+        layout: how the trainer called the modules. The methods take common names (`module_names`), and
+            compare the trainer's names with the patterns of the configuration.
     """
 
     rank: int
@@ -109,6 +114,7 @@ class LoraConfig:
     ranks: Numbers
     alphas: Numbers
     raw: Mapping[str, Any]
+    layout: Layout = PLAIN
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -151,26 +157,33 @@ class LoraConfig:
         """Largest rank that any module may have."""
         return max(self.rank, *(int(number) for number in self.ranks.numbers), 0)
 
+    def for_tensors(self, names: Iterable[str]) -> Self:
+        """Return this configuration with the layout of the adapter's tensors, given by their names."""
+        return replace(self, layout=layout_of(name.removeprefix(PREFIX) for name in names))
+
     def adapts(self, module: str) -> bool:
         """Return True if PEFT puts LoRA on the module."""
         is_head = module == HEAD
-        if self.targets.match(module, is_head=is_head):
+        if self.targets.match(self.layout.own(module), is_head=is_head):
             return True
-        return is_head and self.ties_head and self.targets.match(EMBEDDING, is_head=False)
+        embedding = self.layout.own(EMBEDDING)
+        return is_head and self.ties_head and self.targets.match(embedding, is_head=False)
 
     def replaces(self, module: str) -> bool:
         """Return True if modules_to_save names the module, or the embedding that the head is tied to."""
         modules = (module, EMBEDDING) if module == HEAD and self.ties_head else (module,)
-        return any(item.endswith(name) for item in modules for name in self.modules_to_save)
+        return any(self.layout.own(item).endswith(name) for item in modules for name in self.modules_to_save)
 
     def rank_of(self, module: str) -> int:
         """Return the rank of the module at this full path."""
-        return int(self.ranks.get(module, self.rank))
+        return int(self.ranks.get(self.layout.own(module), self.rank))
 
     def scaling_of(self, module: str) -> float:
         """Return alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
-        return self.alphas.get(module, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
+        return self.alphas.get(self.layout.own(module), self.alpha) / (
+            math.sqrt(rank) if self.use_rslora else rank
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
+from contracts.adapters.config import EMBEDDING, HEAD, PREFIX, AdapterConfigError, LoraConfig
 from contracts.adapters.foreign_weights import MLX_REFUSAL
 from contracts.adapters.pattern import suffixes
 
 LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear modules of a decoder layer."""
 __all__ = ["EMBEDDING", "HEAD", "LORA_MODULES", "Modules", "Part", "Shape", "max_rank", "sort_tensors"]
-_PREFIX: Final = "base_model.model."
+_LAYERS: Final = "model.layers."
 _HEAD_NORMS: Final = ("q_norm", "k_norm")
 _ADAPTER_NAME: Final = re.compile(r"\.(lora_(?:embedding_)?[AB]|lora_magnitude_vector)\.default(?=\.|$)")
 """Matches the adapter name in tensor names, which a trainer leaves that saves its raw state."""
@@ -64,8 +64,13 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
     """Sort an adapter's tensors by module and part, and check their shapes.
 
     Args:
+        config: with the layout of these tensors (`LoraConfig.for_tensors`).
         tensors: shape by name, of the adapter's file.
-        base: shape by name, of the base's checkpoint; `lm_head.weight` also where the head is tied.
+        base: shape by common name (`module_names`), of the base's checkpoint; `lm_head.weight` also where the
+            head is tied.
+
+    Returns:
+        the tensors' names by common name of their module.
 
     Raises:
         AdapterConfigError: naming the tensor or field, and what was expected.
@@ -75,7 +80,8 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
     for name, shape in sorted(tensors.items()):
         if name.endswith(_OF_TRAINING):
             continue
-        module, part = _split_name(name)
+        path, part = _split_name(name)
+        module = config.layout.common(path)
         expected = _expected(config, name, module, part, base)
         if shape != expected:
             raise _shape_error(name, shape, expected, module, base)
@@ -91,7 +97,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
 
 def absent_names(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:
     """Return a text for each module that the configuration names and the base model lacks."""
-    paths = _module_paths(base)
+    paths = _module_paths(config, base)
     ends = {end for path in paths for end in suffixes(path)}
     absent = {
         "target_modules": sorted(config.targets.names - ends),
@@ -110,7 +116,7 @@ def max_rank(config: LoraConfig, modules: Modules) -> int:
 
 
 def _split_name(name: str) -> tuple[str, Part]:
-    path = name.removeprefix(_PREFIX)
+    path = name.removeprefix(PREFIX)
     if path != name:
         if ".default" in path:
             path = _ADAPTER_NAME.sub(r".\1", path)
@@ -161,10 +167,10 @@ def _lora(config: LoraConfig, name: str, module: str, part: Part, weight: Shape)
     embeds = module == EMBEDDING
     of_embedding = part in (Part.EMBEDDING_A, Part.EMBEDDING_B)
     kind = module.rpartition(".")[2]
-    if not embeds and module != HEAD and not (kind in LORA_MODULES and ".layers." in module):
+    if not embeds and module != HEAD and not (kind in LORA_MODULES and module.startswith(_LAYERS)):
         raise AdapterConfigError(
             f"tensor {name}: LoRA is not served on {kind}, only on {', '.join(LORA_MODULES)}, "
-            "embed_tokens and lm_head"
+            "embed_tokens and lm_head of the language model"
         )
     if embeds != of_embedding and part in (Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B):
         raise AdapterConfigError(f"tensor {name}: {'an embedding' if embeds else 'a linear module'} has none")
@@ -196,7 +202,8 @@ def _whole(config: LoraConfig, name: str, module: str, part: Part, weight: Shape
             f"; PEFT saves it unasked where the vocabulary was resized. {_RESIZED}" if module in tops else ""
         )
         raise AdapterConfigError(f"tensor {name}: modules_to_save does not name {module}{hint}")
-    if module not in tops and (len(weight) != 1 or kind in _HEAD_NORMS):
+    is_norm = module.startswith("model.") and len(weight) == 1 and kind not in _HEAD_NORMS
+    if module not in tops and not is_norm:
         raise AdapterConfigError(
             f"adapter_config.json: modules_to_save {kind!r} is not served, only embed_tokens, lm_head and "
             "norms of whole rows"
@@ -227,7 +234,7 @@ def _tokens(config: LoraConfig, name: str, module: str, weight: Shape) -> tuple[
 def tokens_of(config: LoraConfig, module: str) -> tuple[int, ...]:
     """The tokens whose rows the adapter replaces in the module."""
     for name, indices in config.token_indices.items():
-        if module.endswith(name):
+        if config.layout.own(module).endswith(name):
             return indices
     return ()
 
@@ -243,7 +250,7 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
         pair = [Part.EMBEDDING_A, Part.EMBEDDING_B] if module == EMBEDDING else [Part.A, Part.B]
         for part in [*pair, *[Part.MAGNITUDE] * config.use_dora]:
             if part not in parts:
-                raise AdapterConfigError(f"tensor {_PREFIX}{module}{part.value} is missing")
+                raise AdapterConfigError(f"tensor {PREFIX}{module}{part.value} is missing")
     elif replaced and (extra := parts.keys() - {Part.BASE_WEIGHT, Part.WEIGHT}) and len(parts) > 1:
         name = parts[next(iter(extra))]
         raise AdapterConfigError(f"tensor {name}: {module} is replaced, so this tensor is not served")
@@ -251,10 +258,10 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
 
 def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
     """Refuse a file without tensors of a module or field that the configuration names."""
-    paths = _module_paths(base)
-    changed = {end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(module)}
+    own, paths = config.layout.own, _module_paths(config, base)
+    changed = {end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(own(module))}
     named = paths if config.targets.names else []
-    adapted = {end for path in named if config.adapts(path) for end in suffixes(path)}
+    adapted = {end for path in named if config.adapts(config.layout.common(path)) for end in suffixes(path)}
     kinds = ", ".join(sorted({module.rpartition(".")[2] for module in modules}))
     for target in sorted(config.targets.names & adapted):
         if target not in changed:
@@ -266,7 +273,7 @@ def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str,
         ("modules_to_save", config.modules_to_save, Part.WEIGHT),
         ("trainable_token_indices", tuple(config.token_indices), Part.TOKENS),
     ):
-        held = [module for module, parts in modules.items() if part in parts]
+        held = [own(module) for module, parts in modules.items() if part in parts]
         for wanted in names:
             known = field != "modules_to_save" or _saved(wanted, paths)
             if known and not any(module.endswith(wanted) for module in held):
@@ -279,5 +286,7 @@ def _saved(name: str, paths: Sequence[str]) -> bool:
     return any(path.endswith(name) for path in paths)
 
 
-def _module_paths(base: Mapping[str, Shape]) -> list[str]:
-    return [name.removesuffix(".weight") for name in base if name.endswith(".weight")]
+def _module_paths(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:
+    """Return the paths of the base's modules as the adapter's trainer called them."""
+    own = config.layout.own
+    return [own(name.removesuffix(".weight")) for name in base if name.endswith(".weight")]

@@ -47,6 +47,7 @@ def check_tensors(
     tensors = {
         path if path.endswith(".bias") else f"{path}.weight": tuple(shape) for path, shape in base.items()
     }
+    config = config.for_tensors(shapes)
     try:
         modules = sort_tensors(config, shapes, tensors)
     except AdapterConfigError as error:

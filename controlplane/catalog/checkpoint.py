@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from contracts.adapters.config import EMBEDDING, HEAD
 from contracts.strict_json import find_fault
 from controlplane.catalog.checkpoint_sources import CheckpointSource
 from controlplane.catalog.checkpoint_sources.base import refusal
+from controlplane.catalog.module_shapes import UnknownShapeError, module_shapes
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo, read_header
+from controlplane.catalog.text_config import context_length, stored_dtype, text_section
 
 _MAX_JSON_BYTES: Final = 64 << 20
 _INDEX: Final = "model.safetensors.index.json"
-_WEIGHT: Final = ".weight"
 _MAX_NAME: Final = 100
 _MAX_DTYPE: Final = 20
-_EMBEDDING: Final = "model.embed_tokens"
-_HEAD: Final = "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Checkpoint:
     """Metadata of a checkpoint, as validation needs it.
 
     Attributes:
-        modules: module path -> shape of its weight, (out, in) for linear ones; biases by their own name.
+        max_model_len: of the language model, in tokens.
+        modules: as `module_shapes` returns them.
     """
 
     architecture: str
@@ -48,24 +49,22 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures:
         raise refusal(f"{where} has no architecture")
-    length = config.get("max_position_embeddings")
-    if not isinstance(length, int) or not 1 <= length < 1 << 31:
+    if (length := context_length(config)) is None:
         raise refusal(f"{where} must give max_position_embeddings, a positive integer")
-    tensors = _tensors(source, sizes)
-    modules = {
-        name.removesuffix(_WEIGHT): info.shape
-        for name, info in sorted(tensors.items())
-        if name.endswith((_WEIGHT, ".bias")) and len(info.shape) in (1, 2)
-    }
-    if _EMBEDDING in modules and (config.get("tie_word_embeddings") or _HEAD not in modules):
-        modules[_HEAD] = modules[_EMBEDDING]
+    try:
+        modules = module_shapes(config, _tensors(source, sizes))
+    except UnknownShapeError as error:
+        raise refusal(f"{source.uri}: {error}") from error
+    if EMBEDDING in modules and (text_section(config).get("tie_word_embeddings") or HEAD not in modules):
+        modules[HEAD] = modules[EMBEDDING]
     if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
-        raise refusal(f"{source.uri} has no linear layers: the weights must be full-precision safetensors")
-    dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
+        raise refusal(f"{source.uri} has no linear layers: its safetensors hold no weights of decoder layers")
+    if (dtype := stored_dtype(config)) is None:
+        raise refusal(f"{where} must give dtype as a text, such as bfloat16")
     # Check only the stored values: configurations of Mamba hybrids contain Infinity elsewhere.
     if fault := find_fault([architectures[0], dtype, *modules]):
         raise refusal(f"{source.uri} {fault}")
-    architecture, dtype = str(architectures[0]), str(dtype)
+    architecture = str(architectures[0])
     if len(architecture) > _MAX_NAME or len(dtype) > _MAX_DTYPE:
         raise refusal(f"{where} names an architecture or dtype that is too long")
     return Checkpoint(architecture, length, dtype, modules)

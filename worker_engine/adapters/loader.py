@@ -156,7 +156,7 @@ class AdapterLoader:
 
     def _sort(self, config: bytes, shapes: tuple[tuple[str, Shape], ...]) -> tuple[LoraConfig, Modules]:
         """Raises AdapterConfigError."""
-        parsed = LoraConfig.from_bytes(config)
+        parsed = LoraConfig.from_bytes(config).for_tensors(name for name, _ in shapes)
         return parsed, sort_tensors(parsed, dict(shapes), self._base.shapes)
 
     def _build(self, ref: AdapterRef, config: bytes, tensors: Mapping[str, torch.Tensor]) -> Adapter:
