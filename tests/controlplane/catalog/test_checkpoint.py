@@ -1,4 +1,4 @@
-"""What is read of a base model's checkpoint. Broken ones are refused, naming the file and the fault."""
+"""Base models' checkpoints are read, and broken ones refused with the file and the fault."""
 
 from __future__ import annotations
 
