@@ -124,7 +124,8 @@ def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
 def _devices(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the tensor-parallel section; an invalid degree becomes 0, which the recipe refuses by field."""
     degree = whole(values["degree"] or "1", digits=3) or 0
-    return {"degree": degree, "presharded": degree > 1}
+    # A compiled model holds its shards already.
+    return {"degree": degree, "presharded": degree > 1 and not values["ahead_of_time"]}
 
 
 def _compilation(values: Mapping[str, str]) -> dict[str, Any]:

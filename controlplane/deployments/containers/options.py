@@ -8,6 +8,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 from contracts.recipes.recipe import Speculation
+from controlplane.deployments.containers.compiled_engines import (
+    compiled_engine_environment,
+    compiled_engine_options,
+)
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.speculation import METHODS, speculation_error, speculative_config
 from controlplane.errors import InvalidInputError
@@ -64,16 +68,6 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
     },
 }
 """Options with an effect, by family, and their supported values besides the default; None for all."""
-_NEURON: Final[Mapping[str, tuple[Any, ...] | None]] = {
-    "enable_lora": (False,),
-    "tensor_parallel": None,
-    "max_rolling_batch_size": None,
-    "max_model_len": None,
-    "dtype": ("fp16", "bf16", "fp32"),
-    "rolling_batch": None,
-    "trust_remote_code": None,
-}
-"""As _SERVED, for LMI's image for Inferentia and Trainium."""
 _FAMILY_TITLES: Final = {
     Family.LMI: "LMI",
     Family.TGI: "TGI",
@@ -183,8 +177,8 @@ class LmiOptions:
         Args:
             accelerators: GPUs per copy.
         """
-        if image.neuron:
-            return self._neuron(accelerators)
+        if compiled_engine_options(image) is not None:
+            return compiled_engine_environment(self, image, accelerators)
         env = {
             "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, accelerators)),
             "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
@@ -203,19 +197,6 @@ class LmiOptions:
                 self.speculation, self.speculation_tokens, self.draft_model
             )
         return {**env, **self._lora()} if self.enable_lora else env
-
-    def _neuron(self, accelerators: int) -> dict[str, str]:
-        """Return the variables for Inferentia and Trainium, whose devices have two cores each."""
-        env = {
-            "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, 2 * accelerators)),
-            "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
-            "OPTION_ROLLING_BATCH": self.rolling_batch,
-        }
-        if self.max_model_len:
-            env["OPTION_N_POSITIONS"] = str(self.max_model_len)
-        if self.dtype != "auto":
-            env["OPTION_DTYPE"] = self.dtype
-        return env | ({"OPTION_TRUST_REMOTE_CODE": "true"} if self.trust_remote_code else {})
 
     def _batching(self, image: Image) -> dict[str, str]:
         if self.rolling_batch == "auto" and image.async_mode:
@@ -283,7 +264,7 @@ class LmiOptions:
 
     def _check_served(self, image: Image) -> None:
         """Refuse values that would have no effect in the image. Raises InvalidInputError."""
-        served = _NEURON if image.neuron else _SERVED[image.family]
+        served = compiled_engine_options(image) or _SERVED[image.family]
         for item in fields(self):
             value = getattr(self, item.name)
             supported = served.get(item.name, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from django.db.models import Sum
@@ -25,6 +26,10 @@ def requirements_of(deployment: Deployment) -> Requirements:
     options = LmiOptions.from_values(deployment.options, image, fused=fused)
     draft = BaseModel.objects.filter(source=options.draft_model).first() if options.draft_model else None
     load = _load(deployment, options, _shape(draft) if draft else None)
+    if options.tensor_parallel:
+        # Neuron's devices have two cores each.
+        devices = math.ceil(options.tensor_parallel / 2) if image.neuron else options.tensor_parallel
+        load = replace(load, devices=devices)
     found = requirements(_shape(deployment.base_model), deployment.instance_type, load)
     if options.draft_model and draft is None:
         text = f"the draft model's size is unknown and not included: register {options.draft_model}"

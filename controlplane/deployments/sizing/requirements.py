@@ -93,6 +93,7 @@ class Load:
         max_cpu_loras: adapters in host memory.
         draft: the draft model of speculative decoding; None without one, or if its size is unknown.
         gpu_memory_utilization: share of a GPU's memory that the engine takes.
+        devices: accelerators that the options demand; 0 takes the fewest that suffice.
     """
 
     sequences: int = 32
@@ -102,6 +103,7 @@ class Load:
     max_cpu_loras: int = 0
     draft: Shape | None = None
     gpu_memory_utilization: float = 0.9
+    devices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
         reasons.append(f"draft model: its weights and KV cache: {_gib(draft)}")
     host = max(load.max_cpu_loras, load.max_loras) * adapter + CONTAINER_GIB * GIB
     if instance.accelerators:
-        found = _on_gpus(shape, instance, device, host, load.gpu_memory_utilization, reasons)
+        found = _on_gpus(shape, instance, device, host, load, reasons)
     else:
         found = _on_cpus(instance, device, host, reasons)
     copies = _copies(instance, *found)
@@ -172,10 +174,14 @@ def _kv_cache(shape: Shape, load: Load, tokens: int) -> int:
 
 
 def _on_gpus(
-    shape: Shape, instance: Instance, device: int, host: float, utilization: float, reasons: list[str]
+    shape: Shape, instance: Instance, device: int, host: float, load: Load, reasons: list[str]
 ) -> tuple[int, float, int]:
+    utilization = load.gpu_memory_utilization
     each = instance.accelerator_gib * GIB * utilization - ENGINE_GIB * GIB
     counts = [*(2**power for power in range(5) if 2**power < instance.accelerators), instance.accelerators]
+    if load.devices:
+        counts = [_demanded(instance, load.devices)]
+        reasons.append(f"tensor_parallel takes {load.devices} {instance.accelerator}s")
     fitting = [count for count in counts if count * each >= device and shape.kv_width % count == 0]
     reasons.append(
         f"a {instance.accelerator} of {instance.name} has {instance.accelerator_gib} GiB, of which "
@@ -205,6 +211,17 @@ def _on_gpus(
             field="instance_type",
         )
     return count, float(max(1, instance.cpus * count // (2 * instance.accelerators))), memory
+
+
+def _demanded(instance: Instance, devices: int) -> int:
+    """Return the accelerators that tensor_parallel demands. Raises InvalidInputError if there are fewer."""
+    if devices > instance.accelerators:
+        raise InvalidInputError(
+            f"options.tensor_parallel takes {devices} {instance.accelerator}s, and {instance.name} has"
+            f" {instance.accelerators}: lower it, or take a type with more",
+            field="options.tensor_parallel",
+        )
+    return devices
 
 
 def _on_cpus(instance: Instance, device: int, host: float, reasons: list[str]) -> tuple[int, float, int]:

@@ -161,3 +161,34 @@ def test_presets_on_sagemaker_differ(stand: Stand, target: Target, tiny_base: Ba
 def test_a_draft_model_on_this_host_is_refused(target: Target, tiny_base: BaseModel) -> None:
     with pytest.raises(InvalidInputError, match="reads draft models from S3 or from the Hugging Face hub"):
         create_job(tiny_base, awq(method="draft", draft_model="/models/draft"))
+
+
+NGRAM_ALONE = {"speculation": {"method": "ngram"}, "target": AWQ["target"]}
+EAGLE = {"speculation": {"method": "eagle"}, "target": AWQ["target"]}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "says"),
+    [
+        (NGRAM_ALONE, {"image": "lmi-0.36.0"}, "set image in the deployment"),
+        (NGRAM_ALONE, {"environment": {"OPTION_X": "1"}}, "set environment in the deployment"),
+        (NGRAM_ALONE, {"hours": 2}, "needs no SageMaker job: omit it"),
+        (NGRAM_ALONE, {"weights": "s3://bucket/x/", "accept_eula": True}, "accept the license where"),
+        (EAGLE, {"image": "lmi-0.36.0"}, "in a container of its own: omit it"),
+        (EAGLE, {"environment": {"OPTION_X": "1"}}, "in a container of its own: omit it"),
+    ],
+)
+def test_settings_that_nothing_would_read_are_refused_by_name(
+    target: Target, tiny_base: BaseModel, recipe: dict[str, Any], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=says) as caught:
+        create_job(tiny_base, recipe, **options)
+    assert caught.value.field == f"sagemaker.{list(options)[-1]}"
+
+
+def test_shards_are_served_on_as_many_gpus(
+    stand: Stand, tiny_base: BaseModel, deployment: Deployment
+) -> None:
+    job = advance(create_job(tiny_base, awq(method="ngram") | {"tensor_parallel": {"degree": 2}}))
+    done(stand, job)
+    assert job_deploy(job=job, deployment=deployment).after["options"]["tensor_parallel"] == 2
