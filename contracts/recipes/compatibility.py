@@ -144,7 +144,7 @@ OURS: Final = (
         "fp8_hardware",
         _fp8_without_units,
         "FP8 products need a GPU of compute capability 8.9 or newer, not {recipe.target.hardware}: "
-        "take int8 or an AWQ scheme",
+        "set quantization to int8 or an AWQ scheme",
     ),
     Rule(
         "int8_head",
@@ -173,7 +173,8 @@ OURS: Final = (
     Rule(
         "eagle_is_not_served_here",
         lambda stack: stack.local and stack.recipe.speculation.method is Drafting.EAGLE,
-        "the worker speculates by ngram or draft; EAGLE heads are trained and served by SageMaker",
+        "EAGLE heads are trained and served by SageMaker: set speculation.method to ngram or draft, or "
+        "target.engine to sagemaker",
     ),
     Rule(
         "packed_form_is_the_cpus",
@@ -248,7 +249,8 @@ SAGEMAKERS: Final = (
     Rule(
         "sagemaker_compilation_with_speculation",
         lambda stack: not stack.local and stack.compiles and stack.speculates,
-        "SageMaker refuses compilation together with speculation: take one of the two",
+        "SageMaker refuses compilation together with speculation: leave compilation.ahead_of_time or "
+        "speculation.method out",
     ),
     Rule(
         "sagemaker_compilation_with_sharding",
@@ -258,7 +260,7 @@ SAGEMAKERS: Final = (
             and stack.recipe.tensor_parallel.presharded
         ),
         "a compiled model holds the shards of its tensor_parallel.degree already: leave "
-        "tensor_parallel.presharded out",
+        "tensor_parallel.presharded or compilation.ahead_of_time out",
     ),
     Rule(
         "tensorrt_llama",
@@ -272,8 +274,8 @@ SAGEMAKERS: Final = (
     Rule(
         "sagemaker_hardware_of_instance",
         _other_hardware,
-        "{recipe.target.instance_type} does not have the hardware {recipe.target.hardware}: set "
-        "target.hardware to that of the instance type, or take another type",
+        "target.instance_type {recipe.target.instance_type} does not have the hardware "
+        "{recipe.target.hardware}: set target.hardware to that of the type, or take another type",
     ),
     Rule(
         "sagemaker_needs_an_instance",
@@ -291,7 +293,8 @@ SAGEMAKERS: Final = (
             not stack.local
             and stack.recipe.quantization not in (Quantization.NONE, Quantization.AWQ_G128, Quantization.FP8)
         ),
-        "SageMaker quantizes by AWQ in groups of 128 and to FP8, not to {recipe.quantization}",
+        "SageMaker quantizes by AWQ in groups of 128 and to FP8, not to {recipe.quantization}: set "
+        "quantization to awq_int4_g128 or fp8",
     ),
     Rule(
         "sagemaker_neuron_quantization",

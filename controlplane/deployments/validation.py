@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -35,6 +35,9 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Hosting modes by kind of target; the first one is the default."""
 _OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
+_OF_SAGEMAKER: Final = ("endpoint", "image", "image_family", "compute", *_OF_ENDPOINT)
+_OF_COPIES: Final = ("min_copies", "max_copies", "environment", "variant")
+"""Fields of copies that we start; running servers have none of them."""
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""
@@ -60,9 +63,7 @@ def deployment_check(deployment: Deployment) -> None:
         raise InvalidInputError(
             f"hosting in a target of kind {kind} must be one of {listed}", field="hosting"
         )
-    if deployment.adapter_scope not in Deployment.Scope.values:
-        listed = ", ".join(Deployment.Scope.values)
-        raise InvalidInputError(f"adapter_scope must be one of {listed}", field="adapter_scope")
+    _check_adapter_scope(deployment)
     if not 1 <= deployment.max_copies <= 1000 or not 0 <= deployment.min_copies <= deployment.max_copies:
         raise InvalidInputError(
             "copies must satisfy 0 <= min_copies <= max_copies and 1 <= max_copies <= 1000",
@@ -78,10 +79,10 @@ def deployment_check(deployment: Deployment) -> None:
     if kind == Target.Kind.SAGEMAKER:
         _check_sagemaker(deployment)
         return
-    for field in ("endpoint", "instance_type", "image", "image_family", "compute"):
-        if getattr(deployment, field):
-            raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
+    _check_unset(deployment, _OF_SAGEMAKER, "is valid only for targets of kind sagemaker")
     if kind == Target.Kind.OPENAI_HTTP:
+        text = "has no effect on running servers: configure it where they are started"
+        _check_unset(deployment, _OF_COPIES, text)
         _check_server_options(deployment.options)
         return
     _check_worker_environment(deployment.environment)
@@ -91,6 +92,25 @@ def deployment_check(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="options.draft_model")
     if deployment.min_copies > 16:
         raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
+
+
+def _check_adapter_scope(deployment: Deployment) -> None:
+    if deployment.adapter_scope not in Deployment.Scope.values:
+        listed = ", ".join(Deployment.Scope.values)
+        raise InvalidInputError(f"adapter_scope must be one of {listed}", field="adapter_scope")
+    if deployment.adapter_scope != Deployment.Scope.ALL and deployment.hosting not in Deployment.PLACING:
+        raise InvalidInputError(
+            f"adapter_scope has no effect in hosting {deployment.hosting}, which places no adapters: omit it",
+            field="adapter_scope",
+        )
+
+
+def _check_unset(deployment: Deployment, fields: Sequence[str], text: str) -> None:
+    """Raise InvalidInputError if one of the fields differs from its default."""
+    for field in fields:
+        default = Deployment._meta.get_field(field).get_default()
+        if getattr(deployment, field) != default:
+            raise InvalidInputError(f"{field} {text}", field=field)
 
 
 def _check_server_options(options: Mapping[str, Any]) -> None:
@@ -226,11 +246,19 @@ def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
     most = max(policy.max_copies, *(item.max_copies for item in policy.schedule), 1)
     if most > _MOST_LOCAL:
         raise InvalidInputError(f"a host runs at most {_MOST_LOCAL} copies", field="max_copies")
-    if policy.release is not None:
-        raise InvalidInputError("release is valid only for targets of kind sagemaker", field="release")
+    default = ScalingPolicy(policy.min_copies, policy.max_copies, policy.target)
+    for field in _SCALING_OF_ENDPOINT:
+        if getattr(policy, field) != getattr(default, field):
+            raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
 
 
 def _check_sagemaker_scaling(row: Deployment, policy: ScalingPolicy) -> None:
+    if (
+        policy.release is None
+        and policy.release_cooldown_minutes != ScalingPolicy(1, 1, 1.0).release_cooldown_minutes
+    ):
+        text = "release_cooldown_minutes has no effect without release: set release too"
+        raise InvalidInputError(text, field="release_cooldown_minutes")
     for field, own in (("in_after", _IN_AFTER_OF_AWS), ("out_after", _OUT_AFTER_OF_AWS)):
         if getattr(policy, field) != own:
             text = f"{field} must be {own} s in targets of kind sagemaker, where AWS creates the alarms"

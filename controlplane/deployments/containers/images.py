@@ -178,7 +178,8 @@ class Image:
         """
         if (known := IMAGES.get(name)) is not None:
             if family and family != known.family:
-                raise InvalidInputError(f"{name} is of family {known.family}", field="family")
+                text = f"{name} is of family {known.family}: omit image_family"
+                raise InvalidInputError(text, field="image_family")
             return cls(**{item: getattr(known, item) for item in cls.__dataclass_fields__})
         if _URI.fullmatch(name) is None or "/" not in name:
             raise InvalidInputError(
@@ -187,7 +188,7 @@ class Image:
             )
         if family not in tuple(Family):
             raise InvalidInputError(
-                f"family is required for image {name}: one of {', '.join(Family)}", field="family"
+                f"image_family is required for image {name}: one of {', '.join(Family)}", field="image_family"
             )
         image = cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
         return replace(image, lora=False) if image.neuron or image.tensorrt_llm else image
