@@ -226,8 +226,8 @@ SAGEMAKERS: Final = (
     Rule(
         "sagemaker_draft_component",
         lambda stack: stack.own_draft and stack.situation.inference_components,
-        "SageMaker's draft model is refused on inference components: deploy to an endpoint of its own, or "
-        "bring a draft model",
+        "SageMaker's draft model is refused on inference components: take a deployment with hosting "
+        "endpoint, or bring a draft model",
     ),
     Rule(
         "sagemaker_draft_script",

@@ -15,12 +15,9 @@ from controlplane.deployments.containers.images import (
     Family,
     Image,
 )
-from controlplane.deployments.containers.options import (
-    WORKER_VARIABLES,
-    LmiOptions,
-    secret_variable_check,
-    worker_checkpoint_check,
-)
+from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions, secret_variable_check
+from controlplane.deployments.containers.worker import worker_checkpoint_check
+from controlplane.deployments.endpoint_hosting import endpoint_hosting_check, endpoint_policy_check
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
@@ -29,7 +26,13 @@ from controlplane.errors import ConflictError, InvalidInputError
 
 Hosting = Deployment.Hosting
 HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    Target.Kind.SAGEMAKER: (Hosting.COMPONENTS, Hosting.PRELOADED, Hosting.FUSED, Hosting.ON_DEMAND),
+    Target.Kind.SAGEMAKER: (
+        Hosting.COMPONENTS,
+        Hosting.PRELOADED,
+        Hosting.FUSED,
+        Hosting.ON_DEMAND,
+        Hosting.ENDPOINT,
+    ),
     Target.Kind.LOCAL: (Hosting.ON_DEMAND,),
     Target.Kind.OPENAI_HTTP: (Hosting.API, Hosting.ON_DEMAND, Hosting.FUSED),
 }
@@ -141,13 +144,16 @@ def _check_sagemaker(deployment: Deployment) -> None:
         others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
-    options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
+    options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
     if options.draft_model.startswith("/"):
         text = "options.draft_model must be s3://bucket/prefix or hf://organization/name on SageMaker"
         raise InvalidInputError(text, field="options.draft_model")
-    if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
+    whole = deployment.hosting == Hosting.ENDPOINT
+    if whole:
+        endpoint_hosting_check(deployment)
+    elif deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
             f"{image.name} does not serve adapters as configured: choose hosting fused, or an lmi image "
             f"with enable_lora"
@@ -172,7 +178,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         "accelerators": found.accelerators,
         "cpus": found.cpus,
         "memory_mb": found.memory_mb,
-        "copies_per_instance": found.copies_per_instance,
+        "copies_per_instance": 1 if whole else found.copies_per_instance,
         "reasons": list(found.reasons),
     }
 
@@ -263,6 +269,8 @@ def _check_sagemaker_scaling(row: Deployment, policy: ScalingPolicy) -> None:
         if getattr(policy, field) != own:
             text = f"{field} must be {own} s in targets of kind sagemaker, where AWS creates the alarms"
             raise InvalidInputError(text, field=field)
+    if row.hosting == Hosting.ENDPOINT:
+        endpoint_policy_check(policy)
     for other, theirs in policies_on_endpoint(row):
         for field in _SCALING_OF_ENDPOINT:
             if getattr(theirs, field) != getattr(policy, field):

@@ -125,7 +125,7 @@ def _served_by(deployment: Deployment, variant: Variant | None) -> dict[str, Any
             " out their URLs",
             field="deployment",
         )
-    _check_draft_model(variant)
+    _check_draft_model(deployment, variant)
     _check_instances(deployment, variant)
     before = Variant.objects.filter(base_model_id=deployment.base_model_id, name=deployment.variant).first()
     old, new = _served(before, kind), _served(variant, kind)
@@ -165,10 +165,10 @@ def _check_instances(deployment: Deployment, variant: Variant | None) -> None:
         )
 
 
-def _check_draft_model(variant: Variant | None) -> None:
-    """Raise InvalidInputError for SageMaker's own draft model, which components do not serve."""
+def _check_draft_model(deployment: Deployment, variant: Variant | None) -> None:
+    """Raise InvalidInputError for SageMaker's own draft model where components would have to serve it."""
     job = getattr(variant, "optimization", None)
-    if job is None:
+    if job is None or deployment.hosting == Deployment.Hosting.ENDPOINT:
         return
     stack = Stack(Recipe.from_dict(job.recipe), situation=Situation(inference_components=True))
     for reason in reasons(stack):

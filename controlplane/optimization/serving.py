@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contracts.recipes.recipe import Drafting, Engine, Recipe
+from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Recipe
 from controlplane.catalog.models import Variant
 from controlplane.deployments.containers.images import NEURON_IMAGE, TENSORRT_LLM_IMAGE
+from controlplane.deployments.containers.speculation import PROVIDED
 from controlplane.optimization.models import OptimizationJob
 
 COMPILED_DTYPE: Final = "bf16"
@@ -52,17 +53,25 @@ def served_how(variant: Variant, folder: Path | None) -> Served:
     image = ""
     if job is not None:
         recipe = Recipe.from_dict(job.recipe)
-        options = speculation_options(recipe) | device_options(recipe, job.base_model.max_model_len)
+        options = speculation_options(recipe, job.result or {}) | device_options(
+            recipe, job.base_model.max_model_len
+        )
         image = compiled_image(recipe, str(job.remote.get("options", {}).get("image", "")))
     return Served([str(flag) for flag in serve.get("flags", [])], environment, options, image)
 
 
-def speculation_options(recipe: Recipe) -> dict[str, Any]:
+def speculation_options(recipe: Recipe, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the deployment's options for the recipe's speculation; empty if it needs none.
 
     A checkpoint with EAGLE heads needs none: SageMaker's image finds them there.
+
+    Args:
+        result: the job's, with the location of SageMaker's draft model and the acceptance of its license.
     """
     spoken = recipe.speculation
+    if spoken.draft_model == OWN_DRAFT:
+        provided = {"speculation": PROVIDED, "draft_model": (result or {}).get("draft_model", "")}
+        return provided | ({"accept_eula": True} if (result or {}).get("accept_eula") else {})
     if spoken.method not in (Drafting.NGRAM, Drafting.DRAFT):
         return {}
     options = {"speculation": spoken.method.value, "speculation_tokens": spoken.tokens}

@@ -22,8 +22,7 @@ def requirements_of(deployment: Deployment) -> Requirements:
         InvalidInputError: the instance type is unknown, or a copy does not fit; the message says what would.
     """
     image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
-    fused = deployment.hosting == Deployment.Hosting.FUSED
-    options = LmiOptions.from_values(deployment.options, image, fused=fused)
+    options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     draft = BaseModel.objects.filter(source=options.draft_model).first() if options.draft_model else None
     load = _load(deployment, options, _shape(draft) if draft else None)
     if options.tensor_parallel:
@@ -49,7 +48,7 @@ def _shape(base: BaseModel) -> Shape:
 
 
 def _load(deployment: Deployment, options: LmiOptions, draft: Shape | None) -> Load:
-    serves_adapters = deployment.hosting != Deployment.Hosting.FUSED and options.enable_lora
+    serves_adapters = options.enable_lora
     return Load(
         sequences=options.max_rolling_batch_size,
         tokens=options.max_model_len,

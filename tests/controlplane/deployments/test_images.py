@@ -11,14 +11,9 @@ import boto3
 import pytest
 
 from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
-from controlplane.deployments.containers.options import (
-    LmiOptions,
-    container_environment,
-    option_servers,
-    worker_checkpoint_check,
-    worker_flags,
-)
+from controlplane.deployments.containers.options import LmiOptions, container_environment, option_servers
 from controlplane.deployments.containers.speculation import METHODS
+from controlplane.deployments.containers.worker import worker_checkpoint_check, worker_flags
 from controlplane.errors import InvalidInputError
 
 NEW, OLD = IMAGES["lmi-0.38.0"], IMAGES["lmi-0.32.0"]
@@ -204,7 +199,7 @@ def test_speculation_is_vllms_configuration(values: dict[str, Any], expected: di
     ("image", "values", "option", "says"),
     [
         (NEW, {"speculation": "draft"}, "draft_model", "is required"),
-        (NEW, {"draft_model": "s3://b/draft"}, "draft_model", "valid only for it"),
+        (NEW, {"draft_model": "s3://b/draft"}, "draft_model", "valid only for them"),
         (NEW, {"speculation_tokens": 5}, "speculation_tokens", "set speculation too"),
         (NEW, {"speculation": "draft", "draft_model": "org/draft"}, "draft_model", "must be s3://"),
         (OLD, {"speculation": "ngram"}, "speculation", "lmi-0.34.0 or newer"),

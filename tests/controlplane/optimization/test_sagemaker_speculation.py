@@ -9,7 +9,11 @@ import pytest
 
 from contracts.recipes.recipe import Preset
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment, DeploymentRollout, Target
+from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
+from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.services import deployment_create
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.deploying import job_deploy, job_take_back
@@ -102,7 +106,8 @@ def model(stand: Stand, name: str, *sources: dict[str, Any]) -> None:
 
 
 def draft_source(url: str) -> dict[str, Any]:
-    data = {"S3Uri": url, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    data: dict[str, Any] = {"S3Uri": url, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    data["ModelAccessConfig"] = {"AcceptEula": True}
     return {"ChannelName": "draft_model", "S3DataSource": data}
 
 
@@ -124,8 +129,25 @@ def test_sagemakers_draft_model_is_that_of_jumpstarts_model(
     assert request["ModelSource"] == {"SageMakerModel": {"ModelName": "js-draft"}}
     assert request["OptimizationEnvironment"] == {"OPTION_SPECULATIVE_DRAFT_MODEL": f"{DRAFT_FOLDER}/"}
     assert (done(stand, job).result or {})["draft_model"] == "s3://jumpstart/draft/"
-    with pytest.raises(InvalidInputError, match="refused on inference components"):
+    with pytest.raises(InvalidInputError, match="refused on inference components: take a deployment with"):
         job_deploy(job=job, deployment=deployment)
+    Deployment.objects.update(hosting="endpoint", options={})
+    served = job_deploy(job=job, deployment=deployment).after["options"]
+    assert served == {"speculation": "sagemaker", "draft_model": "s3://jumpstart/draft/", "accept_eula": True}
+    deployment.refresh_from_db()
+    account = ServicesAccount.from_target(deployment.target)
+    store = Store(account, deployment.target, heartbeat=lambda: None)
+    specs = Specs.from_target(deployment.target, desired_of(deployment), store)
+    account.close()
+    container = specs.model["PrimaryContainer"]
+    assert container["Environment"]["OPTION_SPECULATIVE_DRAFT_MODEL"] == f"{DRAFT_FOLDER}/"
+    (source,) = container["AdditionalModelDataSources"]
+    assert source["ChannelName"] == "draft_model"
+    data = {"S3DataType": "S3Prefix", "CompressionType": "None", "ModelAccessConfig": {"AcceptEula": True}}
+    assert source["S3DataSource"] == {"S3Uri": "s3://jumpstart/draft/", **data}
+    assert job.variant is not None
+    assert container["ModelDataSource"] == {"S3DataSource": {"S3Uri": job.variant.source, **data}}
+    assert container["Environment"]["OPTION_MODEL_ID"] == "/opt/ml/model"
 
 
 def test_speculation_alone_needs_no_job(stand: Stand, tiny_base: BaseModel, deployment: Deployment) -> None:
