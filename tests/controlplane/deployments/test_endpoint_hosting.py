@@ -1,4 +1,4 @@
-"""Deployments without inference components: the model is the endpoint's variant, with an instance per copy."""
+"""Deployments without inference components: the model is the endpoint's variant, one instance per copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.errors import InvalidInputError
 from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.dying import killed_at_each_call
-from tests.controlplane.deployments.test_autoscaling import registered
+from tests.controlplane.deployments.test_autoscaling import NIGHT, registered
 from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand
 from tests.sagemaker_local.stand import REGION, ROLE, SMALL, Stand
 
@@ -78,11 +78,7 @@ def test_copies_are_instances_that_an_update_and_a_rollout_keep(stand: Stand, ti
     rollout = deployment_rollout_start(
         deployment=deployment, change={"environment": SMALL | {"OMP_WAIT_POLICY": "passive"}}
     )
-    drive(
-        deployment,
-        lambda row: serving(row) and not row.rollouts.filter(status="running").exists(),
-        pause=pause,
-    )
+    drive(deployment, lambda row: not row.rollouts.filter(status="running").exists(), pause=pause)
     rollout.refresh_from_db()
     assert rollout.status == "completed", rollout.reason
     assert deployment.steps.filter(action="update_endpoint", resource="gw-tiny").count() == 1
@@ -159,7 +155,7 @@ def test_fields_of_components_are_refused_by_name(
     [
         ({"from_zero": 2}, "from_zero"),
         ({"release": "CONSOLIDATION"}, "release"),
-        ({"min_copies": 0}, "min_copies"),
+        ({"schedule": [NIGHT]}, "min_copies"),
     ],
 )
 def test_policies_of_components_are_refused_by_name(
