@@ -199,6 +199,11 @@ class Recipe:
     def read(cls, fields: SpecFields) -> Self:
         """Read a recipe. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
+        if str(fields.get("quantization")).startswith("awq_int3"):
+            text = (
+                "has no 3-bit scheme: neither our kernels nor SageMaker's jobs have one; take awq_int4_g128"
+            )
+            raise fields.error("quantization", text)
         recipe = cls(
             fields.choice("quantization", Quantization, Quantization.NONE),
             Speculation.read(fields.section("speculation")),

@@ -23,7 +23,7 @@ def endpoint_hosting_check(deployment: Deployment) -> None:
     for field, remedy in _UNUSED.items():
         if getattr(deployment, field) != Deployment._meta.get_field(field).get_default():
             raise InvalidInputError(f"{field} has no effect in hosting endpoint: {remedy}", field=field)
-    if deployment.compute and not deployment.compute.get("reasons"):
+    if set(deployment.compute) - {"concurrency"} and not deployment.compute.get("reasons"):
         text = "compute has no effect in hosting endpoint, where a copy has its whole instance: omit it"
         raise InvalidInputError(text, field="compute")
     if deployment.min_copies < 1:

@@ -21,7 +21,7 @@ from controlplane.deployments.endpoint_hosting import endpoint_hosting_check, en
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
-from controlplane.deployments.sizing.deployment import requirements_of
+from controlplane.deployments.sizing.compute import compute_of
 from controlplane.errors import ConflictError, InvalidInputError
 
 Hosting = Deployment.Hosting
@@ -48,7 +48,6 @@ _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
 _SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
 """Fields that concern the endpoint, not one base model's copies."""
-_COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 _CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras"})
 """Options that tell how much a running server can hold; the consolidation page plans with them."""
 
@@ -150,8 +149,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
     if options.draft_model.startswith("/"):
         text = "options.draft_model must be s3://bucket/prefix or hf://organization/name on SageMaker"
         raise InvalidInputError(text, field="options.draft_model")
-    whole = deployment.hosting == Hosting.ENDPOINT
-    if whole:
+    if deployment.hosting == Hosting.ENDPOINT:
         endpoint_hosting_check(deployment)
     elif deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
@@ -169,27 +167,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="min_instances")
     if deployment.endpoint:
         _check_endpoint(deployment)
-    by_hand = {key: value for key, value in deployment.compute.items() if key in _COMPUTE}
-    if by_hand and not deployment.compute.get("reasons"):
-        deployment.compute = _compute_by_hand(by_hand)
-        return
-    found = requirements_of(deployment)
-    deployment.compute = {
-        "accelerators": found.accelerators,
-        "cpus": found.cpus,
-        "memory_mb": found.memory_mb,
-        "copies_per_instance": 1 if whole else found.copies_per_instance,
-        "reasons": list(found.reasons),
-    }
-
-
-def _compute_by_hand(values: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in values.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
-            raise InvalidInputError(f"compute.{key} must be a number of at least 0", field=f"compute.{key}")
-    if values.get("memory_mb", 0) < 128:
-        raise InvalidInputError("compute.memory_mb must be at least 128", field="compute.memory_mb")
-    return dict(values)
+    deployment.compute = compute_of(deployment)
 
 
 def _check_endpoint(deployment: Deployment) -> None:

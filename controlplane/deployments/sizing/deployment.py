@@ -36,6 +36,16 @@ def requirements_of(deployment: Deployment) -> Requirements:
     return found
 
 
+def concurrency_of(deployment: Deployment, options: LmiOptions) -> int:
+    """Return the stated `compute.concurrency`; 0 without one. Raises InvalidInputError."""
+    stated = deployment.compute.get("concurrency", 0)
+    most = options.max_rolling_batch_size
+    if not isinstance(stated, int | float) or stated != int(stated) or not 0 <= stated <= most:
+        text = f"compute.concurrency must be a whole number up to max_rolling_batch_size, which is {most}"
+        raise InvalidInputError(text, field="compute.concurrency")
+    return int(stated)
+
+
 def _shape(base: BaseModel) -> Shape:
     weights = base.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
     try:
@@ -51,6 +61,7 @@ def _load(deployment: Deployment, options: LmiOptions, draft: Shape | None) -> L
     serves_adapters = options.enable_lora
     return Load(
         sequences=options.max_rolling_batch_size,
+        concurrency=concurrency_of(deployment, options),
         tokens=options.max_model_len,
         max_loras=options.max_loras if serves_adapters else 0,
         max_lora_rank=options.max_lora_rank,
