@@ -200,9 +200,7 @@ class Recipe:
         """Read a recipe. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
         if str(fields.get("quantization")).startswith("awq_int3"):
-            text = (
-                "has no 3-bit scheme: neither our kernels nor SageMaker's jobs have one; take awq_int4_g128"
-            )
+            text = "has no 3-bit scheme, since no kernel of ours reads 3 bits: take awq_int4_g128"
             raise fields.error("quantization", text)
         recipe = cls(
             fields.choice("quantization", Quantization, Quantization.NONE),

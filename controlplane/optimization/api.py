@@ -129,7 +129,7 @@ class JumpStartModelsApi(APIView):
 
     @extend_schema(responses=JumpStartTableSerializer)
     def get(self, request: Request) -> Response:
-        """Lists JumpStart models with the optimizations that SageMaker has for each, dated, with its source."""
+        """Lists JumpStart models with SageMaker's optimizations for each, with date and source."""
         table = {"source": SOURCE, "as_of": AS_OF, "models": JUMPSTART_MODELS}
         return Response(JumpStartTableSerializer(table).data)
 

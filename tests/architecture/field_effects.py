@@ -1,4 +1,4 @@
-"""What the fields of a form change: request bodies, start-up flags, or the attributes that code reads."""
+"""Effects of the fields of forms: request bodies, start-up flags, or attributes that code reads."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def target_of(kind: str) -> Target:
 
 
 def deployed(kind: str, base: BaseModel, **values: Any) -> object:
-    """What the deployment's provisioner makes: request bodies, or what a worker or a server is asked for."""
+    """Return the provisioner's output: request bodies, a worker's flags, or a server's URLs."""
     row = deployment_create(
         name=values.pop("name", "walk"), target=target_of(kind), base_model=base, **values
     )
@@ -84,7 +84,7 @@ def deployed(kind: str, base: BaseModel, **values: Any) -> object:
 
 
 def recipe_effect(context: str, base: BaseModel, recipe: Mapping[str, Any]) -> object:
-    """What a recipe becomes: SageMaker's request and the served options, or what the optimizer reads."""
+    """Return SageMaker's request and the served options, or the fields that the optimizer reads."""
     read = recipe_read(recipe)
     if refusals := recipe_refusals(read, base):
         raise InvalidInputError("; ".join(reason.text for reason in refusals), field="recipe")
@@ -138,7 +138,7 @@ def target_effect(kind: str, base: BaseModel, values: Mapping[str, Any]) -> obje
 
 
 def base_effect(context: str, base: BaseModel, values: Mapping[str, Any]) -> object:
-    """What a deployment of the base model, and its route, say."""
+    """Return the flags of a deployment of the base model."""
     made = base_model_register(**{"name": "walked", "source": base.source, **values})
     return made.name, cast(Any, deployed("local", made))[2:]
 

@@ -28,7 +28,7 @@ def compute_of(deployment: Deployment) -> dict[str, Any]:
             text = f"compute.{unknown[0]} does not exist; existing fields: {listed}"
             raise InvalidInputError(text, field=f"compute.{unknown[0]}")
         if set(given) - {_CONCURRENCY}:
-            return _stated(given)
+            return _manual_compute(given)
     found = requirements_of(deployment)
     concurrency = {_CONCURRENCY: int(given[_CONCURRENCY])} if given.get(_CONCURRENCY) else {}
     # An instance of an endpoint without components holds one copy, however small that is.
@@ -42,7 +42,7 @@ def compute_of(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
+def _manual_compute(values: Mapping[str, Any]) -> dict[str, Any]:
     if _CONCURRENCY in values:
         text = "compute.concurrency has no effect on stated requirements: omit it, or omit the others"
         raise InvalidInputError(text, field="compute.concurrency")

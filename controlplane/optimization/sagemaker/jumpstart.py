@@ -1,6 +1,6 @@
 """Table of JumpStart models that SageMaker optimizes, as AWS's "Supported models reference" lists them.
 
-The table has the rows that were read on AS_OF; SOURCE lists more models and changes without notice.
+The table has the rows that were read on AS_OF, in a stored copy of the page. SOURCE lists more models.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_the_two_models_of_document_001_fit_on_one_instance() -> None:
     # 2 x 32 layers x 4096 x 2 bytes = 512 KiB a token: 8 x 4096 x 512 KiB x 1.2 = 19.2 GiB.
     assert LLAMA_2_7B.kv_bytes == 512 * 1024
     assert weights + adapters + 19.2 < usable
-    # What is left for pages: 36.4 - 12.55 - 1.19 = 22.66 GiB, 11.3 sequences of 4096 tokens.
+    # Memory left for pages: 36.4 - 12.55 - 1.19 = 22.66 GiB, 11.3 sequences of 4096 tokens.
     assert any("22.66 GiB are left" in text and "11.3 sequences of 4096" in text for text in llama.reasons)
 
     # Mistral's 8 KV heads take 128 KiB a token: 4 x 32768 x 128 KiB x 1.2 = 19.2 GiB beside 13.49 GiB.

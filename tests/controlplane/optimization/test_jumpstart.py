@@ -45,10 +45,8 @@ def test_staff_read_the_table_with_its_day_and_source() -> None:
 def test_what_the_table_lists_is_a_recipe_that_is_accepted(model: JumpStartModel) -> None:
     recipes = [{"quantization": scheme, "target": P5} for scheme in model.schemes]
     targets = {"neuron": INF2, "tensorrt_llm": G5}
-    recipes += [
-        {"compilation": {"ahead_of_time": True}, "target": targets[compiler]}
-        for compiler in model.compilation
-    ]
+    ahead = {"ahead_of_time": True}
+    recipes += [{"compilation": ahead, "target": targets[compiler]} for compiler in model.compilation]
     recipes.append({"speculation": {"method": "draft", "draft_model": "sagemaker"}, "target": G5})
     recipes.append({"tensor_parallel": {"degree": 4, "presharded": True}, "target": G5})
     facts = ModelFacts("LlamaForCausalLM", names=(model.model_id,))
