@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from contracts.recipes.compatibility import Stack
 from contracts.recipes.model_facts import ModelFacts, Situation, checkpoint_files, files_digest, sha256_of
-from contracts.recipes.recipe import Drafting, Engine, Quantization, Recipe
+from contracts.recipes.recipe import Drafting, Engine, Recipe
 from contracts.recipes.spec_fields import SpecError, SpecFields
 from optimizer.prompt_lines import BUNDLED_PROMPTS
 
@@ -34,13 +34,18 @@ class RunOrder:
     def read(cls, fields: SpecFields) -> Self:
         """Parse the order. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
+        calibration = fields.text("calibration", "")
         order = cls(
             Path(fields.text("source")),
             Recipe.read(fields.section("recipe")),
             Situation.read(fields.section("situation")),
-            Path(fields.text("calibration", str(BUNDLED_PROMPTS))),
+            Path(calibration or BUNDLED_PROMPTS),
         )
         fields.end()
+        if calibration and not order.calibrates:
+            raise SpecError(
+                f"calibration is for AWQ, and quantization is {order.recipe.quantization}: leave it out"
+            )
         if order.recipe.target.engine is not Engine.LOCAL:
             raise SpecError(
                 "recipe.target.engine must be local: SageMaker's jobs are started by its API, not here"
@@ -57,7 +62,7 @@ class RunOrder:
 
     @property
     def calibrates(self) -> bool:
-        return self.recipe.quantization in (Quantization.AWQ_G128, Quantization.AWQ_G64)
+        return self.recipe.calibrates
 
     def stack(self) -> Stack:
         """Return the stack to check. Raises SpecError where a folder is not a checkpoint."""

@@ -68,7 +68,13 @@ class ControlPlane:
         )
         operations = {name: handler for owner in owners for name, handler in owner.operations.items()}
         scaling = AutoScaling(
-            region, self._components, self._endpoints, self.traffic, cloudwatch.call, cloudwatch.is_running
+            region,
+            self._components,
+            self._endpoints,
+            self._hosting,
+            self.traffic,
+            cloudwatch.call,
+            cloudwatch.is_running,
         )
         clock.every_step(scaling.step)
         self.services = [

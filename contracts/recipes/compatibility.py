@@ -1,12 +1,14 @@
 """Which techniques can be combined, for which hardware and model; a check returns every conflict at once.
 
 A table of rules, ours and SageMaker's; standard library only. SageMaker's stand in its documentation of
-inference optimization and in the API model of CreateOptimizationJob.
+inference optimization, in the API model of CreateOptimizationJob and in the checks of its Python SDK
+(`sagemaker/serve/validations/optimization.py` and `ModelBuilder.optimize`, August 2026).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +25,23 @@ ARCHITECTURES: Final = (
 )
 """Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
 _FP8_CAPABILITY: Final = 89
+_FAMILIES: Final[Mapping[str, Hardware]] = {
+    "p4d": Hardware.SM80,
+    "p4de": Hardware.SM80,
+    "g5": Hardware.SM86,
+    "g6": Hardware.SM89,
+    "g6e": Hardware.SM89,
+    "p5": Hardware.SM90,
+    "p5e": Hardware.SM90,
+    "p5en": Hardware.SM90,
+    "p6-b200": Hardware.SM100,
+    "inf2": Hardware.NEURON,
+    "trn1": Hardware.NEURON,
+    "trn1n": Hardware.NEURON,
+}
+"""Hardware of SageMaker's instance families; other families are not checked."""
+_AFTER_LLAMA_3_0: Final = re.compile(r"llama-?3[.-][1-9](?!\d*b\b)", re.IGNORECASE)
+"""Names of Llama 3.1 and later, but not of `llama-3-8b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +104,22 @@ def _fp8_without_units(stack: Stack) -> bool:
     )
 
 
+def _instance_hardware(stack: Stack) -> Hardware | None:
+    """Return the hardware of the recipe's instance type; None if the family is not in the table."""
+    parts = stack.recipe.target.instance_type.split(".")
+    return _FAMILIES.get(parts[1]) if len(parts) == 3 else None
+
+
+def _other_hardware(stack: Stack) -> bool:
+    known = _instance_hardware(stack)
+    accelerator = stack.recipe.target.hardware is not Hardware.CPU
+    return not stack.local and accelerator and known not in (None, stack.recipe.target.hardware)
+
+
+def _is_neuron(stack: Stack) -> bool:
+    return not stack.local and stack.recipe.target.hardware is Hardware.NEURON
+
+
 def _other_vocabulary(stack: Stack) -> bool:
     ours, theirs = stack.model.vocabulary, stack.draft.vocabulary if stack.draft else None
     return stack.draft is not None and (ours is None or ours != theirs)
@@ -109,7 +144,7 @@ OURS: Final = (
         "fp8_hardware",
         _fp8_without_units,
         "FP8 products need a GPU of compute capability 8.9 or newer, not {recipe.target.hardware}: "
-        "take int8 or an AWQ scheme",
+        "set quantization to int8 or an AWQ scheme",
     ),
     Rule(
         "int8_head",
@@ -138,7 +173,8 @@ OURS: Final = (
     Rule(
         "eagle_is_not_served_here",
         lambda stack: stack.local and stack.recipe.speculation.method is Drafting.EAGLE,
-        "the worker speculates by ngram or draft; EAGLE heads are trained and served by SageMaker",
+        "EAGLE heads are trained and served by SageMaker: set speculation.method to ngram or draft, or "
+        "target.engine to sagemaker",
     ),
     Rule(
         "packed_form_is_the_cpus",
@@ -169,6 +205,11 @@ OURS: Final = (
         lambda stack: stack.recipe.tensor_parallel.presharded and stack.recipe.tensor_parallel.degree == 1,
         "a tensor_parallel.degree of 1 leaves nothing to shard",
     ),
+    Rule(
+        "instance_of_sagemaker",
+        lambda stack: stack.local and bool(stack.recipe.target.instance_type),
+        "target.instance_type is SageMaker's: leave it out, or set target.engine to sagemaker",
+    ),
 )
 SAGEMAKERS: Final = (
     Rule(
@@ -185,8 +226,8 @@ SAGEMAKERS: Final = (
     Rule(
         "sagemaker_draft_component",
         lambda stack: stack.own_draft and stack.situation.inference_components,
-        "SageMaker's draft model is refused on inference components: deploy to an endpoint of its own, or "
-        "bring a draft model",
+        "SageMaker's draft model is refused on inference components: take a deployment with hosting "
+        "endpoint, or bring a draft model",
     ),
     Rule(
         "sagemaker_draft_script",
@@ -208,7 +249,33 @@ SAGEMAKERS: Final = (
     Rule(
         "sagemaker_compilation_with_speculation",
         lambda stack: not stack.local and stack.compiles and stack.speculates,
-        "SageMaker refuses compilation together with speculation: take one of the two",
+        "SageMaker refuses compilation together with speculation: leave compilation.ahead_of_time or "
+        "speculation.method out",
+    ),
+    Rule(
+        "sagemaker_compilation_with_sharding",
+        lambda stack: (
+            not stack.local
+            and stack.recipe.compilation.ahead_of_time
+            and stack.recipe.tensor_parallel.presharded
+        ),
+        "a compiled model holds the shards of its tensor_parallel.degree already: leave "
+        "tensor_parallel.presharded or compilation.ahead_of_time out",
+    ),
+    Rule(
+        "tensorrt_llama",
+        lambda stack: (
+            stack.recipe.builds_tensorrt_engine
+            and any(_AFTER_LLAMA_3_0.search(name) for name in stack.model.names)
+        ),
+        "SageMaker compiles Llama models up to 3.0 for GPUs, not {model.names[0]}: quantize it, or compile "
+        "it for hardware neuron",
+    ),
+    Rule(
+        "sagemaker_hardware_of_instance",
+        _other_hardware,
+        "target.instance_type {recipe.target.instance_type} does not have the hardware "
+        "{recipe.target.hardware}: set target.hardware to that of the type, or take another type",
     ),
     Rule(
         "sagemaker_needs_an_instance",
@@ -226,26 +293,35 @@ SAGEMAKERS: Final = (
             not stack.local
             and stack.recipe.quantization not in (Quantization.NONE, Quantization.AWQ_G128, Quantization.FP8)
         ),
-        "SageMaker quantizes by AWQ in groups of 128 and to FP8, not to {recipe.quantization}",
+        "SageMaker quantizes by AWQ in groups of 128 and to FP8, not to {recipe.quantization}: set "
+        "quantization to awq_int4_g128 or fp8",
     ),
     Rule(
         "sagemaker_neuron_quantization",
-        lambda stack: not stack.local and stack.quantizes and stack.recipe.target.hardware is Hardware.NEURON,
+        lambda stack: _is_neuron(stack) and stack.quantizes,
         "SageMaker's AWQ and FP8 are for GPUs: leave quantization at none for Neuron",
     ),
     Rule(
-        "neuron_shapes_elsewhere",
-        lambda stack: (
-            bool(stack.recipe.compilation.sequence_length or stack.recipe.compilation.batch_size)
-            and not (
-                stack.recipe.target.hardware is Hardware.NEURON and stack.recipe.compilation.ahead_of_time
-            )
-        ),
-        "compilation.sequence_length and batch_size fix the shapes of Neuron's graphs: leave them out, or "
-        "compile ahead of time for hardware neuron",
+        "sagemaker_neuron_speculation",
+        lambda stack: _is_neuron(stack) and stack.speculates,
+        "SageMaker speculates on GPUs: leave speculation.method at none for Neuron",
     ),
     Rule(
-        "neuron_sequence_length",
+        "sagemaker_neuron_sharding",
+        lambda stack: _is_neuron(stack) and stack.recipe.tensor_parallel.presharded,
+        "SageMaker shards for GPUs: leave tensor_parallel.presharded out for Neuron, and compile instead",
+    ),
+    Rule(
+        "compiled_shapes_elsewhere",
+        lambda stack: (
+            bool(stack.recipe.compilation.sequence_length or stack.recipe.compilation.batch_size)
+            and (stack.local or not stack.recipe.compilation.ahead_of_time)
+        ),
+        "compilation.sequence_length and batch_size fix the shapes that SageMaker compiles for: leave them "
+        "out, or set compilation.ahead_of_time and target.engine sagemaker",
+    ),
+    Rule(
+        "compiled_sequence_length",
         lambda stack: stack.recipe.compilation.sequence_length > (stack.model.max_model_len or 1 << 31),
         "compilation.sequence_length is above the model's context of {model.max_model_len} tokens",
     ),

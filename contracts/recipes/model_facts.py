@@ -28,6 +28,7 @@ class ModelFacts:
         vocabulary: digest of the tokens by id; a draft model must have the same one as its target.
         dtype: of the weights, as config.json states it.
         max_model_len: context in tokens; 0 if unknown.
+        names: names that the model goes by, such as a catalogue's and the hub's.
     """
 
     architecture: str | None = None
@@ -35,6 +36,7 @@ class ModelFacts:
     vocabulary: str | None = None
     dtype: str = ""
     max_model_len: int = 0
+    names: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Self:

@@ -19,7 +19,9 @@ from contracts.recipes.spec_fields import SpecError, SpecFields
 VERSION: Final = 1
 NEURON_BATCH_SIZE: Final = 8
 """Sequences that Neuron's graphs are compiled for, as in document 004."""
-NEURON_SEQUENCE_LENGTH: Final = 8192
+TENSORRT_BATCH_SIZE: Final = 32
+"""Sequences that a TensorRT-LLM engine is built for: the deployments' own default."""
+COMPILED_SEQUENCE_LENGTH: Final = 8192
 """Most tokens of a sequence by default: memory is allocated for all of them."""
 OWN_DRAFT: Final = "sagemaker"
 """As `draft_model`: SageMaker's own draft model."""
@@ -99,6 +101,8 @@ class Speculation:
         )
         if (read.method is Drafting.DRAFT) != bool(read.draft_model):
             raise fields.error("draft_model", "goes with method 'draft', and with no other")
+        if read.tokens != cls().tokens and read.method not in (Drafting.NGRAM, Drafting.DRAFT):
+            raise fields.error("tokens", "goes with method 'ngram' or 'draft': leave it out")
         fields.end()
         return read
 
@@ -110,8 +114,9 @@ class Compilation:
     Attributes:
         ahead_of_time: compile code now, rather than at a copy's start.
         packed: write weights in the layout of the CPU kernels, rather than pack them at a host's first start.
-        sequence_length: most tokens of a sequence in Neuron's graphs; 0 for the model's, up to 8192.
-        batch_size: sequences in Neuron's graphs; 0 for NEURON_BATCH_SIZE.
+        sequence_length: most tokens of a sequence that SageMaker compiles for, prompt and output together;
+            0 for the model's context, up to 8192.
+        batch_size: sequences that SageMaker compiles for; 0 for NEURON_BATCH_SIZE or TENSORRT_BATCH_SIZE.
     """
 
     ahead_of_time: bool = False
@@ -194,6 +199,9 @@ class Recipe:
     def read(cls, fields: SpecFields) -> Self:
         """Read a recipe. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
+        if str(fields.get("quantization")).startswith("awq_int3"):
+            text = "has no 3-bit scheme, since no kernel of ours reads 3 bits: take awq_int4_g128"
+            raise fields.error("quantization", text)
         recipe = cls(
             fields.choice("quantization", Quantization, Quantization.NONE),
             Speculation.read(fields.section("speculation")),
@@ -249,11 +257,23 @@ class Recipe:
             del stated["head"]
         return stated
 
-    def neuron_shape(self, max_model_len: int) -> tuple[int, int]:
-        """Return (tokens of a sequence, sequences) that Neuron's graphs are compiled for."""
-        usual = min(max_model_len, NEURON_SEQUENCE_LENGTH)
-        compilation = self.compilation
-        return compilation.sequence_length or usual, compilation.batch_size or NEURON_BATCH_SIZE
+    @property
+    def calibrates(self) -> bool:
+        """True if quantization reads calibration texts."""
+        return self.quantization in (Quantization.AWQ_G128, Quantization.AWQ_G64)
+
+    @property
+    def builds_tensorrt_engine(self) -> bool:
+        """True if SageMaker compiles for GPUs, for which it uses TensorRT-LLM."""
+        by_sagemaker = self.target.engine is Engine.SAGEMAKER and self.compilation.ahead_of_time
+        return by_sagemaker and self.target.hardware.capability > 0
+
+    def compiled_shape(self, max_model_len: int) -> tuple[int, int]:
+        """Return (tokens of a sequence, sequences) that SageMaker compiles for."""
+        neuron = self.target.hardware is Hardware.NEURON
+        tokens = self.compilation.sequence_length or min(max_model_len, COMPILED_SEQUENCE_LENGTH)
+        usual = NEURON_BATCH_SIZE if neuron else TENSORRT_BATCH_SIZE
+        return tokens, self.compilation.batch_size or usual
 
     def worker_flags(self) -> list[str]:
         """Return the speculation flags of `python -m worker_engine` for a checkpoint of this recipe."""

@@ -124,7 +124,8 @@ class DesiredInput(StrictSerializer):
         child=serializers.FloatField(),
         required=False,
         help_text="Compute requirements of a copy: accelerators, cpus, memory_mb, max_memory_mb."
-        " Default: computed from the checkpoint.",
+        " Default: computed from the checkpoint, with a KV cache for `concurrency` sequences of full length,"
+        " which is max_rolling_batch_size unless stated.",
     )
     adapter_scope = serializers.ChoiceField(choices=Deployment.Scope.choices, required=False)
 

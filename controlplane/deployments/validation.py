@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,26 +15,32 @@ from controlplane.deployments.containers.images import (
     Family,
     Image,
 )
-from controlplane.deployments.containers.options import (
-    WORKER_VARIABLES,
-    LmiOptions,
-    secret_variable_check,
-    worker_checkpoint_check,
-)
+from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions, secret_variable_check
+from controlplane.deployments.containers.worker import worker_checkpoint_check
+from controlplane.deployments.endpoint_hosting import endpoint_hosting_check, endpoint_policy_check
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
-from controlplane.deployments.sizing.deployment import requirements_of
+from controlplane.deployments.sizing.compute import compute_of
 from controlplane.errors import ConflictError, InvalidInputError
 
 Hosting = Deployment.Hosting
 HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    Target.Kind.SAGEMAKER: (Hosting.COMPONENTS, Hosting.PRELOADED, Hosting.FUSED, Hosting.ON_DEMAND),
+    Target.Kind.SAGEMAKER: (
+        Hosting.COMPONENTS,
+        Hosting.PRELOADED,
+        Hosting.FUSED,
+        Hosting.ON_DEMAND,
+        Hosting.ENDPOINT,
+    ),
     Target.Kind.LOCAL: (Hosting.ON_DEMAND,),
     Target.Kind.OPENAI_HTTP: (Hosting.API, Hosting.ON_DEMAND, Hosting.FUSED),
 }
 """Hosting modes by kind of target; the first one is the default."""
 _OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
+_OF_SAGEMAKER: Final = ("endpoint", "image", "image_family", "compute", *_OF_ENDPOINT)
+_OF_COPIES: Final = ("min_copies", "max_copies", "environment", "variant")
+"""Fields of copies that we start; running servers have none of them."""
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""
@@ -42,7 +48,6 @@ _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
 _SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
 """Fields that concern the endpoint, not one base model's copies."""
-_COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 _CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras"})
 """Options that tell how much a running server can hold; the consolidation page plans with them."""
 
@@ -60,9 +65,7 @@ def deployment_check(deployment: Deployment) -> None:
         raise InvalidInputError(
             f"hosting in a target of kind {kind} must be one of {listed}", field="hosting"
         )
-    if deployment.adapter_scope not in Deployment.Scope.values:
-        listed = ", ".join(Deployment.Scope.values)
-        raise InvalidInputError(f"adapter_scope must be one of {listed}", field="adapter_scope")
+    _check_adapter_scope(deployment)
     if not 1 <= deployment.max_copies <= 1000 or not 0 <= deployment.min_copies <= deployment.max_copies:
         raise InvalidInputError(
             "copies must satisfy 0 <= min_copies <= max_copies and 1 <= max_copies <= 1000",
@@ -78,10 +81,10 @@ def deployment_check(deployment: Deployment) -> None:
     if kind == Target.Kind.SAGEMAKER:
         _check_sagemaker(deployment)
         return
-    for field in ("endpoint", "instance_type", "image", "image_family", "compute"):
-        if getattr(deployment, field):
-            raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
+    _check_unset(deployment, _OF_SAGEMAKER, "is valid only for targets of kind sagemaker")
     if kind == Target.Kind.OPENAI_HTTP:
+        text = "has no effect on running servers: configure it where they are started"
+        _check_unset(deployment, _OF_COPIES, text)
         _check_server_options(deployment.options)
         return
     _check_worker_environment(deployment.environment)
@@ -91,6 +94,25 @@ def deployment_check(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="options.draft_model")
     if deployment.min_copies > 16:
         raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
+
+
+def _check_adapter_scope(deployment: Deployment) -> None:
+    if deployment.adapter_scope not in Deployment.Scope.values:
+        listed = ", ".join(Deployment.Scope.values)
+        raise InvalidInputError(f"adapter_scope must be one of {listed}", field="adapter_scope")
+    if deployment.adapter_scope != Deployment.Scope.ALL and deployment.hosting not in Deployment.PLACING:
+        raise InvalidInputError(
+            f"adapter_scope has no effect in hosting {deployment.hosting}, which places no adapters: omit it",
+            field="adapter_scope",
+        )
+
+
+def _check_unset(deployment: Deployment, fields: Sequence[str], text: str) -> None:
+    """Raise InvalidInputError if one of the fields differs from its default."""
+    for field in fields:
+        default = Deployment._meta.get_field(field).get_default()
+        if getattr(deployment, field) != default:
+            raise InvalidInputError(f"{field} {text}", field=field)
 
 
 def _check_server_options(options: Mapping[str, Any]) -> None:
@@ -121,13 +143,15 @@ def _check_sagemaker(deployment: Deployment) -> None:
         others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
-    options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
+    options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
     if options.draft_model.startswith("/"):
         text = "options.draft_model must be s3://bucket/prefix or hf://organization/name on SageMaker"
         raise InvalidInputError(text, field="options.draft_model")
-    if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
+    if deployment.hosting == Hosting.ENDPOINT:
+        endpoint_hosting_check(deployment)
+    elif deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
             f"{image.name} does not serve adapters as configured: choose hosting fused, or an lmi image "
             f"with enable_lora"
@@ -143,27 +167,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="min_instances")
     if deployment.endpoint:
         _check_endpoint(deployment)
-    by_hand = {key: value for key, value in deployment.compute.items() if key in _COMPUTE}
-    if by_hand and not deployment.compute.get("reasons"):
-        deployment.compute = _compute_by_hand(by_hand)
-        return
-    found = requirements_of(deployment)
-    deployment.compute = {
-        "accelerators": found.accelerators,
-        "cpus": found.cpus,
-        "memory_mb": found.memory_mb,
-        "copies_per_instance": found.copies_per_instance,
-        "reasons": list(found.reasons),
-    }
-
-
-def _compute_by_hand(values: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in values.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
-            raise InvalidInputError(f"compute.{key} must be a number of at least 0", field=f"compute.{key}")
-    if values.get("memory_mb", 0) < 128:
-        raise InvalidInputError("compute.memory_mb must be at least 128", field="compute.memory_mb")
-    return dict(values)
+    deployment.compute = compute_of(deployment)
 
 
 def _check_endpoint(deployment: Deployment) -> None:
@@ -226,15 +230,25 @@ def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
     most = max(policy.max_copies, *(item.max_copies for item in policy.schedule), 1)
     if most > _MOST_LOCAL:
         raise InvalidInputError(f"a host runs at most {_MOST_LOCAL} copies", field="max_copies")
-    if policy.release is not None:
-        raise InvalidInputError("release is valid only for targets of kind sagemaker", field="release")
+    default = ScalingPolicy(policy.min_copies, policy.max_copies, policy.target)
+    for field in _SCALING_OF_ENDPOINT:
+        if getattr(policy, field) != getattr(default, field):
+            raise InvalidInputError(f"{field} is valid only for targets of kind sagemaker", field=field)
 
 
 def _check_sagemaker_scaling(row: Deployment, policy: ScalingPolicy) -> None:
+    if (
+        policy.release is None
+        and policy.release_cooldown_minutes != ScalingPolicy(1, 1, 1.0).release_cooldown_minutes
+    ):
+        text = "release_cooldown_minutes has no effect without release: set release too"
+        raise InvalidInputError(text, field="release_cooldown_minutes")
     for field, own in (("in_after", _IN_AFTER_OF_AWS), ("out_after", _OUT_AFTER_OF_AWS)):
         if getattr(policy, field) != own:
             text = f"{field} must be {own} s in targets of kind sagemaker, where AWS creates the alarms"
             raise InvalidInputError(text, field=field)
+    if row.hosting == Hosting.ENDPOINT:
+        endpoint_policy_check(policy)
     for other, theirs in policies_on_endpoint(row):
         for field in _SCALING_OF_ENDPOINT:
             if getattr(theirs, field) != getattr(policy, field):

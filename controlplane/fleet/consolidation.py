@@ -72,7 +72,7 @@ def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, l
         Copy.objects.filter(deployment=deployment).order_by("created_at").values_list("pk", flat=True)
     )
     image = OTHER_SERVER if deployment.target.kind == Target.Kind.OPENAI_HTTP else BUNDLED_WORKER
-    options = LmiOptions.from_values(deployment.options, image)
+    options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     traffic = traffic_of(
         copies=copies, base_model=deployment.base_model.name, minutes=minutes, now=timezone.now()
     )

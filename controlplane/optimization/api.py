@@ -25,9 +25,11 @@ from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEve
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.prompt_sets import prompts_create, prompts_remove
 from controlplane.optimization.recipes import machine_of, recipe_of_preset, recipe_read, recipe_refusals
+from controlplane.optimization.sagemaker.jumpstart import AS_OF, JUMPSTART_MODELS, SOURCE
 from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.selectors import event_list, job_get, job_list, prompts_get, prompts_list
 from controlplane.optimization.serializers import (
+    JumpStartTableSerializer,
     OptimizationDeployInput,
     OptimizationInput,
     OptimizationResultSerializer,
@@ -120,6 +122,16 @@ class PresetsApi(APIView):
             for name, recipe in recipes.items()
         ]
         return Response(PresetSerializer(rows, many=True).data)
+
+
+class JumpStartModelsApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=JumpStartTableSerializer)
+    def get(self, request: Request) -> Response:
+        """Lists JumpStart models with SageMaker's optimizations for each, with date and source."""
+        table = {"source": SOURCE, "as_of": AS_OF, "models": JUMPSTART_MODELS}
+        return Response(JumpStartTableSerializer(table).data)
 
 
 class RecipeCheckApi(APIView):

@@ -46,7 +46,7 @@ def benchmark_create(
     options = {
         "workload": _workload(workload),
         "endpoint": endpoint,
-        "component": f"gw-{deployment.name}",
+        "component": "" if deployment.hosting == Deployment.Hosting.ENDPOINT else f"gw-{deployment.name}",
         "deployment": deployment.name,
     }
     return _create(Subject.BENCHMARK, deployment.base_model, deployment.target, options, prompts, name)

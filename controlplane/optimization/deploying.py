@@ -12,6 +12,7 @@ from contracts.recipes.compatibility import Stack, reasons
 from contracts.recipes.model_facts import Situation
 from contracts.recipes.recipe import Recipe
 from controlplane.catalog.models import Variant
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES
 from controlplane.deployments.models import Deployment, DeploymentRollout, Target
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
 from controlplane.deployments.rollouts.services import deployment_rollout_abort, deployment_rollout_start
@@ -111,10 +112,11 @@ def _strategy(deployment: Deployment) -> DeploymentRollout.Strategy:
     return DeploymentRollout.Strategy.ROLLING if on_sagemaker else DeploymentRollout.Strategy.CANARY
 
 
-def _served_by(deployment: Deployment, variant: Variant | None) -> dict[str, dict[str, Any]]:
-    """Return options and environment with what the current variant needs replaced by the needs of `variant`.
+def _served_by(deployment: Deployment, variant: Variant | None) -> dict[str, Any]:
+    """Return the copies' fields with what the current variant needs replaced by the needs of `variant`.
 
-    `variant` None is the base itself. Values that people have set stay.
+    These are options and environment, and the image where a variant is compiled for one engine. `variant`
+    None is the base itself. Values that people have set stay.
     """
     kind = deployment.target.kind
     if kind == Target.Kind.OPENAI_HTTP:
@@ -123,19 +125,50 @@ def _served_by(deployment: Deployment, variant: Variant | None) -> dict[str, dic
             " out their URLs",
             field="deployment",
         )
-    _check_draft_model(variant)
+    _check_draft_model(deployment, variant)
+    _check_instances(deployment, variant)
     before = Variant.objects.filter(base_model_id=deployment.base_model_id, name=deployment.variant).first()
     old, new = _served(before, kind), _served(variant, kind)
     return {
         "options": _replaced(deployment.options, old.options, new.options),
         "environment": _replaced(deployment.environment, old.environment, new.environment),
+        **_image(deployment, old.image, new.image),
     }
 
 
-def _check_draft_model(variant: Variant | None) -> None:
-    """Raise InvalidInputError for SageMaker's own draft model, which components do not serve."""
+def _image(deployment: Deployment, old: str, new: str) -> dict[str, str]:
+    """Return the change of image; empty if the deployment's own image serves the new variant."""
+    if old == new or deployment.target.kind != Target.Kind.SAGEMAKER:
+        return {}
+    if new:
+        return {"image": new, "image_family": IMAGES[new].family.value if new in IMAGES else "lmi"}
+    rollouts = deployment_rollout_list(deployment=deployment).filter(after__variant=deployment.variant)
+    before = rollouts.exclude(before__variant=deployment.variant).values_list("before", flat=True).first()
+    fields = before or {"image": DEFAULT_IMAGE, "image_family": ""}
+    return {name: fields[name] for name in ("image", "image_family")}
+
+
+def _check_instances(deployment: Deployment, variant: Variant | None) -> None:
+    """Raise InvalidInputError if the variant is compiled for other instances than the deployment's."""
+    job: OptimizationJob | None = getattr(variant, "optimization", None)
+    if job is None or deployment.target.kind != Target.Kind.SAGEMAKER:
+        return
+    recipe = Recipe.from_dict(job.recipe)
+    built_for, has = (
+        name.split(".")[1:2] for name in (recipe.target.instance_type, deployment.instance_type)
+    )
+    if recipe.compilation.ahead_of_time and built_for != has:
+        raise InvalidInputError(
+            f"the variant is compiled for {recipe.target.instance_type}, and {deployment.name} runs on"
+            f" {deployment.instance_type}: compile for that type, or deploy to one of the same family",
+            field="deployment",
+        )
+
+
+def _check_draft_model(deployment: Deployment, variant: Variant | None) -> None:
+    """Raise InvalidInputError for SageMaker's own draft model where components would have to serve it."""
     job = getattr(variant, "optimization", None)
-    if job is None:
+    if job is None or deployment.hosting == Deployment.Hosting.ENDPOINT:
         return
     stack = Stack(Recipe.from_dict(job.recipe), situation=Situation(inference_components=True))
     for reason in reasons(stack):

@@ -14,6 +14,7 @@ OPTIMIZATION_ROUTES: Final[list[URLPattern]] = [
     path("prompt-sets", optimization.PromptSetsApi.as_view(), name="prompt-sets"),
     path("prompt-sets/<str:sha256>", optimization.PromptSetApi.as_view(), name="prompt-set"),
     path("optimization-presets", optimization.PresetsApi.as_view(), name="optimization-presets"),
+    path("jumpstart-models", optimization.JumpStartModelsApi.as_view(), name="jumpstart-models"),
     path("optimization-checks", optimization.RecipeCheckApi.as_view(), name="optimization-checks"),
     path("optimizations", optimization.OptimizationsApi.as_view(), name="optimizations"),
     path("optimizations/<int:optimization>", optimization.OptimizationApi.as_view(), name="optimization"),

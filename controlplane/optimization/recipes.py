@@ -50,7 +50,10 @@ def recipe_refusals(
     except SpecError as error:
         raise InvalidInputError(str(error), field="situation") from error
     facts = ModelFacts(
-        architecture=base_model.architecture, dtype=base_model.dtype, max_model_len=base_model.max_model_len
+        architecture=base_model.architecture,
+        dtype=base_model.dtype,
+        max_model_len=base_model.max_model_len,
+        names=(base_model.name, base_model.served_name, base_model.source),
     )
     return reasons(Stack(recipe, facts, where))
 

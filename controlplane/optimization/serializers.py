@@ -181,6 +181,28 @@ class PresetSerializer(serializers.Serializer[Any]):
     )
 
 
+class JumpStartModelSerializer(serializers.Serializer[Any]):
+    model_id = serializers.CharField(help_text="JumpStart's identifier.")
+    name = serializers.CharField()
+    quantization = serializers.ListField(
+        child=serializers.CharField(), help_text="Formats, as AWS names them."
+    )
+    schemes = serializers.ListField(
+        child=serializers.CharField(), help_text="The same as values of a recipe's `quantization`."
+    )
+    speculative_decoding = serializers.BooleanField()
+    fast_model_loading = serializers.BooleanField(help_text="Whether weights can be sharded ahead of time.")
+    compilation = serializers.ListField(
+        child=serializers.CharField(), help_text="Compilers: neuron, tensorrt_llm."
+    )
+
+
+class JumpStartTableSerializer(serializers.Serializer[Any]):
+    source = serializers.CharField(help_text="Where AWS publishes the table.")  # type: ignore[assignment]  # a field of ours, not DRF's attribute
+    as_of = serializers.DateField(help_text="Day on which these rows were read there.")
+    models = JumpStartModelSerializer(many=True)
+
+
 class OptimizationResultSerializer(serializers.ModelSerializer[OptimizationJob]):
     result = serializers.DictField(allow_null=True, help_text="Result: digest, bytes, serve.")
     files = serializers.DictField(

@@ -29,8 +29,8 @@ from controlplane.optimization.models import (
 )
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.recipes import machine_of, recipe_refusals, recipe_title
+from controlplane.optimization.sagemaker.checks import remote_options_check
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
-from controlplane.optimization.sagemaker.request import variables_check
 from controlplane.optimization.workspace import work_forget
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
@@ -203,6 +203,11 @@ def _account(
             raise InvalidInputError(
                 "sagemaker is valid only for recipes whose target.engine is sagemaker", field="sagemaker"
             )
+        if prompts is not None and not recipe.calibrates:
+            raise InvalidInputError(
+                f"prompts calibrate AWQ, and quantization is {recipe.quantization}: omit prompts",
+                field="prompts",
+            )
         return None
     if options is None:
         raise InvalidInputError(
@@ -220,7 +225,7 @@ def _account(
             field="sagemaker",
         )
     target = target_of(options)
-    variables_check(recipe, options, region=target.region, max_model_len=base_model.max_model_len)
+    remote_options_check(recipe, options, region=target.region, max_model_len=base_model.max_model_len)
     return target
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sagemaker_local.autoscaling import adjustment
 from sagemaker_local.autoscaling.metrics import NAMESPACE as METRICS
-from sagemaker_local.autoscaling.metrics import PREDEFINED
+from sagemaker_local.autoscaling.metrics import PREDEFINED, PREDEFINED_OF_VARIANTS, dimensions
 from sagemaker_local.autoscaling.scalable import Scalable
 from sagemaker_local.autoscaling.targets import Targets, page_of_records, scalable_of
 from sagemaker_local.aws.json_service import Handler
@@ -176,14 +176,14 @@ def _metric(config: dict[str, Any], scalable: Scalable) -> dict[str, Any]:
         kept = ("MetricName", "Namespace", "Statistic", "Dimensions", "Unit")
         return {name: own[name] for name in kept if name in own}
     kind = predefined["PredefinedMetricType"] if predefined is not None else ""
-    if kind not in PREDEFINED or not scalable.component:
+    known = PREDEFINED if scalable.component else PREDEFINED_OF_VARIANTS
+    if kind not in known:
         raise ValidationException(f"{kind} is no metric of {scalable.resource_id} that is served here.")
-    name, statistic, high_resolution = PREDEFINED[kind]
-    dimensions = [{"Name": "InferenceComponentName", "Value": scalable.component}]
+    name, statistic, high_resolution = known[kind]
     return {
         "MetricName": name,
         "Namespace": METRICS,
         "Statistic": statistic,
-        "Dimensions": dimensions,
+        "Dimensions": dimensions(scalable.component or scalable.variant),
         "high_resolution": high_resolution,
     }

@@ -30,6 +30,12 @@ class Scalable:
         """The inference component's name; "" for a variant."""
         return self.resource_id.removeprefix("inference-component/") if self.dimension == COPIES else ""
 
+    @property
+    def variant(self) -> str:
+        """The variant as `endpoint/variant`; "" for a component."""
+        parts = [*self.resource_id.split("/"), "", "", ""]
+        return f"{parts[1]}/{parts[3]}" if self.dimension == INSTANCES else ""
+
 
 class Resources:
     """Reads and sets capacities by the operations that customers call."""

@@ -15,6 +15,7 @@ from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.resources.alarms import Call
 from sagemaker_local.resources.components import Components
 from sagemaker_local.resources.endpoints import Endpoints
+from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.store import Region
 from sagemaker_local.traffic import Traffic
 
@@ -27,6 +28,7 @@ class AutoScaling:
         region: Region,
         components: Components,
         endpoints: Endpoints,
+        hosting: Hosting,
         traffic: Traffic,
         cloudwatch: Call,
         watched: Callable[[], bool],
@@ -36,7 +38,7 @@ class AutoScaling:
         self._targets = Targets(region, Resources(region, components, endpoints))
         self._policies = Policies(region, self._targets, cloudwatch)
         self._scheduled = ScheduledActions(region, self._targets)
-        self._metrics = Metrics(region.clock, components, traffic, cloudwatch)
+        self._metrics = Metrics(region.clock, components, hosting, traffic, cloudwatch)
         self._alarms = Alarms(region.clock, cloudwatch, self._policies.alarm)
         self._region = region
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -20,13 +21,16 @@ container's environment, as at SageMaker."""
 
 _ADDITIONAL_DIR: Final = "/opt/ml/additional-model-data-sources"
 _PREFIX: Final = "OPTION_"
+_DRAFT_MODEL: Final = "OPTION_SPECULATIVE_DRAFT_MODEL"
+"""LMI's setting for a draft model that SageMaker provides; the container finds out its kind."""
+_SPECULATIVE_CONFIG: Final = "OPTION_SPECULATIVE_CONFIG"
 _WORKERS: Final = (
     "OPTION_MODEL_ID",
     "OPTION_SERVED_MODEL_NAME",
     "OPTION_MAX_ROLLING_BATCH_SIZE",
     "OPTION_MAX_MODEL_LEN",
     "OPTION_MAX_LORAS",
-    "OPTION_SPECULATIVE_CONFIG",
+    _SPECULATIVE_CONFIG,
 )
 """LMI's settings that the bundled worker serves with any value."""
 _DTYPES: Final = ("auto", "bf16", "fp32")
@@ -93,6 +97,8 @@ def variables(spec: ContainerSpec, folders: CopyFolders) -> dict[str, str]:
         found = {name: value.replace(there, str(folder)) for name, value in found.items()}
     if not _AWS_IMAGE.search(spec.image):
         return found
+    if folder := found.get(_DRAFT_MODEL):
+        found[_SPECULATIVE_CONFIG] = json.dumps({"method": "draft_model", "model": folder.rstrip("/")})
     return {name: value for name, value in found.items() if _is_workers(name, value)}
 
 

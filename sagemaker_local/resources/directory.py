@@ -32,6 +32,7 @@ class Directory:
         target = self._hosting.model_target(endpoint, variant)
         if target is None:
             raise ValidationError(f"Variant {variant or ''} of endpoint {endpoint} has nothing that serves.")
+        self._traffic.invoked(f"{endpoint}/{target.variant}", "")
         return target
 
     def _component(self, endpoint: str, name: str) -> Target:

@@ -88,6 +88,15 @@ class Hosting:
     async def close(self, endpoint: str) -> None:
         await asyncio.gather(*(self._close(item) for item in self._variants.pop(endpoint, {}).values()))
 
+    def models(self) -> dict[str, Fleet]:
+        """Return the fleets of variants with a model, by `endpoint/variant`."""
+        return {
+            f"{endpoint}/{name}": item.fleet
+            for endpoint, variants in self._variants.items()
+            for name, item in variants.items()
+            if item.fleet is not None
+        }
+
     async def close_all(self) -> None:
         """End the copies of models; components end their own."""
         fleets = [

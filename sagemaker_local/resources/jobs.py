@@ -13,6 +13,7 @@ from sagemaker_local.copies.artifacts import copy_prefix
 from sagemaker_local.copies.errors import ArtifactError
 from sagemaker_local.resources.collection import Jobs
 from sagemaker_local.resources.listing import page
+from sagemaker_local.resources.optimization_rules import check_combination
 from sagemaker_local.resources.records import OPTIMIZATION_JOB, JobRecord, Record
 from sagemaker_local.resources.store import Region, tags
 
@@ -122,7 +123,6 @@ def _check(request: dict[str, Any]) -> None:
     kinds = [name for config in configs for name in config]
     if not kinds or len(set(kinds)) < len(kinds):
         raise ValidationException("OptimizationConfigs must name each optimization once, and one at least.")
-    if {"ModelCompilationConfig", "ModelSpeculativeDecodingConfig"} <= set(kinds):
-        raise ValidationException("Compilation and speculative decoding cannot be combined in one job.")
     if len(request["ModelSource"]) != 1:
         raise ValidationException("ModelSource must have exactly one of S3, SageMakerModel.")
+    check_combination(configs, request["DeploymentInstanceType"])

@@ -48,6 +48,7 @@ REPORTS: Final = {
     "health-parts": "what every part says at each call",
     "queues": "what Redis says at each call",
     "optimization-presets": "computed of what the query states",
+    "jumpstart-models": "a table that comes with the product",
 }
 # Name of a route -> why its POST does not heed Idempotency-Key.
 ACTIONS: Final[dict[str, str]] = {

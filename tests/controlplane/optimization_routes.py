@@ -12,6 +12,7 @@ OPTIMIZATION_ROUTES: dict[str, dict[str, str]] = {
     "prompt-sets": {"get": STAFF, "post": STAFF},
     "prompt-set": {"get": STAFF, "delete": STAFF},
     "optimization-presets": {"get": STAFF},
+    "jumpstart-models": {"get": STAFF},
     "optimization-checks": {"post": STAFF},
     "optimizations": {"get": STAFF, "post": STAFF},
     "optimization": {"get": STAFF, "delete": STAFF},

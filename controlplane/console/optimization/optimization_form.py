@@ -15,6 +15,7 @@ from controlplane.deployments.selectors import target_list
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
+from controlplane.optimization.sagemaker.jumpstart import AS_OF, JUMPSTART_MODELS, SOURCE
 from controlplane.optimization.sagemaker.options import RemoteOptions
 
 OWN: Final = "own"
@@ -84,6 +85,7 @@ def choices() -> dict[str, Any]:
         "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
         "heads": list(_HEADS.items()),
         "accounts": [target.name for target in target_list(kind=Target.Kind.SAGEMAKER)],
+        "jumpstart": {"source": SOURCE, "as_of": AS_OF, "models": JUMPSTART_MODELS},
         "drafting": [(item.value, _DRAFTING[item]) for item in Drafting],
     }
 
@@ -124,7 +126,8 @@ def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
 def _devices(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the tensor-parallel section; an invalid degree becomes 0, which the recipe refuses by field."""
     degree = whole(values["degree"] or "1", digits=3) or 0
-    return {"degree": degree, "presharded": degree > 1}
+    # A compiled model holds its shards already.
+    return {"degree": degree, "presharded": degree > 1 and not values["ahead_of_time"]}
 
 
 def _compilation(values: Mapping[str, str]) -> dict[str, Any]:

@@ -146,6 +146,11 @@ class Image:
         return self.family is Family.LMI and self._engine is _Engine.NEURON
 
     @property
+    def tensorrt_llm(self) -> bool:
+        """True if it serves TensorRT-LLM's engines, which are built for one kind of GPU and fixed shapes."""
+        return self.family is Family.LMI and self._engine is _Engine.TENSORRT_LLM
+
+    @property
     def _version(self) -> tuple[int, int]:
         """Version of DJL Serving by the image's tag; that of the newest images if the tag does not say."""
         found = _DJL_TAG.search(self.tag or self.name)
@@ -173,7 +178,8 @@ class Image:
         """
         if (known := IMAGES.get(name)) is not None:
             if family and family != known.family:
-                raise InvalidInputError(f"{name} is of family {known.family}", field="family")
+                text = f"{name} is of family {known.family}: omit image_family"
+                raise InvalidInputError(text, field="image_family")
             return cls(**{item: getattr(known, item) for item in cls.__dataclass_fields__})
         if _URI.fullmatch(name) is None or "/" not in name:
             raise InvalidInputError(
@@ -182,10 +188,10 @@ class Image:
             )
         if family not in tuple(Family):
             raise InvalidInputError(
-                f"family is required for image {name}: one of {', '.join(Family)}", field="family"
+                f"image_family is required for image {name}: one of {', '.join(Family)}", field="image_family"
             )
         image = cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
-        return replace(image, lora=False) if image.neuron else image
+        return replace(image, lora=False) if image.neuron or image.tensorrt_llm else image
 
 
 def _lmi(tag: str) -> Image:
@@ -226,6 +232,8 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
 )
 """The images by name, newest first."""
 DEFAULT_IMAGE: Final = "lmi-0.38.0"
+TENSORRT_LLM_IMAGE: Final = "tensorrtllm-0.33.0"
+NEURON_IMAGE: Final = "neuronx-0.30.0"
 BUNDLED_WORKER: Final = Image("worker", Family.WORKER, lora=True)
 """The bundled worker on a host, without a container."""
 OTHER_SERVER: Final = Image("server", Family.LMI, lora=True)

@@ -8,8 +8,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 from contracts.recipes.recipe import Speculation
+from controlplane.deployments.containers.compiled_engines import (
+    compiled_engine_environment,
+    compiled_engine_options,
+)
 from controlplane.deployments.containers.images import Family, Image
-from controlplane.deployments.containers.speculation import METHODS, speculation_error, speculative_config
+from controlplane.deployments.containers.speculation import (
+    DRAFT_FOLDER,
+    METHODS,
+    PROVIDED,
+    speculation_error,
+    speculative_config,
+)
 from controlplane.errors import InvalidInputError
 
 RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -37,6 +47,7 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
             "speculation",
             "speculation_tokens",
             "draft_model",
+            "accept_eula",
         )
     ),
     Family.TGI: {
@@ -64,16 +75,15 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
     },
 }
 """Options with an effect, by family, and their supported values besides the default; None for all."""
-_NEURON: Final[Mapping[str, tuple[Any, ...] | None]] = {
-    "enable_lora": (False,),
-    "tensor_parallel": None,
-    "max_rolling_batch_size": None,
-    "max_model_len": None,
-    "dtype": ("fp16", "bf16", "fp32"),
-    "rolling_batch": None,
-    "trust_remote_code": None,
-}
-"""As _SERVED, for LMI's image for Inferentia and Trainium."""
+FUSED, ENDPOINT = "fused", "endpoint"
+"""Hosting modes in which we place no adapters."""
+_OF_ADAPTERS: Final = (
+    "max_loras",
+    "max_lora_rank",
+    "max_cpu_loras",
+    "fully_sharded_loras",
+    "lora_extra_vocab_size",
+)
 _FAMILY_TITLES: Final = {
     Family.LMI: "LMI",
     Family.TGI: "TGI",
@@ -128,6 +138,9 @@ class LmiOptions:
         speculation: speculative decoding; LMI images and the bundled worker.
         speculation_tokens: most draft tokens per step.
         draft_model: `s3://...` or, for LMI, `hf://...`; at workers on a host, a folder. Only with "draft".
+            Hosting endpoint: `s3://...` of the draft model that SageMaker provides, with "sagemaker".
+        accept_eula: the license of the model's files in S3 is accepted, as JumpStart demands for gated
+            models; hosting endpoint, where SageMaker itself downloads the files.
     """
 
     enable_lora: bool = True
@@ -147,13 +160,15 @@ class LmiOptions:
     speculation: str = "off"
     speculation_tokens: int = Speculation().tokens
     draft_model: str = ""
+    accept_eula: bool = False
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
+    def from_values(cls, values: Mapping[str, Any], image: Image, *, hosting: str = "") -> Self:
         """Return validated options for `image`.
 
         Args:
-            fused: serve no adapters, even if the image supports them.
+            hosting: the deployment's hosting mode; FUSED serves no adapters, even if the image supports
+                them, and ENDPOINT those in the model's own files, if `enable_lora` is set.
 
         Raises:
             InvalidInputError: an option is unknown, out of bounds, or not valid for this image.
@@ -166,8 +181,10 @@ class LmiOptions:
             wanted = (int, float) if kinds[name] is float else kinds[name]
             if not isinstance(value, wanted) or (isinstance(value, bool) and kinds[name] is not bool):
                 raise _wrong(name, f"must be of type {kinds[name].__name__}, got {value!r}")
+        fused = _places_none(values, image, hosting)
         made = cls(**{**values, "enable_lora": False} if fused else values)
         made._check(image)
+        made._check_hosting(hosting)
         # Fused hosting turns adapters off by itself, for every image.
         (replace(made, enable_lora=True) if fused else made)._check_served(image)
         return made
@@ -183,8 +200,8 @@ class LmiOptions:
         Args:
             accelerators: GPUs per copy.
         """
-        if image.neuron:
-            return self._neuron(accelerators)
+        if compiled_engine_options(image) is not None:
+            return compiled_engine_environment(self, image, accelerators)
         env = {
             "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, accelerators)),
             "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
@@ -198,24 +215,13 @@ class LmiOptions:
             env["OPTION_QUANTIZE"] = self.quantize
         if self.trust_remote_code:
             env["OPTION_TRUST_REMOTE_CODE"] = "true"
-        if self.speculation != "off":
+        if self.speculation == PROVIDED:
+            env["OPTION_SPECULATIVE_DRAFT_MODEL"] = f"{DRAFT_FOLDER}/"
+        elif self.speculation != "off":
             env["OPTION_SPECULATIVE_CONFIG"] = speculative_config(
                 self.speculation, self.speculation_tokens, self.draft_model
             )
         return {**env, **self._lora()} if self.enable_lora else env
-
-    def _neuron(self, accelerators: int) -> dict[str, str]:
-        """Return the variables for Inferentia and Trainium, whose devices have two cores each."""
-        env = {
-            "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, 2 * accelerators)),
-            "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
-            "OPTION_ROLLING_BATCH": self.rolling_batch,
-        }
-        if self.max_model_len:
-            env["OPTION_N_POSITIONS"] = str(self.max_model_len)
-        if self.dtype != "auto":
-            env["OPTION_DTYPE"] = self.dtype
-        return env | ({"OPTION_TRUST_REMOTE_CODE": "true"} if self.trust_remote_code else {})
 
     def _batching(self, image: Image) -> dict[str, str]:
         if self.rolling_batch == "auto" and image.async_mode:
@@ -281,13 +287,29 @@ class LmiOptions:
                 "enable_lora", f"is not supported by {image.name}: choose an lmi image, or hosting fused"
             )
 
+    def _check_hosting(self, hosting: str) -> None:
+        """Refuse options that have no effect in the hosting mode. Raises InvalidInputError."""
+        if hosting != ENDPOINT:
+            if self.speculation == PROVIDED:
+                raise _wrong(
+                    "speculation", "'sagemaker' is valid only in hosting endpoint: choose ngram or draft"
+                )
+            if self.accept_eula:
+                raise _wrong("accept_eula", "is valid only in hosting endpoint: omit it")
+        if self.enable_lora:
+            return
+        for name in _OF_ADAPTERS:
+            if getattr(self, name) != getattr(type(self)(), name):
+                raise _wrong(name, "has no effect, since no adapters are served as configured: omit it")
+
     def _check_served(self, image: Image) -> None:
         """Refuse values that would have no effect in the image. Raises InvalidInputError."""
-        served = _NEURON if image.neuron else _SERVED[image.family]
+        served = compiled_engine_options(image) or _SERVED[image.family]
         for item in fields(self):
             value = getattr(self, item.name)
             supported = served.get(item.name, ())
-            if value == item.default or supported is None or value in supported:
+            # SageMaker reads accept_eula, whatever the image.
+            if value == item.default or supported is None or value in supported or item.name == "accept_eula":
                 continue
             remedy = "omit it, or choose an lmi image"
             if item.name == "speculation":
@@ -296,6 +318,15 @@ class LmiOptions:
                 remedy = _WORKER_REMEDIES.get(item.name, remedy)
             name = "the bundled worker" if image.family is Family.WORKER else image.name
             raise _wrong(item.name, f"{value!r} is not supported by {name}: {remedy}")
+
+
+def _places_none(values: Mapping[str, Any], image: Image, hosting: str) -> bool:
+    """Return True if the hosting mode turns adapters off. Raises InvalidInputError."""
+    if hosting == FUSED:
+        if values.get("enable_lora") is True:
+            raise _wrong("enable_lora", "has no effect in hosting fused, which serves no adapters: omit it")
+        return True
+    return hosting == ENDPOINT and image.family is not Family.WORKER and not values.get("enable_lora", False)
 
 
 def option_servers(option: str) -> tuple[str, ...]:
@@ -350,34 +381,6 @@ def container_environment(
                     options.speculation, options.speculation_tokens, options.draft_model
                 )
             return env
-
-
-def worker_flags(options: LmiOptions) -> list[str]:
-    """Return the bundled worker's start-up flags for these options."""
-    flags = ["--max-num-seqs", str(options.max_rolling_batch_size)]
-    if options.max_model_len:
-        flags += ["--max-model-len", str(options.max_model_len)]
-    # LMI's default was not chosen by the operator; the worker's own default is eight times as high.
-    if options.max_loras != LmiOptions().max_loras:
-        flags += ["--max-adapters-per-batch", str(options.max_loras)]
-    if options.dtype != "auto":
-        flags += ["--dtype", {"bf16": "bfloat16", "fp32": "float32"}[options.dtype]]
-    if options.speculation != "off":
-        tokens = str(options.speculation_tokens)
-        flags += ["--speculation", options.speculation, "--speculation-tokens", tokens]
-    if options.draft_model:
-        flags += ["--draft-model", options.draft_model]
-    return flags
-
-
-def worker_checkpoint_check(checkpoint: str) -> None:
-    """Check that the bundled worker finds weights in a SageMaker container. Raises InvalidInputError."""
-    if checkpoint.startswith("hf://"):
-        raise InvalidInputError(
-            f"SageMaker lays no files of {checkpoint} into a container, and the bundled worker fetches none: "
-            "register the base model from a folder or from S3, or choose an lmi image",
-            field="image",
-        )
 
 
 def _wrong(name: str, text: str) -> InvalidInputError:

@@ -8,7 +8,9 @@ from typing import Any, Final
 from contracts.recipes.recipe import Speculation
 from controlplane.deployments.containers.images import Family, Image
 
-METHODS: Final = ("off", "ngram", "draft")
+PROVIDED: Final = "sagemaker"
+"""Method whose draft model SageMaker provides; the container finds out its kind."""
+METHODS: Final = ("off", "ngram", "draft", PROVIDED)
 DRAFT_CHANNEL: Final = "draft_model"
 DRAFT_FOLDER: Final = f"/opt/ml/additional-model-data-sources/{DRAFT_CHANNEL}"
 """Folder in which SageMaker stores a model's additional data source DRAFT_CHANNEL."""
@@ -17,10 +19,12 @@ _DRAFT_SOURCES: Final = ("s3://", "hf://", "/")
 
 def speculation_error(image: Image, method: str, tokens: int, draft_model: str) -> tuple[str, str]:
     """Return (option, what is wrong with it), or ("", "") if the image supports the options."""
-    if (method == "draft") != bool(draft_model):
-        return "draft_model", "is required for speculation 'draft', and valid only for it"
-    if tokens != Speculation().tokens and method == "off":
-        return "speculation_tokens", "is valid only with speculation: set speculation too"
+    if (method in ("draft", PROVIDED)) != bool(draft_model):
+        return "draft_model", f"is required for speculation 'draft' and {PROVIDED!r}, and valid only for them"
+    if tokens != Speculation().tokens and method in ("off", PROVIDED):
+        return "speculation_tokens", "is valid only with speculation ngram or draft: set speculation too"
+    if method == PROVIDED:
+        return _provided_error(image, draft_model)
     if draft_model and not draft_model.startswith(_DRAFT_SOURCES):
         return "draft_model", "must be s3://bucket/prefix, hf://organization/name, or a folder of the host"
     if draft_model.startswith("hf://") and image.family is Family.WORKER:
@@ -28,6 +32,15 @@ def speculation_error(image: Image, method: str, tokens: int, draft_model: str) 
     if image.family is Family.LMI and method not in ("off", *image.speculation):
         text = "use lmi-0.34.0 or newer for ngram, and lmi-0.36.0 or newer for draft"
         return "speculation", f"{method!r} is not supported by {image.name}: {text}"
+    return "", ""
+
+
+def _provided_error(image: Image, draft_model: str) -> tuple[str, str]:
+    """Return what is wrong with a draft model that SageMaker provides, as `speculation_error`."""
+    if image.family is not Family.LMI or image.neuron or image.tensorrt_llm:
+        return "speculation", f"{PROVIDED!r} is not supported by {image.name}: choose an lmi image"
+    if not draft_model.startswith("s3://"):
+        return "draft_model", "must be the s3:// location of the draft model in JumpStart's model"
     return "", ""
 
 

@@ -25,6 +25,7 @@ class Deployment(models.Model):
         FUSED = "fused", _("merged into the weights")
         ON_DEMAND = "on_demand", _("loaded on demand")
         API = "api", _("loaded through the server's API")
+        ENDPOINT = "endpoint", _("an endpoint without inference components")
 
     PLACING = (Hosting.COMPONENTS, Hosting.PRELOADED, Hosting.API)
     """Hosting modes in which an adapter must be placed ahead of requests."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controlplane.deployments.models import Target
+from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import Desired, Provisioner
 
 
@@ -19,8 +19,13 @@ def provisioner_of(target: Target, desired: Desired, *, heartbeat: Callable[[], 
     """
     match Target.Kind(target.kind):
         case Target.Kind.SAGEMAKER:
-            from controlplane.deployments.provisioners.sagemaker import SageMakerProvisioner
+            from controlplane.deployments.provisioners.sagemaker import (
+                EndpointProvisioner,
+                SageMakerProvisioner,
+            )
 
+            if desired.hosting == Deployment.Hosting.ENDPOINT:
+                return EndpointProvisioner.from_target(target, desired, heartbeat=heartbeat)
             return SageMakerProvisioner.from_target(target, desired, heartbeat=heartbeat)
         case Target.Kind.LOCAL:
             from controlplane.deployments.provisioners.local.provisioner import LocalProvisioner

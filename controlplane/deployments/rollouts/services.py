@@ -26,6 +26,7 @@ Status = DeploymentRollout.Status
 Strategy = DeploymentRollout.Strategy
 _SERVES: Final = (Deployment.Status.SERVING, Deployment.Status.DEGRADED)
 _UPDATE_ACTION: Final = "update_inference_component"
+_ENDPOINT_UPDATE_ACTION: Final = "update_endpoint"
 
 
 @transaction.atomic
@@ -208,7 +209,9 @@ def _active(rollout: DeploymentRollout, *statuses: str) -> DeploymentRollout:
 
 def _is_update_sent(rollout: DeploymentRollout) -> bool:
     """Return True if SageMaker has accepted the update."""
-    steps = rollout.deployment.steps.filter(action=_UPDATE_ACTION, at__gte=rollout.turned_at)
+    whole = rollout.deployment.hosting == Deployment.Hosting.ENDPOINT
+    action = _ENDPOINT_UPDATE_ACTION if whole else _UPDATE_ACTION
+    steps = rollout.deployment.steps.filter(action=action, at__gte=rollout.turned_at)
     return steps.filter(outcome="done", resource=f"gw-{rollout.deployment.name}").exists()
 
 

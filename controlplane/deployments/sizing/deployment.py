@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from django.db.models import Sum
@@ -21,15 +22,28 @@ def requirements_of(deployment: Deployment) -> Requirements:
         InvalidInputError: the instance type is unknown, or a copy does not fit; the message says what would.
     """
     image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
-    fused = deployment.hosting == Deployment.Hosting.FUSED
-    options = LmiOptions.from_values(deployment.options, image, fused=fused)
+    options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     draft = BaseModel.objects.filter(source=options.draft_model).first() if options.draft_model else None
     load = _load(deployment, options, _shape(draft) if draft else None)
+    if options.tensor_parallel:
+        # Neuron's devices have two cores each.
+        devices = math.ceil(options.tensor_parallel / 2) if image.neuron else options.tensor_parallel
+        load = replace(load, devices=devices)
     found = requirements(_shape(deployment.base_model), deployment.instance_type, load)
     if options.draft_model and draft is None:
         text = f"the draft model's size is unknown and not included: register {options.draft_model}"
         found = replace(found, reasons=(*found.reasons, f"{text} as a base model"))
     return found
+
+
+def concurrency_of(deployment: Deployment, options: LmiOptions) -> int:
+    """Return the stated `compute.concurrency`; 0 without one. Raises InvalidInputError."""
+    stated = deployment.compute.get("concurrency", 0)
+    most = options.max_rolling_batch_size
+    if not isinstance(stated, int | float) or stated != int(stated) or not 0 <= stated <= most:
+        text = f"compute.concurrency must be a whole number up to max_rolling_batch_size, which is {most}"
+        raise InvalidInputError(text, field="compute.concurrency")
+    return int(stated)
 
 
 def _shape(base: BaseModel) -> Shape:
@@ -44,9 +58,10 @@ def _shape(base: BaseModel) -> Shape:
 
 
 def _load(deployment: Deployment, options: LmiOptions, draft: Shape | None) -> Load:
-    serves_adapters = deployment.hosting != Deployment.Hosting.FUSED and options.enable_lora
+    serves_adapters = options.enable_lora
     return Load(
         sequences=options.max_rolling_batch_size,
+        concurrency=concurrency_of(deployment, options),
         tokens=options.max_model_len,
         max_loras=options.max_loras if serves_adapters else 0,
         max_lora_rank=options.max_lora_rank,

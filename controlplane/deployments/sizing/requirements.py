@@ -1,7 +1,11 @@
 """Compute what a copy of a base model needs of an instance, from the checkpoint's shapes.
 
     device memory  =  weights  +  max_loras x one adapter at max_lora_rank  +  KV cache  +  draft model
+    KV cache       =  concurrency x tokens of a sequence x bytes of a token  +  a fifth to spare
     accelerators   =  the smallest count that divides the KV heads' width and has that much memory
+
+The engine allocates the cache in pages from what is left of `gpu_memory_utilization`, so more sequences than
+the concurrency run together as long as they are shorter.
 
 Each term becomes a sentence of `Requirements.reasons`, so that operators can follow the result.
 """
@@ -87,21 +91,25 @@ class Load:
     """Load that one copy must serve at once.
 
     Attributes:
-        sequences: concurrent requests.
+        sequences: most requests that run together.
+        concurrency: requests of full length that the KV cache must hold at once; 0 for all `sequences`.
         tokens: context length of each; 0 uses the checkpoint's maximum.
         max_loras: adapters in device memory at once; 0 for none.
         max_cpu_loras: adapters in host memory.
         draft: the draft model of speculative decoding; None without one, or if its size is unknown.
         gpu_memory_utilization: share of a GPU's memory that the engine takes.
+        devices: accelerators that the options demand; 0 takes the fewest that suffice.
     """
 
     sequences: int = 32
+    concurrency: int = 0
     tokens: int = 0
     max_loras: int = 4
     max_lora_rank: int = 16
     max_cpu_loras: int = 0
     draft: Shape | None = None
     gpu_memory_utilization: float = 0.9
+    devices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +149,11 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
     lora = load.max_loras * adapter
     draft = load.draft.weight_bytes + _kv_cache(load.draft, load, tokens) if load.draft else 0
     device = shape.weight_bytes + kv + lora + draft
+    stated = f" (compute.concurrency, of {load.sequences} that may run)" if load.concurrency else ""
     reasons = [
         f"weights: {_gib(shape.weight_bytes)}",
-        f"KV cache: {load.sequences} sequences of {tokens} tokens at {shape.kv_bytes / 1024:.4g} KiB "
-        f"a token, "
-        f"and {KV_HEADROOM:.0%} to spare: {_gib(kv)}",
+        f"KV cache: {load.concurrency or load.sequences} sequences{stated} of {tokens} tokens at "
+        f"{shape.kv_bytes / 1024:.4g} KiB a token, and {KV_HEADROOM:.0%} to spare: {_gib(kv)}",
     ]
     if lora:
         reasons.append(
@@ -157,7 +165,8 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
         reasons.append(f"draft model: its weights and KV cache: {_gib(draft)}")
     host = max(load.max_cpu_loras, load.max_loras) * adapter + CONTAINER_GIB * GIB
     if instance.accelerators:
-        found = _on_gpus(shape, instance, device, host, load.gpu_memory_utilization, reasons)
+        found = _on_gpus(shape, instance, device, host, load, reasons)
+        reasons.append(_paged_cache(shape, instance, found[0], device - kv, load, tokens))
     else:
         found = _on_cpus(instance, device, host, reasons)
     copies = _copies(instance, *found)
@@ -168,24 +177,44 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
 
 
 def _kv_cache(shape: Shape, load: Load, tokens: int) -> int:
-    return math.ceil(load.sequences * tokens * shape.kv_bytes * (1 + KV_HEADROOM))
+    sequences = load.concurrency or load.sequences
+    return math.ceil(sequences * tokens * shape.kv_bytes * (1 + KV_HEADROOM))
+
+
+def _usable(instance: Instance, load: Load) -> float:
+    """Return the bytes of one accelerator that weights, adapters and KV cache can use."""
+    return instance.accelerator_gib * GIB * load.gpu_memory_utilization - ENGINE_GIB * GIB
+
+
+def _paged_cache(shape: Shape, instance: Instance, count: int, others: int, load: Load, tokens: int) -> str:
+    """Return the sentence about the memory that is left for pages. `others`: bytes of everything else."""
+    left = count * _usable(instance, load) - others
+    fit = int(left // shape.kv_bytes)
+    return (
+        f"pages: {_gib(left)} are left for the KV cache, {fit} tokens or {fit / tokens:.1f} sequences of"
+        f" {tokens}; up to {load.sequences} run while they are shorter, and others wait for pages"
+    )
 
 
 def _on_gpus(
-    shape: Shape, instance: Instance, device: int, host: float, utilization: float, reasons: list[str]
+    shape: Shape, instance: Instance, device: int, host: float, load: Load, reasons: list[str]
 ) -> tuple[int, float, int]:
-    each = instance.accelerator_gib * GIB * utilization - ENGINE_GIB * GIB
+    utilization, each = load.gpu_memory_utilization, _usable(instance, load)
     counts = [*(2**power for power in range(5) if 2**power < instance.accelerators), instance.accelerators]
+    if load.devices:
+        counts = [_demanded(instance, load.devices)]
+        reasons.append(f"tensor_parallel takes {load.devices} {instance.accelerator}s")
     fitting = [count for count in counts if count * each >= device and shape.kv_width % count == 0]
     reasons.append(
         f"a {instance.accelerator} of {instance.name} has {instance.accelerator_gib} GiB, of which "
-        f"{_gib(each)} are left at {utilization:.0%} use and {ENGINE_GIB:.0f} GiB for the engine"
+        f"{_gib(each)} are left at gpu_memory_utilization {utilization:g} and {ENGINE_GIB:.0f} GiB for the "
+        f"engine"
     )
     if not fitting:
         raise InvalidInputError(
             f"one copy needs {_gib(device)} of device memory ({'; '.join(reasons)}): {instance.name} has "
             f"{instance.accelerators} of them, which is too little. Lower the sequences or their "
-            f"tokens, or take "
+            f"tokens, state a smaller compute.concurrency, or take "
             f"{_larger(device, shape.kv_width, utilization)}",
             field="instance_type",
         )
@@ -205,6 +234,17 @@ def _on_gpus(
             field="instance_type",
         )
     return count, float(max(1, instance.cpus * count // (2 * instance.accelerators))), memory
+
+
+def _demanded(instance: Instance, devices: int) -> int:
+    """Return the accelerators that tensor_parallel demands. Raises InvalidInputError if there are fewer."""
+    if devices > instance.accelerators:
+        raise InvalidInputError(
+            f"options.tensor_parallel takes {devices} {instance.accelerator}s, and {instance.name} has"
+            f" {instance.accelerators}: lower it, or take a type with more",
+            field="options.tensor_parallel",
+        )
+    return devices
 
 
 def _on_cpus(instance: Instance, device: int, host: float, reasons: list[str]) -> tuple[int, float, int]:

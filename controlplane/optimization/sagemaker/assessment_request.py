@@ -35,8 +35,9 @@ def assessment_request(row: Assessment, target: Target, name: str, *, output: st
 
 def _benchmark(row: Assessment, name: str) -> dict[str, Any]:
     options = row.remote["options"]
-    components = [{"Identifier": options["component"]}]
-    endpoint = {"Identifier": options["endpoint"], "InferenceComponents": components}
+    endpoint: dict[str, Any] = {"Identifier": options["endpoint"]}
+    if options["component"]:
+        endpoint["InferenceComponents"] = [{"Identifier": options["component"]}]
     return {"AIBenchmarkJobName": name, "BenchmarkTarget": {"Endpoint": endpoint}}
 
 

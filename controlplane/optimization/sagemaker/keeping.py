@@ -118,8 +118,8 @@ def _serve(job: OptimizationJob) -> dict[str, Any]:
 
 
 def _draft(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the location of SageMaker's draft model, if the job has one."""
-    return {"draft_model": told["draft_model"]} if "draft_model" in told else {}
+    """Return the location of SageMaker's draft model, and that its license is accepted."""
+    return {name: told[name] for name in ("draft_model", "accept_eula") if name in told}
 
 
 def _lineage(output: Output, told: dict[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class OptimizationPoll(JobPoll[OptimizationJob]):
         container = self._container(account, options)
         recipe, told = Recipe.from_dict(job.recipe), {}
         if recipe.speculation.draft_model == OWN_DRAFT:
-            told = {"draft_model": _draft_model(container, options)}
+            told = _draft_model(container, options)
         if not configs(recipe, options, region=target.region, max_model_len=0, training=""):
             source = _source(container) or options.weights or job.base_model.source
             remote_serve(self._claim, source, told)
@@ -181,11 +181,14 @@ def _source(container: Mapping[str, Any]) -> str:
     return str(source or container.get("ModelDataUrl", ""))
 
 
-def _draft_model(container: Mapping[str, Any], options: RemoteOptions) -> str:
-    """Return the s3:// location of the draft model that JumpStart added to its model."""
+def _draft_model(container: Mapping[str, Any], options: RemoteOptions) -> dict[str, Any]:
+    """Return the s3:// location of the draft model that JumpStart added, and if its license is accepted."""
+    data = container.get("ModelDataSource", {}).get("S3DataSource", {})
     for source in container.get("AdditionalModelDataSources", ()):
         if source["ChannelName"].startswith(DRAFT_CHANNEL):
-            return str(source["S3DataSource"]["S3Uri"])
+            draft = source["S3DataSource"]
+            accepted = any(item.get("ModelAccessConfig", {}).get("AcceptEula") for item in (data, draft))
+            return {"draft_model": str(draft["S3Uri"])} | ({"accept_eula": True} if accepted else {})
     raise InvalidInputError(
         f"SageMaker model {options.model} has no draft model among its additional data sources: create it"
         " with JumpStart's configuration for speculative decoding, or name a draft model of your own",

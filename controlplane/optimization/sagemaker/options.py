@@ -8,7 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from contracts.recipes.recipe import Hardware, Recipe
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Image
+from controlplane.deployments.containers.images import (
+    DEFAULT_IMAGE,
+    IMAGES,
+    TENSORRT_LLM_IMAGE,
+    Family,
+    Image,
+)
 from controlplane.deployments.containers.options import secret_variable_check
 from controlplane.deployments.models import Target
 from controlplane.errors import InvalidInputError
@@ -16,8 +22,6 @@ from controlplane.errors import InvalidInputError
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S{1,900}")
 _MODEL: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,255}")
-MOST_VARIABLES: Final = 25
-"""SageMaker's limit of environment variables per container, including the recipe's own."""
 _LONGEST_IMAGE: Final = 255
 HOURS: Final = (1, 240)
 
@@ -33,7 +37,7 @@ class RemoteOptions:
         model: a SageMaker model whose weights are read instead, such as one that JumpStart made.
         accept_eula: whether the licence of `weights` is accepted.
         image: a name in IMAGES or an image URI; "" for the default on GPUs and SageMaker's choice on Neuron.
-        environment: added to each technique's container; overrides the recipe's variables.
+        environment: added to each technique's container; the recipe's own variables cannot be replaced.
         hours: time limit after which SageMaker fails the job.
     """
 
@@ -59,8 +63,8 @@ class RemoteOptions:
             raise _wrong("accept_eula is valid only with weights, whose license it accepts")
         if len(options.image) > _LONGEST_IMAGE:
             raise _wrong(f"image must have at most {_LONGEST_IMAGE} characters")
-        if options.image and options.image not in IMAGES:
-            Image.from_name(options.image, family="lmi")
+        if options.image:
+            _image(options.image)
         for name, value in options.environment.items():
             if _VARIABLE.fullmatch(name) is None or len(value) > 256:
                 raise _wrong(
@@ -78,10 +82,25 @@ class RemoteOptions:
 
     def image_uri(self, recipe: Recipe, region: str) -> str:
         """Return the image's URI; "" leaves the choice to SageMaker, as IMAGES has none for Neuron."""
+        image = self.image_of(recipe)
+        return "" if image is None else image.uri(region)
+
+    def image_of(self, recipe: Recipe) -> Image | None:
+        """Return the image of the recipe's containers; None if SageMaker chooses it."""
         if self.image:
-            family = "" if self.image in IMAGES else "lmi"
-            return Image.from_name(self.image, family=family).uri(region)
-        return "" if recipe.target.hardware is Hardware.NEURON else IMAGES[DEFAULT_IMAGE].uri(region)
+            return _image(self.image)
+        if recipe.target.hardware is Hardware.NEURON:
+            return None
+        return IMAGES[TENSORRT_LLM_IMAGE if recipe.builds_tensorrt_engine else DEFAULT_IMAGE]
+
+
+def _image(name: str) -> Image:
+    """Return an LMI image, the only kind that SageMaker optimizes with. Raises InvalidInputError."""
+    image = Image.from_name(name, family="" if name in IMAGES else Family.LMI)
+    if image.family is not Family.LMI:
+        text = f"sagemaker.image must be an LMI image, and {name} is of family {image.family}"
+        raise InvalidInputError(text, field="sagemaker.image")
+    return image
 
 
 def target_of(options: RemoteOptions) -> Target:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contracts.recipes.recipe import OWN_DRAFT, Drafting, Hardware, Quantization, Recipe
+from controlplane.deployments.containers.compiled_engines import sequence_variables
 from controlplane.deployments.containers.speculation import DRAFT_FOLDER, speculative_config
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.names import MANAGED, OWNER
-from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import OptimizationJob
-from controlplane.optimization.sagemaker.options import MOST_VARIABLES, RemoteOptions
-from controlplane.optimization.serving import speculation_options
+from controlplane.optimization.sagemaker.options import RemoteOptions
+from controlplane.optimization.serving import COMPILED_DTYPE, speculation_options
 
 _QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
 
@@ -101,25 +101,12 @@ def serving_environment(recipe: Recipe) -> dict[str, str]:
     return {"OPTION_SPECULATIVE_CONFIG": config}
 
 
-def variables_check(recipe: Recipe, options: RemoteOptions, *, region: str, max_model_len: int) -> None:
-    """Raises InvalidInputError if a container would have more variables than SageMaker accepts."""
-    for technique in configs(recipe, options, region=region, max_model_len=max_model_len, training=""):
-        for kind, config in technique.items():
-            if (count := len(config.get("OverrideEnvironment", ()))) > MOST_VARIABLES:
-                raise InvalidInputError(
-                    f"environment: {kind} would have {count} variables with the recipe's own, and SageMaker"
-                    f" takes {MOST_VARIABLES}",
-                    field="sagemaker",
-                )
-
-
 def _compiled(recipe: Recipe, max_model_len: int) -> dict[str, str]:
-    """Return the variables that fix the shapes of a Neuron graph; empty for other hardware."""
-    if recipe.target.hardware is not Hardware.NEURON:
-        return {}
-    tokens, sequences = recipe.neuron_shape(max_model_len)
+    """Return the variables that fix the shapes of the compiled model."""
+    tokens, sequences = recipe.compiled_shape(max_model_len)
     return {
-        "OPTION_N_POSITIONS": str(tokens),
+        "OPTION_TENSOR_PARALLEL_DEGREE": str(recipe.tensor_parallel.degree),
         "OPTION_MAX_ROLLING_BATCH_SIZE": str(sequences),
-        "OPTION_DTYPE": "bf16",
+        "OPTION_DTYPE": COMPILED_DTYPE,
+        **sequence_variables(tokens, neuron=recipe.target.hardware is Hardware.NEURON),
     }

@@ -17,6 +17,8 @@ from contracts.recipes.spec_fields import SpecError
 from worker_engine.models import FAMILIES
 
 AWAY = {"engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"}
+ON_A100 = {"engine": "sagemaker", "hardware": "sm80", "instance_type": "ml.p4d.24xlarge"}
+NEURON = {"engine": "sagemaker", "hardware": "neuron", "instance_type": "ml.inf2.48xlarge"}
 DRAFT = {"method": "draft", "draft_model": "small"}
 THEIRS = {"method": "draft", "draft_model": OWN_DRAFT}
 LLAMA = ModelFacts("LlamaForCausalLM", "", "vocabulary", "bfloat16")
@@ -29,7 +31,7 @@ def stack(recipe: dict[str, Any], model: ModelFacts = LLAMA, **options: Any) -> 
 REFUSED: dict[str, Stack] = {
     "architecture_not_served": stack({}, replace(LLAMA, architecture="MambaForCausalLM")),
     "quantized_already": stack({"quantization": "int8"}, replace(LLAMA, quantized="awq")),
-    "fp8_hardware": stack({"quantization": "fp8", "target": {**AWAY, "hardware": "sm80"}}),
+    "fp8_hardware": stack({"quantization": "fp8", "target": ON_A100}),
     "int8_head": stack({"quantization": "int8", "head": "int8", "target": {"hardware": "sm90"}}),
     "merged_adapter_on_quantized_base": stack(
         {"quantization": "int8"}, situation=Situation(merge_adapter=True)
@@ -67,18 +69,29 @@ REFUSED: dict[str, Stack] = {
     ),
     "sagemaker_accelerators": stack({"quantization": "awq_int4_g128", "target": {**AWAY, "hardware": "cpu"}}),
     "sagemaker_schemes": stack({"quantization": "int8", "target": AWAY}),
-    "sagemaker_neuron_quantization": stack(
-        {"quantization": "awq_int4_g128", "target": {**AWAY, "hardware": "neuron"}}
+    "instance_of_sagemaker": stack({"target": {"instance_type": "ml.g5.12xlarge"}}),
+    "sagemaker_compilation_with_sharding": stack(
+        {
+            "compilation": {"ahead_of_time": True},
+            "tensor_parallel": {"degree": 8, "presharded": True},
+            "target": AWAY,
+        }
+    ),
+    "tensorrt_llama": stack(
+        {"compilation": {"ahead_of_time": True}, "target": AWAY}, replace(LLAMA, names=("llama-3.1-8b",))
+    ),
+    "sagemaker_hardware_of_instance": stack({"quantization": "fp8", "target": {**AWAY, "hardware": "sm89"}}),
+    "sagemaker_neuron_quantization": stack({"quantization": "awq_int4_g128", "target": NEURON}),
+    "sagemaker_neuron_speculation": stack({"speculation": {"method": "ngram"}, "target": NEURON}),
+    "sagemaker_neuron_sharding": stack(
+        {"tensor_parallel": {"degree": 8, "presharded": True}, "target": NEURON}
     ),
     "sagemaker_nothing_to_do": stack({"target": AWAY}),
-    "neuron_shapes_elsewhere": stack(
+    "compiled_shapes_elsewhere": stack(
         {"quantization": "fp8", "target": AWAY, "compilation": {"batch_size": 8}}
     ),
-    "neuron_sequence_length": stack(
-        {
-            "compilation": {"ahead_of_time": True, "sequence_length": 8192},
-            "target": {**AWAY, "hardware": "neuron"},
-        },
+    "compiled_sequence_length": stack(
+        {"compilation": {"ahead_of_time": True, "sequence_length": 8192}, "target": NEURON},
         replace(LLAMA, max_model_len=4096),
     ),
     "sagemaker_draft_source": stack({"quantization": "fp8", "speculation": DRAFT, "target": AWAY}),
@@ -104,7 +117,10 @@ def test_every_rule_has_a_case() -> None:
         {"quantization": "awq_int4_g64", "target": {"hardware": "sm80"}},
         {"quantization": "int8", "compilation": {"ahead_of_time": True, "packed": True}},
         {"quantization": "fp8", "speculation": THEIRS, "target": AWAY},
-        {"compilation": {"ahead_of_time": True}, "target": {**AWAY, "hardware": "neuron"}},
+        {"compilation": {"ahead_of_time": True}, "target": NEURON},
+        {"compilation": {"ahead_of_time": True, "sequence_length": 4096, "batch_size": 16}, "target": AWAY},
+        {"quantization": "fp8", "compilation": {"ahead_of_time": True}, "target": AWAY},
+        {"quantization": "awq_int4_g128", "compilation": {"ahead_of_time": True}, "target": ON_A100},
         {"tensor_parallel": {"degree": 8, "presharded": True}, "target": AWAY},
     ],
 )
@@ -114,6 +130,29 @@ def test_what_goes_together_passes(recipe: dict[str, Any]) -> None:
 
 def test_a_draft_model_of_the_same_vocabulary_passes() -> None:
     assert reasons(stack({"speculation": DRAFT}, draft=LLAMA)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("meta-llama/Llama-3.1-8B", True),
+        ("meta-textgeneration-llama-3-1-8b-instruct", True),
+        ("llama-3.3-70b", True),
+        ("meta-textgeneration-llama-3-8b-instruct", False),
+        ("meta-llama/Meta-Llama-3-70B", False),
+        ("llama-2-7b", False),
+    ],
+)
+def test_tensorrt_llm_compiles_llama_models_up_to_3_0(name: str, refused: bool) -> None:
+    recipe = {"compilation": {"ahead_of_time": True}, "target": AWAY}
+    told = reasons(stack(recipe, replace(LLAMA, names=("base", name))))
+    assert [reason.code for reason in told] == (["tensorrt_llama"] if refused else [])
+
+
+@pytest.mark.parametrize("method", ["none", "eagle"])
+def test_draft_tokens_without_a_proposer_of_ours_are_refused(method: str) -> None:
+    with pytest.raises(SpecError, match="tokens"):
+        stack({"speculation": {"method": method, "tokens": 6}, "target": AWAY})
 
 
 def test_all_reasons_come_at_once() -> None:

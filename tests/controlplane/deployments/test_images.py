@@ -11,13 +11,9 @@ import boto3
 import pytest
 
 from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
-from controlplane.deployments.containers.options import (
-    LmiOptions,
-    container_environment,
-    option_servers,
-    worker_checkpoint_check,
-    worker_flags,
-)
+from controlplane.deployments.containers.options import LmiOptions, container_environment, option_servers
+from controlplane.deployments.containers.speculation import METHODS
+from controlplane.deployments.containers.worker import worker_checkpoint_check, worker_flags
 from controlplane.errors import InvalidInputError
 
 NEW, OLD = IMAGES["lmi-0.38.0"], IMAGES["lmi-0.32.0"]
@@ -203,7 +199,7 @@ def test_speculation_is_vllms_configuration(values: dict[str, Any], expected: di
     ("image", "values", "option", "says"),
     [
         (NEW, {"speculation": "draft"}, "draft_model", "is required"),
-        (NEW, {"draft_model": "s3://b/draft"}, "draft_model", "valid only for it"),
+        (NEW, {"draft_model": "s3://b/draft"}, "draft_model", "valid only for them"),
         (NEW, {"speculation_tokens": 5}, "speculation_tokens", "set speculation too"),
         (NEW, {"speculation": "draft", "draft_model": "org/draft"}, "draft_model", "must be s3://"),
         (OLD, {"speculation": "ngram"}, "speculation", "lmi-0.34.0 or newer"),
@@ -246,11 +242,12 @@ def test_an_address_is_judged_by_its_tag(
     image = Image.from_name(f"1.dkr.ecr.us-east-1.amazonaws.com/djl-inference:{tag}", family="lmi")
     assert (image.async_mode, image.extra_vocab) == (async_mode, extra_vocab)
     assert image.rolling_batches == rolling_batches
-    told = env({}, image)
+    base = {} if image.lora else {"enable_lora": False}
+    told = env(base, image)
     assert told["OPTION_ROLLING_BATCH"] == ("disable" if async_mode else rolling_batches[0])
     assert ("OPTION_ENTRYPOINT" in told) == async_mode
     with pytest.raises(InvalidInputError, match="is not supported by") as caught:
-        env({"rolling_batch": "lmi-dist" if "lmi-dist" not in rolling_batches else "trtllm"}, image)
+        env(base | {"rolling_batch": "lmi-dist" if "lmi-dist" not in rolling_batches else "trtllm"}, image)
     assert caught.value.field == "options.rolling_batch"
 
 
@@ -304,7 +301,7 @@ def test_the_bundled_worker_gets_its_options_as_flags() -> None:
 
 OTHERS: dict[str, Any] = {
     "enable_lora": False,
-    "tensor_parallel": 2,
+    "tensor_parallel": 4,
     "max_rolling_batch_size": 8,
     "max_model_len": 512,
     "max_loras": 8,
@@ -324,15 +321,14 @@ OTHERS: dict[str, Any] = {
 """A value besides the default for every option."""
 
 
-@pytest.mark.parametrize(
-    "image", [OLD, NEW, *(IMAGES[name] for name in ("tgi-3.3.6", "triton-26.05", "pytorch-2.6.0")), WORKER]
-)
+@pytest.mark.parametrize("image", [*IMAGES.values(), WORKER])
 @pytest.mark.parametrize("option", [item.name for item in fields(LmiOptions)])
 def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, option: str) -> None:
     base = {} if image.lora else {"enable_lora": False}
 
-    needs = {"speculation_tokens": {"speculation": "ngram"}, "draft_model": {"speculation": "draft"}}
-    with_it = needs.get(option, {}) if image.speculation or image is WORKER else {}
+    methods = METHODS[1:] if image is WORKER else image.speculation
+    needs = {"speculation_tokens": "ngram", "draft_model": "draft"}
+    with_it = {"speculation": method} if (method := needs.get(option)) in methods else {}
 
     def configuration(values: dict[str, Any]) -> dict[str, str]:
         options = LmiOptions.from_values(base | values, image)
@@ -373,6 +369,31 @@ def test_neuron_images_have_fixed_shapes_and_no_adapters() -> None:
     for values in ({}, {"enable_lora": False, "gpu_memory_utilization": 0.5}):
         with pytest.raises(InvalidInputError, match=r"not supported by neuronx-0\.30\.0"):
             LmiOptions.from_values(values, image)
+
+
+def test_tensorrt_llm_images_have_the_engines_names() -> None:
+    image = IMAGES["tensorrtllm-0.33.0"]
+    values = {
+        "enable_lora": False,
+        "tensor_parallel": 4,
+        "max_model_len": 8192,
+        "max_rolling_batch_size": 16,
+        "dtype": "bf16",
+        "quantize": "awq",
+        "gpu_memory_utilization": 0.8,
+    }
+    assert LmiOptions.from_values(values, image).environment(image, accelerators=1) == {
+        "OPTION_TENSOR_PARALLEL_DEGREE": "4",
+        "OPTION_MAX_ROLLING_BATCH_SIZE": "16",
+        "OPTION_ROLLING_BATCH": "trtllm",
+        "OPTION_MAX_INPUT_LEN": "8192",
+        "OPTION_MAX_OUTPUT_LEN": "8192",
+        "OPTION_DTYPE": "bf16",
+        "OPTION_QUANTIZE": "awq",
+        "OPTION_KV_CACHE_FREE_GPU_MEM_FRACTION": "0.8",
+    }
+    with pytest.raises(InvalidInputError, match="'gptq' is not supported by tensorrtllm"):
+        LmiOptions.from_values({"enable_lora": False, "quantize": "gptq"}, image)
 
 
 def test_an_option_names_the_servers_that_have_it() -> None:

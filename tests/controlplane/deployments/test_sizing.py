@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import botocore.session
 import pytest
@@ -83,6 +84,75 @@ def test_a_small_model_fits_many_times_and_on_a_cpu() -> None:
     assert cpu.memory_mb == pytest.approx(256.6 + 864 + 2 * 4 * 4.66 + 2048, abs=1)
     gpu = requirements(SMOLLM2, "ml.g5.12xlarge", load)
     assert (gpu.accelerators, gpu.copies_per_instance) == (1, 4)
+
+
+LLAMA_2_7B = Shape.from_modules(
+    llama_shaped(hidden=4096, kv=4096, ff=11008, layers=32, vocabulary=32000),
+    dtype="float16",
+    max_model_len=4096,
+)
+MISTRAL_7B = Shape.from_modules(
+    llama_shaped(hidden=4096, kv=1024, ff=14336, layers=32, vocabulary=32000),
+    dtype="bfloat16",
+    max_model_len=32768,
+)
+
+
+def test_the_two_models_of_document_001_fit_on_one_instance() -> None:
+    """Llama 2 7B and Mistral 7B on one ml.g5.12xlarge, each with 2 GPUs and 14,336 MB, as documented.
+
+    The document's containers take 0.8 of each GPU, adapters up to rank 64, and 4 adapters in host memory.
+    """
+    common: dict[str, Any] = {
+        "max_lora_rank": 64,
+        "max_cpu_loras": 4,
+        "gpu_memory_utilization": 0.8,
+        "devices": 2,
+    }
+    llama = requirements(LLAMA_2_7B, "ml.g5.12xlarge", Load(sequences=32, concurrency=8, **common))
+    mistral = requirements(MISTRAL_7B, "ml.g5.12xlarge", Load(sequences=32, concurrency=4, **common))
+    assert (llama.accelerators, mistral.accelerators) == (2, 2)
+
+    # Two GPUs: 2 x (24 GiB x 0.8 - 1 GiB for the engine) = 36.4 GiB.
+    usable = 2 * (24 * 0.8 - 1)
+    # Weights of 6.74e9 parameters in 2 bytes: 12.55 GiB. A rank-64 adapter of the 7 linear layers:
+    # 32 x (4 x 8192 + 3 x 15104) x 64 x 2 bytes = 305 MiB, four of them 1.19 GiB.
+    weights, adapters = LLAMA_2_7B.weight_bytes / GIB, 4 * LLAMA_2_7B.lora_parameters * 64 * 2 / GIB
+    assert (round(weights, 2), round(adapters, 2)) == (12.55, 1.19)
+    # 2 x 32 layers x 4096 x 2 bytes = 512 KiB a token: 8 x 4096 x 512 KiB x 1.2 = 19.2 GiB.
+    assert LLAMA_2_7B.kv_bytes == 512 * 1024
+    assert weights + adapters + 19.2 < usable
+    # Memory left for pages: 36.4 - 12.55 - 1.19 = 22.66 GiB, 11.3 sequences of 4096 tokens.
+    assert any("22.66 GiB are left" in text and "11.3 sequences of 4096" in text for text in llama.reasons)
+
+    # Mistral's 8 KV heads take 128 KiB a token: 4 x 32768 x 128 KiB x 1.2 = 19.2 GiB beside 13.49 GiB.
+    assert MISTRAL_7B.kv_bytes == 128 * 1024
+    assert round(MISTRAL_7B.weight_bytes / GIB, 2) == 13.49
+    assert any("4 sequences (compute.concurrency, of 32 that may run)" in text for text in mistral.reasons)
+
+    # Both together: 4 of the 4 GPUs, 24 of 48 cores, and less than 190 GiB of host memory.
+    instance = INSTANCES["ml.g5.12xlarge"]
+    assert llama.accelerators + mistral.accelerators == instance.accelerators
+    assert llama.cpus + mistral.cpus <= instance.cpus
+    assert max(llama.memory_mb, mistral.memory_mb) <= 7 * 2 * 1024
+    assert llama.memory_mb + mistral.memory_mb <= (instance.memory_gib - 2) * 1024
+
+
+def test_all_sequences_at_full_length_do_not_fit_and_the_refusal_says_so() -> None:
+    load = Load(sequences=32, max_lora_rank=64, gpu_memory_utilization=0.8, devices=2)
+    with pytest.raises(InvalidInputError, match=r"76\.80 GiB.*too little.*smaller compute\.concurrency"):
+        requirements(LLAMA_2_7B, "ml.g5.12xlarge", load)
+
+
+def test_a_larger_share_of_the_gpu_leaves_more_pages() -> None:
+    def pages(share: float) -> str:
+        load = Load(concurrency=4, gpu_memory_utilization=share, devices=2, max_loras=0)
+        found = requirements(LLAMA_2_7B, "ml.g5.12xlarge", load)
+        return next(text for text in found.reasons if text.startswith("pages: "))
+
+    # 2 x (24 x 0.8 - 1) - 12.55 = 23.85; 2 x (24 x 0.9 - 1) - 12.55 = 28.65.
+    assert pages(0.8).startswith("pages: 23.85 GiB")
+    assert pages(0.9).startswith("pages: 28.65 GiB")
 
 
 def test_no_adapters_take_no_room() -> None:

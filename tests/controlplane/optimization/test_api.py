@@ -189,10 +189,13 @@ def test_a_prompt_set_is_its_content(staff: Client, base: BaseModel) -> None:
     assert (first.json(), uploaded()) == (again.json(), 1)
     assert (first.json()["name"], first.json()["lines"]) == ("mine.jsonl", 1)
     sha256 = first.json()["sha256"]
-    made = post(staff, "optimizations", job_request(base, prompts=sha256))
+    unread = post(staff, "optimizations", job_request(base, prompts=sha256))
+    assert (unread.status_code, "prompts calibrate AWQ" in unread.text) == (400, True)
+    awq = {"quantization": "awq_int4_g64"}
+    made = post(staff, "optimizations", job_request(base, recipe=awq, prompts=sha256))
     assert made.json()["prompts"] == sha256
     # Texts are part of what a job is.
-    assert post(staff, "optimizations", job_request(base)).status_code == 201
+    assert post(staff, "optimizations", job_request(base, recipe=awq)).status_code == 201
     assert staff.delete(f"{API}/prompt-sets/{sha256}").status_code == 409
     for job in OptimizationJob.objects.all():
         post(staff, f"optimizations/{job.pk}/cancel", {})

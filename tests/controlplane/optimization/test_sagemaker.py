@@ -195,26 +195,27 @@ def test_who_died_between_the_row_and_the_call_is_followed_by_one_that_calls(
 
 
 def test_each_technique_is_a_configuration_of_its_own() -> None:
+    neuron = {"engine": "sagemaker", "hardware": "neuron", "instance_type": "ml.inf2.24xlarge"}
     recipe = recipe_read(
-        {
-            "compilation": {"ahead_of_time": True},
-            "tensor_parallel": {"degree": 4, "presharded": True},
-            "target": {"engine": "sagemaker", "hardware": "neuron", "instance_type": "ml.inf2.24xlarge"},
-        }
+        {"compilation": {"ahead_of_time": True}, "tensor_parallel": {"degree": 4}, "target": neuron}
     )
-    options = RemoteOptions.read({"target": "aws", "environment": {"OPTION_DTYPE": "fp16"}})
-    compiled, sharded = configs(recipe, options, region=REGION, max_model_len=131072, training="")
+    options = RemoteOptions.read({"target": "aws", "environment": {"OPTION_LOAD_FORMAT": "auto"}})
+    (compiled,) = configs(recipe, options, region=REGION, max_model_len=131072, training="")
     assert compiled == {
         "ModelCompilationConfig": {
             "OverrideEnvironment": {
                 "OPTION_TENSOR_PARALLEL_DEGREE": "4",
                 "OPTION_N_POSITIONS": "8192",
                 "OPTION_MAX_ROLLING_BATCH_SIZE": "8",
-                "OPTION_DTYPE": "fp16",
+                "OPTION_DTYPE": "bf16",
+                "OPTION_LOAD_FORMAT": "auto",
             }
         }
     }
-    assert list(sharded) == ["ModelShardingConfig"]
+    sharding = recipe_read({**AWQ, "tensor_parallel": {"degree": 4, "presharded": True}})
+    quantized, sharded = configs(sharding, options, region=REGION, max_model_len=64, training="")
+    assert list(quantized) == ["ModelQuantizationConfig"]
+    assert sharded["ModelShardingConfig"]["OverrideEnvironment"]["OPTION_TENSOR_PARALLEL_DEGREE"] == "4"
     eagle = recipe_read({"speculation": {"method": "eagle"}, "target": AWQ["target"]})
     told = configs(eagle, options, region=REGION, max_model_len=64, training="s3://b/texts/")
     source = {"S3Uri": "s3://b/texts/", "S3DataType": "S3Prefix"}
@@ -238,6 +239,15 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
         (
             {"sagemaker": {"target": "aws", "environment": {f"OPTION_{n}": "1" for n in range(25)}}},
             "would have 26 variables",
+        ),
+        (
+            {"sagemaker": {"target": "aws", "environment": {"OPTION_QUANTIZE": "fp8"}}},
+            "must not set OPTION_QUANTIZE: set quantization in the recipe",
+        ),
+        ({"sagemaker": {"target": "aws", "image": "tgi-3.3.6"}}, "must be an LMI image"),
+        (
+            {"sagemaker": {"target": "aws", "image": "tensorrtllm-0.33.0"}},
+            "does not carry out this recipe: omit it, or name one of LMI with vLLM",
         ),
         ({"sagemaker": {"target": "aws", "image": f"x/{'y' * 300}:1"}}, "255 characters"),
         ({"sagemaker": {"target": "aws", "place": "x"}}, "'place' is none of"),

@@ -9,7 +9,11 @@ import pytest
 
 from contracts.recipes.recipe import Preset
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment, DeploymentRollout, Target
+from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
+from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.services import deployment_create
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.deploying import job_deploy, job_take_back
@@ -102,7 +106,8 @@ def model(stand: Stand, name: str, *sources: dict[str, Any]) -> None:
 
 
 def draft_source(url: str) -> dict[str, Any]:
-    data = {"S3Uri": url, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    data: dict[str, Any] = {"S3Uri": url, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    data["ModelAccessConfig"] = {"AcceptEula": True}
     return {"ChannelName": "draft_model", "S3DataSource": data}
 
 
@@ -124,8 +129,25 @@ def test_sagemakers_draft_model_is_that_of_jumpstarts_model(
     assert request["ModelSource"] == {"SageMakerModel": {"ModelName": "js-draft"}}
     assert request["OptimizationEnvironment"] == {"OPTION_SPECULATIVE_DRAFT_MODEL": f"{DRAFT_FOLDER}/"}
     assert (done(stand, job).result or {})["draft_model"] == "s3://jumpstart/draft/"
-    with pytest.raises(InvalidInputError, match="refused on inference components"):
+    with pytest.raises(InvalidInputError, match="refused on inference components: take a deployment with"):
         job_deploy(job=job, deployment=deployment)
+    Deployment.objects.update(hosting="endpoint", options={})
+    served = job_deploy(job=job, deployment=deployment).after["options"]
+    assert served == {"speculation": "sagemaker", "draft_model": "s3://jumpstart/draft/", "accept_eula": True}
+    deployment.refresh_from_db()
+    account = ServicesAccount.from_target(deployment.target)
+    store = Store(account, deployment.target, heartbeat=lambda: None)
+    specs = Specs.from_target(deployment.target, desired_of(deployment), store)
+    account.close()
+    container = specs.model["PrimaryContainer"]
+    assert container["Environment"]["OPTION_SPECULATIVE_DRAFT_MODEL"] == f"{DRAFT_FOLDER}/"
+    (source,) = container["AdditionalModelDataSources"]
+    assert source["ChannelName"] == "draft_model"
+    data = {"S3DataType": "S3Prefix", "CompressionType": "None", "ModelAccessConfig": {"AcceptEula": True}}
+    assert source["S3DataSource"] == {"S3Uri": "s3://jumpstart/draft/", **data}
+    assert job.variant is not None
+    assert container["ModelDataSource"] == {"S3DataSource": {"S3Uri": job.variant.source, **data}}
+    assert container["Environment"]["OPTION_MODEL_ID"] == "/opt/ml/model"
 
 
 def test_speculation_alone_needs_no_job(stand: Stand, tiny_base: BaseModel, deployment: Deployment) -> None:
@@ -161,3 +183,34 @@ def test_presets_on_sagemaker_differ(stand: Stand, target: Target, tiny_base: Ba
 def test_a_draft_model_on_this_host_is_refused(target: Target, tiny_base: BaseModel) -> None:
     with pytest.raises(InvalidInputError, match="reads draft models from S3 or from the Hugging Face hub"):
         create_job(tiny_base, awq(method="draft", draft_model="/models/draft"))
+
+
+NGRAM_ALONE = {"speculation": {"method": "ngram"}, "target": AWQ["target"]}
+EAGLE = {"speculation": {"method": "eagle"}, "target": AWQ["target"]}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "says"),
+    [
+        (NGRAM_ALONE, {"image": "lmi-0.36.0"}, "set image in the deployment"),
+        (NGRAM_ALONE, {"environment": {"OPTION_X": "1"}}, "set environment in the deployment"),
+        (NGRAM_ALONE, {"hours": 2}, "needs no SageMaker job: omit it"),
+        (NGRAM_ALONE, {"weights": "s3://bucket/x/", "accept_eula": True}, "accept the license where"),
+        (EAGLE, {"image": "lmi-0.36.0"}, "in a container of its own: omit it"),
+        (EAGLE, {"environment": {"OPTION_X": "1"}}, "in a container of its own: omit it"),
+    ],
+)
+def test_settings_that_nothing_would_read_are_refused_by_name(
+    target: Target, tiny_base: BaseModel, recipe: dict[str, Any], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=says) as caught:
+        create_job(tiny_base, recipe, **options)
+    assert caught.value.field == f"sagemaker.{list(options)[-1]}"
+
+
+def test_shards_are_served_on_as_many_gpus(
+    stand: Stand, tiny_base: BaseModel, deployment: Deployment
+) -> None:
+    job = advance(create_job(tiny_base, awq(method="ngram") | {"tensor_parallel": {"degree": 2}}))
+    done(stand, job)
+    assert job_deploy(job=job, deployment=deployment).after["options"]["tensor_parallel"] == 2

@@ -21,7 +21,8 @@ import httpx
 from django.conf import settings
 
 from controlplane.deployments.containers.images import BUNDLED_WORKER
-from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions, worker_flags
+from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions
+from controlplane.deployments.containers.worker import worker_flags
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import (
     Desired,

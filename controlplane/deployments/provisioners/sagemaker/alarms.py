@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controlplane.deployments.provisioners.base import ProvisioningError, RolloutStage, Step
-from controlplane.deployments.provisioners.sagemaker.names import Names
+from controlplane.deployments.provisioners.sagemaker.names import VARIANT, Names
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 
 _VERDICT: Final = "verdict"
@@ -33,10 +33,13 @@ _METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class Alarms:
-    """Rollout alarms of one deployment."""
+    """Rollout alarms of one deployment: of its base component, or of its endpoint's `variant`."""
 
-    def __init__(self, account: ServicesAccount, names: Names) -> None:
+    def __init__(self, account: ServicesAccount, names: Names, *, variant: bool = False) -> None:
         self._account, self._names = account, names
+        self._dimensions = {"InferenceComponentName": names.base}
+        if variant:
+            self._dimensions = {"EndpointName": names.endpoint, "VariantName": VARIANT}
 
     @property
     def verdict(self) -> str:
@@ -86,7 +89,9 @@ class Alarms:
                     "Namespace": "AWS/SageMaker",
                     "MetricName": metric.name,
                     "Statistic": metric.statistic,
-                    "Dimensions": [{"Name": "InferenceComponentName", "Value": self._names.base}],
+                    "Dimensions": [
+                        {"Name": name, "Value": value} for name, value in self._dimensions.items()
+                    ],
                     "Threshold": threshold * metric.unit,
                     "TreatMissingData": "notBreaching",
                 },

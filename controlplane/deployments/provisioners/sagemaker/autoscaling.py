@@ -13,22 +13,28 @@ from typing import Any, Final
 
 from django.utils import timezone
 
+from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import Desired, ProvisioningError, ScalingActivity, Step
 from controlplane.deployments.provisioners.sagemaker.account import aws_answers
 from controlplane.deployments.provisioners.sagemaker.errors import is_absent
-from controlplane.deployments.provisioners.sagemaker.names import Names
+from controlplane.deployments.provisioners.sagemaker.names import VARIANT, Names
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.scaling.policy import Metric, ScalingPolicy, ScheduledBounds
 
 _SCALING: Final = "application-autoscaling"
 _ACTIVITIES: Final = 50
-_SET: Final = re.compile(r"Setting desired copy count to ([0-9]+)")
+_SET: Final = re.compile(r"Setting desired (?:copy|instance) count to ([0-9]+)")
 ALARM_SECONDS: Final = 30.0
 """Three 10 s periods of target tracking's alarm, or one 30 s period of the scale-from-zero alarm."""
 _METRICS: Final = {
     Metric.CONCURRENCY: "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution",
     Metric.INVOCATIONS: "SageMakerInferenceComponentInvocationsPerCopy",
 }
+_VARIANT_METRICS: Final = {
+    Metric.CONCURRENCY: "SageMakerVariantConcurrentRequestsPerModelHighResolution",
+    Metric.INVOCATIONS: "SageMakerVariantInvocationsPerInstance",
+}
+"""Metrics of an endpoint without components, whose copies are instances."""
 _OURS: Final = "graftwork-"
 """Prefix of our policies and scheduled actions; others on the same component are not ours."""
 TRACK, FROM_ZERO = f"{_OURS}track", f"{_OURS}from-zero"
@@ -64,17 +70,25 @@ NOTHING_REGISTERED: Final = RegisteredScaling()
 
 
 class Autoscaling:
-    """Autoscaling of one deployment's base component. Makes no call if it never had a policy."""
+    """Autoscaling of one deployment's base component or variant. Makes no call if it never had a policy."""
 
     def __init__(self, account: ServicesAccount, names: Names, desired: Desired) -> None:
         self._account, self._desired, self._policy = account, desired, desired.scaling
         self._refused = ""
         self._component = names.base
         self._alarm = f"{names.base}-no-capacity"
+        self._metrics: Mapping[Metric, str] = _METRICS
+        resource, dimension = f"inference-component/{names.base}", "inference-component:DesiredCopyCount"
+        if desired.hosting == Deployment.Hosting.ENDPOINT:
+            self._metrics = _VARIANT_METRICS
+            resource, dimension = (
+                f"endpoint/{names.endpoint}/variant/{VARIANT}",
+                "variant:DesiredInstanceCount",
+            )
         self._resource = {
             "ServiceNamespace": "sagemaker",
-            "ResourceId": f"inference-component/{names.base}",
-            "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+            "ResourceId": resource,
+            "ScalableDimension": f"sagemaker:{dimension}",
         }
 
     def read(self) -> RegisteredScaling:
@@ -171,7 +185,9 @@ class Autoscaling:
         if cause := _difference(bounds, seen.target):
             self._do(act, "register_scalable_target", **bounds)
             yield Step("register_scalable_target", self._id, cause)
-        policies = {TRACK: tracking(policy)} | ({FROM_ZERO: from_zero(policy)} if policy.least == 0 else {})
+        policies = {TRACK: tracking(policy, self._metrics)} | (
+            {FROM_ZERO: from_zero(policy)} if policy.least == 0 else {}
+        )
         for name, body in policies.items():
             if cause := _difference(body, seen.policies.get(name)):
                 self._do(act, "put_scaling_policy", PolicyName=name, **body)
@@ -244,13 +260,13 @@ class Autoscaling:
             return [item for page in found for item in page[key]]
 
 
-def tracking(policy: ScalingPolicy) -> dict[str, Any]:
+def tracking(policy: ScalingPolicy, metrics: Mapping[Metric, str] = _METRICS) -> dict[str, Any]:
     """Return PutScalingPolicy's body for target tracking."""
     return {
         "PolicyType": "TargetTrackingScaling",
         "TargetTrackingScalingPolicyConfiguration": {
             "TargetValue": policy.target,
-            "PredefinedMetricSpecification": {"PredefinedMetricType": _METRICS[policy.metric]},
+            "PredefinedMetricSpecification": {"PredefinedMetricType": metrics[policy.metric]},
             "ScaleOutCooldown": policy.out_cooldown,
             "ScaleInCooldown": policy.in_cooldown,
             "DisableScaleIn": policy.protect,

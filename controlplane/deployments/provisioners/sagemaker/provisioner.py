@@ -20,24 +20,19 @@ from controlplane.deployments.provisioners.base import (
     Endpoint,
     Observation,
     PlacedAdapter,
-    ProvisioningError,
     Resource,
     State,
     Step,
 )
 from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
-from controlplane.deployments.provisioners.sagemaker.archives import (
-    Store,
-    checkpoint_files,
-    checkpoint_put,
-    preloaded_archive,
-)
+from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
 from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
+from controlplane.deployments.provisioners.sagemaker.steps import Steps
 
 Hosting = Deployment.Hosting
 _NAMING = {
@@ -56,10 +51,10 @@ class SageMakerProvisioner:
         self, target: Target, desired: Desired, account: ServicesAccount, *, heartbeat: Callable[[], None]
     ) -> None:
         self._target, self._desired, self._account = target, desired, account
-        self._heartbeat = heartbeat
         self._store = Store(account, target, heartbeat=heartbeat)
         self._specs = Specs.from_target(target, desired, self._store)
         self._names = self._specs.names
+        self._steps = Steps(account, self._store, self._specs, desired, heartbeat=heartbeat)
         self._adapters = Adapters(account, self._store, self._names, desired, heartbeat=heartbeat)
         self._autoscaling = Autoscaling(account, self._names, desired)
         self._alarms = Alarms(account, self._names)
@@ -113,11 +108,8 @@ class SageMakerProvisioner:
         names = self._specs.model_name, self._specs.config_name, self._names.endpoint, self._names.base
         if taken := found.foreign.intersection(names):
             raise self._names.refusal(min(taken))
-        yield from self._files(found)
-        if self._specs.model_name not in found.models:
-            yield self._create_model()
-        if self._specs.config_name not in found.configs:
-            yield self._create_config()
+        yield from self._steps.files(found)
+        yield from self._steps.records(found)
         stale = self._config_difference(found) and not self._config_taken_back(found)
         if found.endpoint.state is not State.READY or stale:
             yield from self._endpoint(found)
@@ -142,108 +134,34 @@ class SageMakerProvisioner:
             return
         if found.base.state is not State.ABSENT:
             if found.base.state is not State.LEAVING:
-                yield self._delete("inference_component", self._names.base, cause)
+                yield self._steps.delete("inference_component", self._names.base, cause)
             return
         if not self._desired.endpoint_is_shared:
+            yield from self._steps.remove_endpoint(found, cause)
             if found.endpoint.state is not State.ABSENT:
-                if found.endpoint.state not in (State.LEAVING, State.STARTING, State.CHANGING):
-                    yield self._delete("endpoint", self._names.endpoint, cause)
                 return
-            for name in sorted(found.configs):
-                yield self._delete("endpoint_config", name, cause)
-        for name in sorted(found.models):
-            yield self._delete("model", name, cause)
+        yield from self._steps.remove_rest(found, cause)
         yield from self._alarms.remove(found.alarms, cause)
-        for folder in ("adapters", "preloaded", "checkpoints"):
-            self._store.abort(f"{folder}/{self._desired.deployment}/")
-        yield from self._remove_files(set(found.archives | found.checkpoint), cause)
-
-    def _files(self, seen: ObservedResources) -> Iterator[Step]:
-        """Store the files that the model's container loads, one file per step."""
-        if folder := self._specs.checkpoint_folder:
-            if not self._desired.checkpoint_digest:
-                # The folder's name contains the digest: without it the checkpoint would be stored twice.
-                raise ProvisioningError(
-                    f"the digests of base model {self._desired.base_model}'s files are not taken yet; "
-                    "if that failed, have them read again on its page",
-                    transient=True,
-                    wait=5.0,
-                    code="no_digest",
-                )
-            for name in checkpoint_files(self._desired.checkpoint):
-                key = f"{folder}/{name}"
-                if key not in seen.checkpoint:
-                    checkpoint_put(self._store, self._desired.checkpoint, name, key)
-                    yield Step(
-                        "put_checkpoint", self._store.url(key), "SageMaker reads the checkpoint from S3"
-                    )
-        if (key := self._specs.preloaded) and key not in seen.archives:
-            with preloaded_archive(self._desired.adapters, heartbeat=self._heartbeat) as stream:
-                self._store.put(key, stream)
-            count = len(self._desired.adapters)
-            yield Step("put_archive", self._store.url(key), f"{count} adapters that come with the model")
-
-    def _create_model(self) -> Step:
-        name = self._specs.model_name
-        self._account.make("create_model", name, ModelName=name, Tags=self._names.tags(), **self._specs.model)
-        return Step("create_model", name, "no model with this image, environment and data exists")
-
-    def _create_config(self) -> Step:
-        name = self._specs.config_name
-        tags = self._names.tags(shared=True)
-        self._account.make(
-            "create_endpoint_config", name, EndpointConfigName=name, Tags=tags, **self._specs.config
-        )
-        return Step("create_endpoint_config", name, "no configuration with these instances exists")
 
     def _endpoint(self, seen: ObservedResources) -> Iterator[Step]:
         name, config = self._names.endpoint, self._specs.config_name
         match seen.endpoint.state:
             case State.ABSENT:
-                self._account.make(
-                    "create_endpoint",
-                    name,
-                    EndpointName=name,
-                    EndpointConfigName=config,
-                    Tags=self._names.tags(shared=True),
-                )
-                yield Step("create_endpoint", name, "it does not exist")
+                yield self._steps.create_endpoint()
             case State.READY:
                 self._account.call("update_endpoint", name, EndpointName=name, EndpointConfigName=config)
                 yield Step("update_endpoint", name, self._config_difference(seen))
             case State.FAILED if self._desired.retry and seen.base.state is State.ABSENT:
-                yield self._delete("endpoint", name, "it failed and is recreated")
+                yield self._steps.delete("endpoint", name, "it failed and is recreated")
 
     def _tidy(self, seen: ObservedResources) -> Iterator[Step]:
         """Delete resources of an earlier desired state."""
         if self._desired.stage is None:
             yield from self._alarms.remove(seen.alarms, "no rollout is in progress")
-        for name in sorted(seen.configs - {self._specs.config_name, seen.config_in_force}):
-            yield self._delete("endpoint_config", name, "another configuration is in force")
-        for name in sorted(seen.models - {self._specs.model_name}):
-            yield self._delete("model", name, "another model is in force")
         keep = {self._specs.preloaded, *self._adapters.keys()}
         going = {sha12 for name in self._desired.keep if (sha12 := name.rpartition(".")[2])}
         old = {key for key in seen.archives - keep if key.rpartition("/")[2][:12] not in going}
-        yield from self._remove_files(old, "none of these adapters is placed")
-        folder = f"{self._specs.checkpoint_folder}/"
-        stale = {key for key in seen.checkpoint if not key.startswith(folder)}
-        yield from self._remove_files(stale, "another content of the checkpoint is in force")
-
-    def _remove_files(self, keys: set[str], cause: str) -> Iterator[Step]:
-        if keys:
-            self._store.remove(keys)
-            yield Step("delete_objects", self._store.url(""), f"{cause}: {len(keys)} files")
-
-    def _delete(self, kind: str, name: str, cause: str) -> Step:
-        arguments = {
-            "inference_component": "InferenceComponentName",
-            "endpoint": "EndpointName",
-            "endpoint_config": "EndpointConfigName",
-            "model": "ModelName",
-        }
-        self._account.take_away(f"delete_{kind}", name, **{arguments[kind]: name})
-        return Step(f"delete_{kind}", name, cause)
+        yield from self._steps.tidy(seen, old)
 
     def _serves(self, seen: ObservedResources) -> bool:
         return (

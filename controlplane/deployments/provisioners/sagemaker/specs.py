@@ -17,6 +17,8 @@ from controlplane.deployments.scaling.policy import Routing, ScalingPolicy
 
 _STARTUP_SECONDS: Final = 1200
 _HUB: Final = "hf://"
+_MODEL_FOLDER: Final = "/opt/ml/model"
+"""Where SageMaker stores a model's own data."""
 Hosting = Deployment.Hosting
 
 
@@ -42,7 +44,8 @@ class Specs:
 
     @property
     def config_name(self) -> str:
-        return self.names.config(self.config)
+        variants = [_without_count(variant) for variant in self.config["ProductionVariants"]]
+        return self.names.config({**self.config, "ProductionVariants": variants})
 
     @property
     def base(self) -> dict[str, Any]:
@@ -59,7 +62,7 @@ class Specs:
     @classmethod
     def from_target(cls, target: Target, desired: Desired, store: Store) -> Specs:
         image = Image.from_name(desired.image or DEFAULT_IMAGE, family=desired.image_family)
-        options = LmiOptions.from_values(desired.options, image, fused=desired.hosting == Hosting.FUSED)
+        options = LmiOptions.from_values(desired.options, image, hosting=desired.hosting)
         folder = ""
         if desired.checkpoint.startswith("/") or desired.checkpoint_needs_token:
             folder = f"checkpoints/{desired.deployment}/{desired.checkpoint_digest[:12] or 'unread'}"
@@ -72,10 +75,16 @@ class Specs:
         container = _container(desired, image, options, weights, target.region)
         if preloaded and desired.adapters:
             container["ModelDataUrl"] = store.url(preloaded)
+        names = Names(desired, target.owner)
+        model = {"PrimaryContainer": container, "ExecutionRoleArn": target.role_arn}
+        if desired.hosting == Hosting.ENDPOINT:
+            config: dict[str, Any] = {"ProductionVariants": [_model_variant(desired, names.model(model))]}
+        else:
+            config = {"ProductionVariants": [_variant(desired)], "ExecutionRoleArn": target.role_arn}
         return cls(
-            names=Names(desired, target.owner),
-            model={"PrimaryContainer": container, "ExecutionRoleArn": target.role_arn},
-            config={"ProductionVariants": [_variant(desired)], "ExecutionRoleArn": target.role_arn},
+            names=names,
+            model=model,
+            config=config,
             requirements=_requirements(desired),
             checkpoint_folder=folder,
             preloaded=preloaded if desired.adapters else "",
@@ -86,8 +95,13 @@ def _container(
     desired: Desired, image: Image, options: LmiOptions, weights: str, region: str
 ) -> dict[str, Any]:
     accelerators = int(desired.compute.get("accelerators", 0))
+    by_sagemaker = weights.startswith("s3://") and (
+        desired.hosting == Hosting.ENDPOINT or image.family not in (Family.LMI, Family.TGI)
+    )
     model, revision = weights, ""
-    if weights.startswith(_HUB):
+    if by_sagemaker and desired.hosting == Hosting.ENDPOINT:
+        model = _MODEL_FOLDER
+    elif weights.startswith(_HUB):
         model, _, revision = weights.removeprefix(_HUB).partition("@")
     env = container_environment(
         image, options, model=model, served_name=desired.served_name, accelerators=accelerators
@@ -95,16 +109,45 @@ def _container(
     if revision:
         env["OPTION_REVISION" if image.family is Family.LMI else "HF_REVISION"] = revision
     container: dict[str, Any] = {"Image": image.uri(region), "Environment": {**env, **desired.environment}}
-    if image.family not in (Family.LMI, Family.TGI) and weights.startswith("s3://"):
-        container["ModelDataSource"] = {"S3DataSource": _prefix(weights)}
+    if by_sagemaker:
+        container["ModelDataSource"] = {"S3DataSource": _prefix(weights, options)}
     if options.draft_model.startswith("s3://"):
-        source = {"ChannelName": DRAFT_CHANNEL, "S3DataSource": _prefix(options.draft_model)}
+        source = {"ChannelName": DRAFT_CHANNEL, "S3DataSource": _prefix(options.draft_model, options)}
         container["AdditionalModelDataSources"] = [source]
     return container
 
 
-def _prefix(url: str) -> dict[str, str]:
-    return {"S3Uri": url.rstrip("/") + "/", "S3DataType": "S3Prefix", "CompressionType": "None"}
+def _prefix(url: str, options: LmiOptions) -> dict[str, Any]:
+    access = {"ModelAccessConfig": {"AcceptEula": True}} if options.accept_eula else {}
+    return {"S3Uri": url.rstrip("/") + "/", "S3DataType": "S3Prefix", "CompressionType": "None", **access}
+
+
+def _model_variant(desired: Desired, model: str) -> dict[str, Any]:
+    """Return the variant of an endpoint without components: a model, with an instance per copy."""
+    policy = desired.endpoint_scaling
+    routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
+    return {
+        "VariantName": VARIANT,
+        "ModelName": model,
+        "InstanceType": desired.instance_type,
+        "InitialInstanceCount": desired.min_copies,
+        "InitialVariantWeight": 1.0,
+        "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
+        "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
+        "RoutingConfig": {"RoutingStrategy": routing.value},
+    }
+
+
+def _without_count(variant: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's variant without its first number of instances, which scaling changes.
+
+    A variant for components keeps it: there it is a bound of the managed instances.
+    """
+    return {
+        name: value
+        for name, value in variant.items()
+        if name != "InitialInstanceCount" or "ModelName" not in variant
+    }
 
 
 def _variant(desired: Desired) -> dict[str, Any]:
