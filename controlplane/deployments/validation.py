@@ -119,7 +119,7 @@ def _check_merged(deployment: Deployment) -> None:
     """Set `merged_adapter`, and check that the deployment can serve a variant with a merged adapter."""
     rows = deployment.base_model.variants.filter(name=deployment.variant)
     merged = rows.values_list("merged_adapter", flat=True).first() or ""
-    if deployment.pk is None:
+    if deployment._state.adding:
         deployment.merged_adapter = merged
     if merged != deployment.merged_adapter:
         theirs = f"only {merged}, which it has merged in" if merged else "adapters of every tenant"
