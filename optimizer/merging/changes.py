@@ -82,7 +82,7 @@ class Changes:
     embedding: str
 
     @classmethod
-    def of(cls, adapter: Adapter, base: BaseWeights, prefix: str) -> Changes:
+    def collect(cls, adapter: Adapter, base: BaseWeights, prefix: str) -> Changes:
         """Collect the changes of an adapter that was loaded in float32.
 
         Args:

@@ -43,7 +43,7 @@ def merge(model: Path, source: Checkpoint, adapter: Path, target: Path, reporter
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".adapter-") as scratch:
         loaded = _load(model, adapter, Path(scratch))
     base = BaseWeights(model, torch.float32)
-    changes = Changes.of(loaded, base, FAMILIES[base.config.architecture].prefix)
+    changes = Changes.collect(loaded, base, FAMILIES[base.config.architecture].prefix)
     weights = [name for name in source.files if name.endswith(".safetensors")]
     target.mkdir(parents=True, exist_ok=True)
     _Writer(model, source, changes, target, reporter).write(weights)

@@ -43,7 +43,7 @@ class MergePolicy:
 
 @dataclass(slots=True)
 class MergeCounts:
-    """What merging has done since the process started.
+    """Counts of merges since the process started.
 
     Attributes:
         begun, completed, dropped: merges of an adapter; a dropped one frees its memory.

@@ -123,7 +123,7 @@ def test_memory_for_a_large_base_is_bounded() -> None:
     assert Needs.to_merge("cpu", 1 << 20).memory < 2 << 30
 
 
-def shown(key: str, path: str) -> Any:
+def fetch(key: str, path: str) -> Any:
     return Client(headers={"authorization": f"Bearer {key}"}).get(f"{API}/{path}")
 
 
@@ -149,17 +149,17 @@ def test_a_merged_copy_is_listed_for_its_tenant_alone(
     own, others = (
         api_key_create(tenant=each, name="k", scopes=["manage"])[1] for each in (tenant, other_tenant)
     )
-    seen = {key: shown(key, f"base-models/{tiny.name}/variants").json()["results"] for key in (own, others)}
+    seen = {key: fetch(key, f"base-models/{tiny.name}/variants").json()["results"] for key in (own, others)}
     assert [(item["name"], item["merged_adapter"]) for item in seen[own]] == [("hot", name), ("int8", "")]
     assert [item["name"] for item in seen[others]] == ["int8"]
-    assert shown(own, f"base-models/{tiny.name}/variants/hot").status_code == 200
-    assert shown(others, f"base-models/{tiny.name}/variants/hot").status_code == 404
+    assert fetch(own, f"base-models/{tiny.name}/variants/hot").status_code == 200
+    assert fetch(others, f"base-models/{tiny.name}/variants/hot").status_code == 404
     for path in (f"base-models/{tiny.name}", "base-models"):
         for key, names, copies in (
             (own, {"hot", "int8"}, {"copy-hot", "copy-shared"}),
             (others, {"int8"}, {"copy-shared"}),
         ):
-            found = shown(key, path).json()
+            found = fetch(key, path).json()
             base = found["results"][0] if "results" in found else found
             assert {item["name"] for item in base["variants"]} == names
             assert {item["id"] for item in base["copies"]} == copies

@@ -1,4 +1,4 @@
-"""What merged steps are compared with: the same adapter's decode steps, without idle time or merging."""
+"""Decode steps of one adapter are timed from launch to launch, without idle time or merging."""
 
 from __future__ import annotations
 
