@@ -120,9 +120,9 @@ def _changes(adapter: Adapter, base: BaseWeights) -> Iterator[tuple[str, TensorC
         if path not in (EMBEDDING, HEAD):
             raise _not_mergeable(path, "only decoder layers' linear modules, embed_tokens and lm_head can be")
     for path in (EMBEDDING, HEAD):
-        pair, own = adapter.tops.get(path), adapter.rows.get(path)
-        if pair is not None or own is not None:
-            yield (f"{path}.weight", TensorChange(pair, path == EMBEDDING, adapter.gains.get(path), own))
+        top, own = adapter.tops.get(path), adapter.rows.get(path)
+        if top is not None or own is not None:
+            yield f"{path}.weight", TensorChange(top, path == EMBEDDING, adapter.gains.get(path), own)
     for path, bias in adapter.biases.items():
         yield f"{path}.bias", TensorChange(added=bias)
     for path, norm in adapter.norms.items():

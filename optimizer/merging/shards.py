@@ -138,4 +138,4 @@ def _changed(tensor: StoredTensor, change: TensorChange, data: bytes, first: int
             f"tensor {tensor.name} overflows {tensor.dtype} with the adapter merged: serve the adapter"
             " unmerged, or take a base checkpoint in bf16 or fp32",
         )
-    return memoryview(merged.view(-1).view(torch.uint8).numpy())
+    return merged.view(-1).view(torch.uint8).numpy().data

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 from graftwork.convert import PICKLES, SECONDS, check_libraries, convert, make_weights
 from graftwork.errors import ConfigurationError
@@ -22,7 +22,7 @@ from graftwork.folder import CONFIG, WEIGHTS
 from graftwork.shards import SHARD_INDEX
 
 _SHARD: Final = "adapter_model-*-of-*.safetensors"
-_TARS: Final[Mapping[str, str]] = {".tar.gz": "w:gz", ".tgz": "w:gz", ".tar": "w"}
+_TARS: Final[Mapping[str, Literal["w", "w:gz"]]] = {".tar.gz": "w:gz", ".tgz": "w:gz", ".tar": "w"}
 _Read = Callable[[str], IO[bytes]]
 """Opens a file of the source by its name in it."""
 

@@ -49,6 +49,7 @@ def test_a_merged_copy_is_requested_once_by_either_name(
     assert ask(staff, tiny, adapter="acme/bot@v2").status_code == 201, "another version is another copy"
     assert ask(staff, tiny, recipe={"speculation": {"method": "ngram"}}).json()["adapter"] is None
     record = AuditRecord.objects.get(action="optimization.create", target_id=str(job["id"]))
+    assert record.after is not None
     assert record.after["adapter"]["name"] == version.engine_name
 
 
