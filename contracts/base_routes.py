@@ -82,6 +82,8 @@ class CopyRoute:
         loads_adapters: `openai_http` only: True if vLLM's `/v1/load_lora_adapter` may load an adapter that
             the copy lacks.
         sagemaker: set for a copy of kind `sagemaker`, else None.
+        merged: engine name of the adapter that is merged into its weights; "" for none. Such a copy serves
+            that adapter alone, whose requests name no adapter there.
     """
 
     id: str
@@ -89,6 +91,7 @@ class CopyRoute:
     url: str
     loads_adapters: bool = False
     sagemaker: SageMakerTarget | None = None
+    merged: str = ""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -139,6 +142,7 @@ class BaseRoute:
     """A base model and its copies; `served_name` is what the copies call it.
 
     Attributes:
+        copies: all of them, also those with a merged adapter.
         hold_seconds: how long to hold a request without a running copy while one starts; 0: none will start.
         homes: placements by engine name; adapters without one are routed by hashing and residency.
         canary: set while a rollout gives new copies an exact share; older gateways route by load instead.
@@ -155,6 +159,14 @@ class BaseRoute:
     canary: CanaryRoute | None = None
     dropped_parameters: tuple[str, ...] = ()
     created: int = 0
+
+    def copies_for(self, engine_name: str) -> tuple[CopyRoute, ...]:
+        """Return every copy that can serve an adapter, or the base model for "", in no order."""
+        return tuple(copy for copy in self.copies if copy.merged in ("", engine_name))
+
+    def merged_copies(self, engine_name: str) -> tuple[CopyRoute, ...]:
+        """Return the copies that have this adapter merged into their weights; none for ""."""
+        return tuple(copy for copy in self.copies if copy.merged and copy.merged == engine_name)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

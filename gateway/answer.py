@@ -48,10 +48,9 @@ class Answer:
 
     __slots__ = ("_begun", "_first", "_names", "_place", "_stream", "attempt", "context", "events", "request")
 
-    def __init__(self, request: BackendRequest, model_name: str, attempt: Attempt, place: CopySlot) -> None:
-        """`model_name` is the backend's name for the model."""
+    def __init__(self, request: BackendRequest, attempt: Attempt, place: CopySlot) -> None:
         self.request, self.attempt, self.context = request, attempt, attempt.context
-        self._names = (model_name, request.call.model)
+        self._names = (request.model_name, request.call.model)
         self.events = EventStream(attempt.usage, request.call.view, self._names)
         self._place = place
         self._stream: BackendStream | None = None

@@ -62,7 +62,7 @@ class Dispatcher:
                     break
                 self.counters.retries += 1
             backend = self._backends[request.copy.kind]
-            answer = self._start(context, request, backend, number)
+            answer = self._start(context, request, number)
             try:
                 await answer.begin(backend)
             except GatewayError as error:
@@ -83,17 +83,15 @@ class Dispatcher:
         await self._meter.durable()
         raise failure
 
-    def _start(
-        self, context: RequestContext, request: BackendRequest, backend: Backend, number: int
-    ) -> Answer:
+    def _start(self, context: RequestContext, request: BackendRequest, number: int) -> Answer:
         """Start to meter one call of a copy."""
         resolution, copy = request.resolution, request.copy
         attempt = self._meter.start(context, resolution, copy, number)
         if attempt.span is not None:
             request.traceparent = attempt.span.traceparent
         self.counters.attempts += 1
-        place = self._fleet.acquire(copy, resolution.adapter)
-        return Answer(request, backend.model_name(request), attempt, place)
+        place = self._fleet.acquire(copy, request.adapter)
+        return Answer(request, attempt, place)
 
     def _attempts(self, context: RequestContext) -> Iterator[BackendRequest]:
         """Yield the attempts in order; each copy is chosen by the fleet's state at that time."""
@@ -107,6 +105,8 @@ class Dispatcher:
                 if canary is not None and len(tried) == MAX_TRIES - 1:
                     passed_over = canary.copies  # the last try is not the new ones', however many there are
                 copy = self._fleet.choose(
+                    resolution.merged_copies, None, prefix, tried
+                ) or self._fleet.choose(
                     resolution.copies, resolution.adapter, prefix, tried, homes, passed_over
                 )
                 if copy is None:

@@ -6,9 +6,7 @@ by its content.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import os
 import platform
 import shutil
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from contracts.recipes.model_facts import Checkpoint, checkpoint_files, sha256_o
 from contracts.recipes.progress import Cancelled, Code, JobError, Phase, Reporter
 from contracts.recipes.recipe import Head, Quantization
 from optimizer import compilation
+from optimizer.copying import copy_files, source_changed
 from optimizer.order import RunOrder
 from optimizer.output_folder import OutputFolder
 from optimizer.prompt_lines import read_lines
@@ -44,7 +43,6 @@ _PARTS: Final[Mapping[Quantization, float]] = {
 }
 """Upper bound of the output's size relative to the source's, including unquantized embeddings."""
 _SPARE: Final = 64 << 20
-_BLOCK: Final = 4 << 20
 _LIBRARIES: Final = ("graftwork", "torch", "numpy", "safetensors")
 
 
@@ -141,8 +139,13 @@ def _demand_room(order: RunOrder, source: Checkpoint, output: Path) -> None:
 def _make_checkpoint(
     order: RunOrder, source: Checkpoint, target: Path, texts: list[str], reporter: Reporter
 ) -> None:
+    if order.adapter is not None:
+        from optimizer.merging import merge
+
+        merge(order.source, source, order.adapter, target, reporter)
+        return
     if order.recipe.quantization is Quantization.NONE:
-        _copy(order.source, source, target, reporter)
+        copy_files(order.source, source, target, reporter)
         return
     # Imported late: torch takes seconds, and an invalid order is reported before.
     from optimizer.quantization import Scheme, quantize
@@ -159,45 +162,7 @@ def _make_checkpoint(
             raise JobError(Code(error.code), str(error)) from error
     for name, (_, sha256) in source.files.items():
         if sha256_of(order.source / name) != sha256:
-            raise _changed(order.source / name)
-
-
-def _copy(folder: Path, source: Checkpoint, target: Path, reporter: Reporter) -> None:
-    """Copy each file unless the target has a correct copy."""
-    target.mkdir(parents=True, exist_ok=True)
-    done = 0
-    for name, (size, sha256) in source.files.items():
-        goal = target / name
-        if not (goal.is_file() and goal.stat().st_size == size and sha256_of(goal) == sha256):
-            part = target / f".{name}.part"
-            if _copied(folder / name, part, done / source.size, size / source.size, reporter) != sha256:
-                part.unlink()
-                raise _changed(folder / name)
-            os.replace(part, goal)
-        done += size
-        reporter.progress(done / source.size, f"copied {name}")
-    for partial in target.glob(".*.part"):
-        partial.unlink()
-
-
-def _copied(source: Path, target: Path, done: float, share: float, reporter: Reporter) -> str:
-    """Copy a file and return its hex SHA-256."""
-    digest, copied, size = hashlib.sha256(), 0, max(source.stat().st_size, 1)
-    with source.open("rb") as file, target.open("wb") as out:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            out.write(block)
-            copied += len(block)
-            reporter.progress(min(done + share * copied / size, 0.999), f"copying {source.name}")
-        out.flush()
-        os.fsync(out.fileno())
-    return digest.hexdigest()
-
-
-def _changed(path: Path) -> JobError:
-    return JobError(
-        Code.SOURCE_CHANGED, f"{path} changed while the job read it: start it again when it is whole"
-    )
+            raise source_changed(order.source / name)
 
 
 def _verify(order: RunOrder, checkpoint: Path) -> None:

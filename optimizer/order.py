@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
 from contracts.recipes.compatibility import Stack
 from contracts.recipes.model_facts import ModelFacts, Situation, checkpoint_files, files_digest, sha256_of
 from contracts.recipes.recipe import Drafting, Engine, Recipe
@@ -23,12 +24,14 @@ class RunOrder:
     Attributes:
         source: the checkpoint's folder.
         calibration: JSON lines of texts like the model's future inputs; the bundled ones by default.
+        adapter: folder of the adapter to merge into the weights, in PEFT's layout; None for none.
     """
 
     source: Path
     recipe: Recipe
     situation: Situation
     calibration: Path
+    adapter: Path | None = None
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
@@ -40,6 +43,7 @@ class RunOrder:
             Recipe.read(fields.section("recipe")),
             Situation.read(fields.section("situation")),
             Path(calibration or BUNDLED_PROMPTS),
+            Path(fields.text("adapter")) if "adapter" in fields else None,
         )
         fields.end()
         if calibration and not order.calibrates:
@@ -67,7 +71,21 @@ class RunOrder:
     def stack(self) -> Stack:
         """Return the stack to check. Raises SpecError where a folder is not a checkpoint."""
         draft = ModelFacts.read(self.draft) if self.draft else None
-        return Stack(self.recipe, ModelFacts.read(self.source), self.situation, draft)
+        facts = ModelFacts.read(self.source)
+        return Stack(self.recipe, facts, self.situation, draft, merges=self.adapter is not None)
+
+    @property
+    def adapter_sha256(self) -> str | None:
+        """Digest of the adapter's files; None without one. Raises SpecError if a file is missing."""
+        if self.adapter is None:
+            return None
+        try:
+            return adapter_digest({name: sha256_of(self.adapter / name) for name in ADAPTER_FILES})
+        except OSError as error:
+            raise SpecError(
+                f"adapter must be a folder with {' and '.join(ADAPTER_FILES)}: {error.strerror}"
+                f" ({error.filename})"
+            ) from error
 
     def identity(self, source_digest: str) -> Mapping[str, Any]:
         """Return everything that determines the output, by content and without paths."""
@@ -83,4 +101,5 @@ class RunOrder:
             "source": source_digest,
             "recipe": recipe,
             "calibration": sha256_of(self.calibration) if self.calibrates else None,
+            **({"adapter": self.adapter_sha256} if self.adapter else {}),
         }

@@ -15,6 +15,7 @@ from kernels.capture import Captures
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.memory import AdapterMemory
+from worker_engine.adapters.merged import MergedAdapter
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
@@ -95,6 +96,10 @@ class Engine:
     def graphs(self) -> DecodeGraphs | None:
         """Captured decode steps, if any; any thread may read the counters."""
         return self._runner.graphs
+
+    @property
+    def merged(self) -> MergedAdapter | None:
+        return self._runner.merged
 
     @property
     def overlaps(self) -> bool:

@@ -35,7 +35,16 @@ class WorkerCollector(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        for families in (_single, _startup, _kernels, _tenants, _adapters, _latencies, _speculation):
+        for families in (
+            _single,
+            _startup,
+            _kernels,
+            _tenants,
+            _adapters,
+            _merging,
+            _latencies,
+            _speculation,
+        ):
             yield from families(self._service)
 
 
@@ -133,6 +142,31 @@ def _adapters(service: Service) -> Iterator[Metric]:
     for tier, seconds in loads.items():
         metric.add_metric([tier], seconds.buckets(), seconds.total)
     yield metric
+
+
+def _merging(service: Service) -> Iterator[Metric]:
+    """Nothing unless `--merge-adapter` is on."""
+    merged = service.engine.merged
+    if merged is None:
+        return
+    counts, timings, adapter = merged.counts, merged.timings, merged.adapter
+    layers = {} if adapter is None else {adapter.sha256[:12]: float(merged.progress[0])}
+    text = "Layers that hold an adapter's merged weights, by its digest; none while nothing is merged."
+    yield _by_label(Gauge, "merged_layers", text, "adapter", layers)
+    yield Gauge(f"{PREFIX}merged_bytes", "Memory of merged weights.", merged.nbytes)
+    text = "Unix time at which the last layer was merged; 0 while not all are."
+    yield Gauge(f"{PREFIX}merged_since_seconds", text, merged.completed_at)
+    events = {"begun": counts.begun, "completed": counts.completed, "dropped": counts.dropped}
+    yield _by_label(Counter, "merges_total", "Merges of an adapter, by event.", "event", events)
+    yield Counter(f"{PREFIX}merge_seconds_total", "Time spent merging layers.", counts.seconds)
+    yield Counter(f"{PREFIX}merged_steps_total", "Steps computed with merged weights.", counts.steps)
+    kinds = {"merged": timings.merged, "base": timings.base}
+    for name, text, values in (
+        ("steps", "Decode steps with one adapter for all rows.", {k: t.steps for k, t in kinds.items()}),
+        ("rows", "Rows of those steps.", {k: t.rows for k, t in kinds.items()}),
+        ("seconds", "Time of those steps, launch to launch.", {k: t.seconds for k, t in kinds.items()}),
+    ):
+        yield _by_label(Counter, f"one_adapter_{name}_total", f"{text} By weights.", "weights", values)
 
 
 def _latencies(service: Service) -> Iterator[Metric]:

@@ -11,9 +11,10 @@ import torch
 
 from kernels import native
 from kernels.capture import Captures, captures_for
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.device_tier import DeviceTier, adapters_in_pages
-from worker_engine.adapters.merged import build_merged
+from worker_engine.adapters.merged import MergedAdapter, build_merged
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
 from worker_engine.batch_builder import BatchBuilder, PendingTokens, ReaderRows, Rows, sampled_adapters
 from worker_engine.checkpoint.model_config import ModelConfig
@@ -172,7 +173,7 @@ class ModelRunner:
         """
         self._cache.zero(fresh_pages)
         owners = [chunk.sequence.adapter for chunk in chunks]
-        merged = self.merged is not None and self.merged.step(owners)
+        merged = self.merged is not None and self._merge(self.merged, chunks, owners)
         if merged:
             owners = [None] * len(owners)
         adapters = self.adapters.select(owners)
@@ -187,6 +188,14 @@ class ModelRunner:
         for chunk in chunks:
             chunk.sequence.num_computed += chunk.count
         return logits, sampled
+
+    @staticmethod
+    def _merge(merged: MergedAdapter, chunks: Items[Chunk], owners: Items[Adapter | None]) -> bool:
+        """Return True if merged weights serve the step; merges a layer, and times the step."""
+        uses = merged.step(owners)
+        decodes = all(chunk.count == 1 and chunk.samples for chunk in chunks)
+        merged.launched({chunk.sequence.request.request_id for chunk in chunks}, owners, decodes=decodes)
+        return uses
 
     def _replay(self, rows: Rows, inputs: torch.Tensor) -> torch.Tensor | None:
         """Return the logits of a pure decode step from a captured graph; None if no capture applies."""

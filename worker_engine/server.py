@@ -14,6 +14,7 @@ from aiohttp.typedefs import Middleware
 from contracts.tracing import Tracing
 from kernels import tuned
 from worker_engine import metrics, residency
+from worker_engine.adapters.merged import MergedAdapter
 from worker_engine.errors import (
     BodyTimedOut,
     BodyTooLarge,
@@ -143,8 +144,27 @@ def health_report(service: Service) -> dict[str, object]:
         "tuned_configs": tuned.loaded_files(),
         "decode_graphs": graphs,
         "overlap": engine.overlaps,
+        "merging": merging_report(engine.merged),
         "speculation": service.config.speculation,
         "startup": service.startup.report(),
+    }
+
+
+def merging_report(merged: MergedAdapter | None) -> dict[str, object] | None:
+    """Return how far an adapter is merged, and the mean time of decode steps of one adapter with and without.
+
+    None where merging is off. It names no adapter, since `/health` is public.
+    """
+    if merged is None:
+        return None
+    layers, of = merged.progress
+    means = {"merged": merged.timings.merged.mean_ms, "base": merged.timings.base.mean_ms}
+    return {
+        "layers": layers,
+        "of": of,
+        "active": merged.in_place,
+        "merges": merged.counts.completed,
+        "step_ms": {name: None if mean is None else round(mean, 3) for name, mean in means.items()},
     }
 
 

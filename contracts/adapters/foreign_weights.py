@@ -18,7 +18,8 @@ MLX_REFUSAL: Final = (
 )
 _PICKLE_REFUSAL: Final = (
     "{} is a pickle, which can run code when it is loaded: convert it where it was made, by"
-    " `graftwork convert FOLDER NEW_FOLDER`, and send adapter_model.safetensors"
+    " `graftwork convert FOLDER NEW_FOLDER`, which takes an archive of several adapters as well, and send"
+    " adapter_model.safetensors"
 )
 _SHARD_REFUSAL: Final = (
     "{} says that the weights were saved in shards, which PEFT does not load either: make one file of them by"

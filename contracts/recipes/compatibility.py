@@ -59,12 +59,18 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Everything that a rule may check. `draft` is the draft model's facts, if it has a folder."""
+    """Everything that a rule may check.
+
+    Attributes:
+        draft: the draft model's facts, if it has a folder.
+        merges: an adapter is merged into the checkpoint that is written.
+    """
 
     recipe: Recipe
     model: ModelFacts = field(default_factory=ModelFacts)
     situation: Situation = field(default_factory=Situation)
     draft: ModelFacts | None = None
+    merges: bool = False
 
     @property
     def local(self) -> bool:
@@ -156,6 +162,24 @@ OURS: Final = (
         lambda stack: stack.quantizes and stack.situation.merge_adapter,
         "an adapter cannot be merged into quantized weights without rounding it away: serve without "
         "--merge-adapter, or leave quantization at none",
+    ),
+    Rule(
+        "merged_copy_of_quantized",
+        lambda stack: stack.merges and bool(stack.model.quantized),
+        "the base's weights are quantized ({model.quantized}), and merging an adapter would round it away: "
+        "register the unquantized checkpoint as a base model and merge there, or serve the adapter unmerged",
+    ),
+    Rule(
+        "merged_copy_with_quantization",
+        lambda stack: stack.merges and stack.quantizes,
+        "a merged copy keeps the dtype of the base's weights, since quantization would round the adapter "
+        "away: leave quantization at none",
+    ),
+    Rule(
+        "merged_copy_is_local",
+        lambda stack: stack.merges and not stack.local,
+        "merged copies are written on your own machines, and SageMaker can serve them: set target.engine to "
+        "local",
     ),
     Rule(
         "draft_vocabulary",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,7 +14,7 @@ from rest_framework.response import Response
 from controlplane.catalog.digests import digest_request
 from controlplane.catalog.filters import BaseModelFilter
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
-from controlplane.catalog.selectors import base_model_get, base_model_list, variant_get
+from controlplane.catalog.selectors import base_model_get, base_model_list, variant_get, variant_list
 from controlplane.catalog.services import (
     base_model_register,
     base_model_update,
@@ -23,14 +24,14 @@ from controlplane.catalog.services import (
 from controlplane.platform.http.object_api import RetrieveApi, conditional
 from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
-from controlplane.tenants.permissions import Staff, tenant_reads_staff_writes
+from controlplane.tenants.permissions import Staff, tenant_reads_staff_writes, visible_tenant
 from controlplane.tenants.roles import Permission
 
 
 class VariantSerializer(serializers.ModelSerializer[Variant]):
     class Meta:
         model = Variant
-        fields = ("name", "dtype", "quantization", "notes", "created_at")
+        fields = ("name", "dtype", "quantization", "notes", "merged_adapter", "created_at")
 
 
 class PlaceSerializer(serializers.Serializer[Any]):
@@ -41,8 +42,10 @@ class PlaceSerializer(serializers.Serializer[Any]):
 
 
 class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
-    variants = VariantSerializer(many=True)
-    copies = PlaceSerializer(many=True, help_text="Copies of the base model.")
+    """A base model. Tenants do not see variants and copies into which another tenant's adapter is merged."""
+
+    variants = serializers.SerializerMethodField()
+    copies = serializers.SerializerMethodField(help_text="Copies of the base model.")
     dropped_parameters = serializers.ListField(
         child=serializers.CharField(), help_text="Parameters that gateways remove from requests."
     )
@@ -62,6 +65,23 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
             "copies",
             "created_at",
         )
+
+    @extend_schema_field(VariantSerializer(many=True))
+    def get_variants(self, base_model: BaseModel) -> Any:
+        return VariantSerializer(self._visible(base_model.variants.all()), many=True).data
+
+    @extend_schema_field(PlaceSerializer(many=True))
+    def get_copies(self, base_model: BaseModel) -> Any:
+        return PlaceSerializer(self._visible(base_model.copies.all()), many=True).data
+
+    def _visible(self, rows: Iterable[Any]) -> list[Any]:
+        tenant = visible_tenant(self.context["request"])
+        own = f"t_{tenant}."
+        return [
+            row
+            for row in rows
+            if tenant is None or not row.merged_adapter or row.merged_adapter.startswith(own)
+        ]
 
 
 class CheckpointFileSerializer(serializers.ModelSerializer[CheckpointFile]):
@@ -135,7 +155,8 @@ class BaseModelsApi(generics.ListAPIView[BaseModel]):
     def post(self, request: Request) -> Response:
         """Registers a checkpoint (staff); a task computes its files' digests."""
         base_model = base_model_register(**validated(BaseModelInput, request.data))
-        return Response(BaseModelSerializer(base_model).data, status.HTTP_201_CREATED)
+        shown = BaseModelSerializer(base_model, context={"request": request})
+        return Response(shown.data, status.HTTP_201_CREATED)
 
 
 class BaseModelApi(RetrieveApi[BaseModel]):
@@ -150,7 +171,7 @@ class BaseModelApi(RetrieveApi[BaseModel]):
     def patch(self, request: Request, name: str) -> Response:
         """Updates the license, the rank limit or the dropped parameters (staff)."""
         base_model_update(base_model=self.get_object(), **validated(BaseModelChange, request.data))
-        return Response(BaseModelSerializer(self.get_object()).data)
+        return Response(BaseModelSerializer(self.get_object(), context={"request": request}).data)
 
 
 class CheckpointApi(RetrieveApi[BaseModel]):
@@ -176,7 +197,8 @@ class VariantsApi(generics.ListAPIView[Variant]):
     queryset = Variant.objects.none()
 
     def get_queryset(self) -> QuerySet[Variant]:
-        return Variant.objects.filter(base_model=base_model_get(name=self.kwargs["name"])).order_by("name")
+        base_model = base_model_get(name=self.kwargs["name"])
+        return variant_list(base_model=base_model, tenant=visible_tenant(self.request))
 
     @idempotent()
     @extend_schema(request=VariantInput, responses={201: VariantSerializer})
@@ -192,7 +214,11 @@ class VariantApi(RetrieveApi[Variant]):
     serializer_class = VariantSerializer
 
     def get_object(self) -> Variant:
-        return variant_get(base_model=base_model_get(name=self.kwargs["name"]), name=self.kwargs["variant"])
+        return variant_get(
+            base_model=base_model_get(name=self.kwargs["name"]),
+            name=self.kwargs["variant"],
+            tenant=visible_tenant(self.request),
+        )
 
     @conditional()
     def delete(self, request: Request, name: str, variant: str) -> Response:

@@ -73,7 +73,7 @@ class CheckpointFile(models.Model):
 
 
 class Variant(models.Model):
-    """Variant of a base model's weights, such as a quantized one, for the same adapters."""
+    """Variant of a base model's weights: quantized, for the same adapters, or with one adapter merged in."""
 
     base_model = models.ForeignKey(BaseModel, models.CASCADE, related_name="variants")
     name = models.CharField(max_length=63)
@@ -81,6 +81,13 @@ class Variant(models.Model):
     quantization = models.CharField(max_length=40, blank=True, help_text="'' for none.")
     source = models.CharField(max_length=500)
     notes = models.TextField(blank=True)
+    merged_adapter = models.CharField(
+        max_length=160,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Engine name of the adapter that is merged into the weights; '' for none.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

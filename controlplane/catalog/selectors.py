@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from contracts.base_routes import BaseRoute
 from controlplane.catalog.models import BaseModel, Variant
@@ -14,6 +14,18 @@ from controlplane.platform.sealing import unseal
 def base_model_list() -> QuerySet[BaseModel]:
     """List the base models by name."""
     return BaseModel.objects.prefetch_related("variants", "copies").order_by("name")
+
+
+def variant_list(*, base_model: BaseModel, tenant: str | None) -> QuerySet[Variant]:
+    """List a base model's variants by name.
+
+    Args:
+        tenant: leaves out copies into which another tenant's adapter is merged; None lists all variants.
+    """
+    rows = Variant.objects.filter(base_model=base_model).order_by("name")
+    if tenant is None:
+        return rows
+    return rows.filter(Q(merged_adapter="") | Q(merged_adapter__startswith=f"t_{tenant}."))
 
 
 def base_model_find(*, name: str) -> BaseModel | None:
@@ -54,7 +66,7 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
     )
 
 
-def variant_get(*, base_model: BaseModel, name: str) -> Variant:
-    """Return a variant of a base model. Raises NotFoundError."""
-    rows = Variant.objects.filter(base_model=base_model, name=name)
+def variant_get(*, base_model: BaseModel, name: str, tenant: str | None = None) -> Variant:
+    """Return a variant of a base model that `variant_list` lists. Raises NotFoundError."""
+    rows = variant_list(base_model=base_model, tenant=tenant).filter(name=name)
     return row_get(rows, f"base model {base_model.name} has no variant {name!r}")

@@ -142,9 +142,20 @@ def _not_droppable(message: str) -> InvalidInputError:
 
 @transaction.atomic
 def variant_create(
-    *, base_model: BaseModel, name: str, dtype: str, source: str, quantization: str = "", notes: str = ""
+    *,
+    base_model: BaseModel,
+    name: str,
+    dtype: str,
+    source: str,
+    quantization: str = "",
+    notes: str = "",
+    merged_adapter: str = "",
 ) -> Variant:
     """Register a variant of a base model's weights. Routes do not hold it.
+
+    Args:
+        merged_adapter: engine name of the adapter that is merged into the weights; such a variant serves that
+            adapter alone, and only its tenant can see it.
 
     Raises:
         InvalidInputError: the name or the source is malformed.
@@ -164,6 +175,7 @@ def variant_create(
         quantization=quantization,
         source=checkpoint_source(source).uri,
         notes=notes,
+        merged_adapter=merged_adapter,
     )
     audit_record(tenant="", action="variant.create", target=variant, after=snapshot(variant))
     return variant

@@ -64,6 +64,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
             "min_instances",
             "max_instances",
             "variant",
+            "merged_adapter",
             "urls",
             "image",
             "image_family",

@@ -33,7 +33,7 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
         Hosting.ON_DEMAND,
         Hosting.ENDPOINT,
     ),
-    Target.Kind.LOCAL: (Hosting.ON_DEMAND,),
+    Target.Kind.LOCAL: (Hosting.ON_DEMAND, Hosting.FUSED),
     Target.Kind.OPENAI_HTTP: (Hosting.API, Hosting.ON_DEMAND, Hosting.FUSED),
 }
 """Hosting modes by kind of target; the first one is the default."""
@@ -134,6 +134,42 @@ def _check_variant(deployment: Deployment) -> None:
         raise InvalidInputError(
             f"{base.name} has no such variant; existing variants: {listed}", field="variant"
         )
+    _check_merged(deployment)
+
+
+def _check_merged(deployment: Deployment) -> None:
+    """Set `merged_adapter`, and check that the deployment can serve a variant with a merged adapter."""
+    rows = deployment.base_model.variants.filter(name=deployment.variant)
+    merged = rows.values_list("merged_adapter", flat=True).first() or ""
+    if deployment._state.adding:
+        deployment.merged_adapter = merged
+    if merged != deployment.merged_adapter:
+        theirs = f"only {merged}, which it has merged in" if merged else "adapters of every tenant"
+        ours = f"only {deployment.merged_adapter}" if deployment.merged_adapter else "the base model"
+        raise InvalidInputError(
+            f"variant {deployment.variant or 'of the base itself'} serves {theirs}, and {deployment.name}"
+            f" serves {ours}: create a deployment with hosting fused for a merged copy",
+            field="variant",
+        )
+    if not merged:
+        if deployment.hosting == Hosting.FUSED and deployment.target.kind == Target.Kind.LOCAL:
+            raise InvalidInputError(
+                "hosting fused on a host requires a variant with a merged adapter: create a merged copy,"
+                " or choose on_demand",
+                field="hosting",
+            )
+        return
+    if deployment.hosting != Hosting.FUSED:
+        raise InvalidInputError(
+            f"variant {deployment.variant} has {merged} merged in and serves that adapter alone: choose"
+            " hosting fused",
+            field="hosting",
+        )
+    if deployment.min_copies == 0:
+        raise InvalidInputError(
+            "min_copies must be at least 1 for a merged copy: requests wake copies of the base model only",
+            field="min_copies",
+        )
 
 
 def _check_sagemaker(deployment: Deployment) -> None:
@@ -220,6 +256,11 @@ def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
         InvalidInputError: a value is not valid for this kind of target.
         ConflictError: other deployments on the shared endpoint have other settings.
     """
+    if row.merged_adapter and policy.least == 0:
+        raise InvalidInputError(
+            "a merged copy does not scale to zero: requests wake copies of the base model only",
+            field="min_copies",
+        )
     if row.target.kind == Target.Kind.OPENAI_HTTP:
         raise InvalidInputError(
             "targets of kind openai_http do not support scaling: scale the servers themselves", field="target"

@@ -19,6 +19,8 @@ WEIGHTS_ON_DISK: Final = 2.0
 """Multiple of the weights' bytes: the steps finished so far, and the output."""
 WEIGHTS_IN_MEMORY: Final = 2.5
 """Multiple of the weights' bytes: the input, one layer in float32 with its calibration, and the output."""
+_MERGE_MEMORY: Final = 8 << 30
+"""Bytes for an adapter of 2 GB in float32, and for one module's norms in float32 where it is DoRA."""
 _LOOK_AGAIN_S: Final = 15.0
 _CGROUPS: Final = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
@@ -65,6 +67,12 @@ class Needs:
             devices,
             capability,
         )
+
+    @classmethod
+    def to_merge(cls, machine: str, weights: int) -> Needs:
+        """Estimate the needs of merging an adapter into `weights` bytes, which are read block by block."""
+        memory = min(int(weights * WEIGHTS_IN_MEMORY), _MERGE_MEMORY) + _HEADROOM
+        return cls(machine, int(weights * WEIGHTS_ON_DISK) + _HEADROOM, memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.filters import WorkFilter
+from controlplane.optimization.merging import adapter_to_merge
 from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEvent
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.prompt_sets import prompts_create, prompts_remove
@@ -170,13 +171,20 @@ class OptimizationsApi(generics.ListAPIView[OptimizationJob]):
         request=OptimizationInput, responses={201: OptimizationSerializer, 200: OptimizationSerializer}
     )
     def post(self, request: Request) -> Response:
-        """Creates a job. Returns 200 instead of 201 with the existing job of this recipe and checkpoint."""
+        """Creates a job; with `adapter`, one that writes a merged copy, which serves that adapter alone.
+
+        Returns 200 instead of 201 with the existing job of this recipe, checkpoint and adapter.
+        """
         data = OptimizationInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
+        base_model = base_model_get(name=values["base_model"])
+        merged = values.get("adapter", "")
+        plain = bool(merged) and not {"recipe", "preset", "target"} & set(values)
         job, made = job_create(
-            base_model=base_model_get(name=values["base_model"]),
-            recipe=recipe_of(values),
+            base_model=base_model,
+            adapter=adapter_to_merge(base_model=base_model, name=merged) if merged else None,
+            recipe=Recipe() if plain else recipe_of(values),
             prompts=prompts_get(sha256=values["prompts"]) if values.get("prompts") else None,
             variant=values["variant"],
             sagemaker=RemoteOptions.read(values["sagemaker"]) if "sagemaker" in values else None,

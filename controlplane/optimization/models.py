@@ -163,8 +163,14 @@ class OptimizationJob(Work):
         db_default=models.Value({}, models.JSONField()),
         help_text="sagemaker: requested `options`, and `told`, the observed job.",
     )
+    adapter = models.JSONField(
+        default=dict,
+        blank=True,
+        db_default=models.Value({}, models.JSONField()),
+        help_text="AdapterRef of the adapter to merge into the weights; {} for none.",
+    )
     identity = models.CharField(
-        max_length=64, help_text="Digest of checkpoint, recipe and calibration texts."
+        max_length=64, help_text="Digest of checkpoint, recipe, calibration texts and adapter."
     )
     variant_name = models.CharField(max_length=63, help_text="Name of the result in the catalogue.")
     variant = models.OneToOneField(

@@ -22,6 +22,7 @@ from controlplane.optimization.compared_adapters import adapters_bring
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.endings import work_end
 from controlplane.optimization.instance_rates import price_of_order
+from controlplane.optimization.merging import adapter_bring
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Status, Work
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.results import job_keep
@@ -68,6 +69,8 @@ class JobOrder:
     @property
     def needs(self) -> Needs:
         recipe = self._recipe
+        if self._job.adapter:
+            return Needs.to_merge(self._job.machine, weights_bytes(self._job.base_model))
         return Needs.for_machine(
             self._job.machine,
             weights_bytes(self._job.base_model),
@@ -85,6 +88,8 @@ class JobOrder:
         order: dict[str, Any] = {"version": 1, "source": str(source), "recipe": job.recipe}
         if job.prompts is not None:
             order["calibration"] = str(prompts_file(folder, job.prompts))
+        if (adapter := adapter_bring(job, folder, heartbeat=heartbeat)) is not None:
+            order["adapter"] = adapter
         (folder / _ORDER).write_text(json.dumps(order))
 
     def arguments(self, folder: Path) -> list[str]:

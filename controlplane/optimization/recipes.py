@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from contracts.adapters.reference import AdapterRef, EngineName
 from contracts.recipes.compatibility import Reason, Stack, reasons
 from contracts.recipes.model_facts import ModelFacts, Situation
 from contracts.recipes.recipe import Engine, Hardware, Preset, Quantization, Recipe, Target, preset
@@ -38,9 +39,12 @@ def recipe_of_preset(name: str, target: Mapping[str, Any]) -> Recipe:
 
 
 def recipe_refusals(
-    recipe: Recipe, base_model: BaseModel, situation: Mapping[str, Any] | None = None
+    recipe: Recipe, base_model: BaseModel, situation: Mapping[str, Any] | None = None, *, merges: bool = False
 ) -> list[Reason]:
     """List all reasons against a recipe for a base model. The job itself checks the checkpoint's files.
+
+    Args:
+        merges: an adapter is merged into the weights.
 
     Raises:
         InvalidInputError: `situation` has an unknown field.
@@ -55,7 +59,7 @@ def recipe_refusals(
         max_model_len=base_model.max_model_len,
         names=(base_model.name, base_model.served_name, base_model.source),
     )
-    return reasons(Stack(recipe, facts, where))
+    return reasons(Stack(recipe, facts, where, merges=merges))
 
 
 def machine_of(recipe: Recipe) -> Machine:
@@ -65,13 +69,16 @@ def machine_of(recipe: Recipe) -> Machine:
     return Machine.CPU if recipe.target.hardware in (Hardware.CPU, Hardware.NEURON) else Machine.GPU
 
 
-def recipe_title(recipe: Recipe) -> str:
-    """Name a variant after its recipe's techniques: `awq-int4-g128-ngram-4f2a91`."""
+def recipe_title(recipe: Recipe, adapter: AdapterRef | None = None) -> str:
+    """Name a variant: `awq-int4-g128-ngram-4f2a91`, or `acme-support-v3-merged-4f2a91` with an adapter."""
     drafting = recipe.speculation.method.value
+    merged = EngineName.parse(adapter.name) if adapter else None
     parts = [
+        # Tenants' and adapters' names have up to 63 characters each; the digest keeps a cut name unique.
+        f"{merged.tenant[:15]}-{merged.adapter[:20]}-v{merged.version % 1_000_000} merged" if merged else "",
         "" if recipe.quantization is Quantization.NONE else recipe.quantization.value,
         "" if drafting == "none" else drafting,
         "compiled" if recipe.compilation.ahead_of_time or recipe.compilation.packed else "",
-        recipe.digest[:6],
+        recipe.digest[:6] if adapter is None else adapter.sha256[:6],
     ]
     return _SEPARATORS.sub("-", " ".join(part for part in parts if part)).strip("-")

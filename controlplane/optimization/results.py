@@ -13,6 +13,7 @@ from controlplane.errors import ConflictError
 from controlplane.optimization.artifacts import artifact_keep, checkpoint_uri, lineage_of
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.endings import work_end
+from controlplane.optimization.merging import adapter_lineage
 from controlplane.optimization.models import Artifact, OptimizationJob, Status
 from controlplane.optimization.workspace import OUTPUT, log_tail
 
@@ -48,7 +49,10 @@ def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, heartbeat: A
 
 def variant_register(job: OptimizationJob, source: str) -> Variant:
     """The one of these files, or a new one; its name has the job's number where another took it meanwhile."""
-    taken = Variant.objects.filter(base_model_id=job.base_model_id, optimization=None, source=source).first()
+    merged = job.adapter.get("name", "")
+    taken = Variant.objects.filter(
+        base_model_id=job.base_model_id, optimization=None, source=source, merged_adapter=merged
+    ).first()
     if taken is not None:
         return taken
     values: dict[str, Any] = {
@@ -57,6 +61,7 @@ def variant_register(job: OptimizationJob, source: str) -> Variant:
         "source": source,
         "quantization": _quantization(job),
         "notes": f"by {job}",
+        "merged_adapter": merged,
     }
     try:
         return variant_create(name=job.variant_name, **values)
@@ -80,4 +85,5 @@ def lineage_base(job: OptimizationJob, variant: Variant) -> dict[str, Any]:
         "variant": variant.name,
         "created_by": job.created_by,
         "attempts": job.attempts,
+        **adapter_lineage(job),
     }

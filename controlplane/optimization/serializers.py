@@ -62,6 +62,12 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
         default=None,
         help_text="Variant in the catalogue; null until registered.",
     )
+    adapter = serializers.CharField(
+        source="adapter.name",
+        allow_null=True,
+        default=None,
+        help_text="Engine name of the adapter that is merged into the weights; null for none.",
+    )
     artifact_sha256 = serializers.CharField(source="artifact_id", allow_null=True)
     artifact_uri = serializers.CharField(source="artifact.uri", allow_null=True, default=None)
     artifact_bytes = serializers.IntegerField(source="artifact.size", allow_null=True, default=None)
@@ -81,6 +87,7 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
             "recipe_sha256",
             "engine",
             "prompts",
+            "adapter",
             "variant_name",
             "variant",
             "artifact_sha256",
@@ -120,7 +127,7 @@ class RemoteOptionsInput(StrictSerializer):
 
 
 class OptimizationInput(StrictSerializer):
-    """`recipe`, or `preset` with `target`."""
+    """`recipe`, or `preset` with `target`; for a merged copy `adapter`, alone or with `recipe`."""
 
     base_model = serializers.CharField(max_length=63)
     recipe = serializers.DictField(required=False, help_text="See docs/optimization.md.")
@@ -135,7 +142,12 @@ class OptimizationInput(StrictSerializer):
         max_length=63,
         default="",
         allow_blank=True,
-        help_text="Name of the resulting variant; derived from the recipe if empty.",
+        help_text="Name of the resulting variant; derived from recipe and adapter if empty.",
+    )
+    adapter = serializers.CharField(
+        max_length=160,
+        required=False,
+        help_text="Adapter version to merge into the weights: tenant/adapter@v3, or its engine name.",
     )
     sagemaker = RemoteOptionsInput(required=False)
 

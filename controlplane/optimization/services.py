@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import AdapterRef
 from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Recipe, canonical_digest
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
@@ -47,6 +48,7 @@ def job_create(
     prompts: PromptSet | None = None,
     variant: str = "",
     sagemaker: RemoteOptions | None = None,
+    adapter: AdapterRef | None = None,
 ) -> tuple[OptimizationJob, bool]:
     """Create a job and return (job, True), or (the existing job with equal input, False).
 
@@ -55,12 +57,13 @@ def job_create(
     Args:
         variant: the result's name in the catalogue; empty derives it from the recipe.
         sagemaker: account and options, for recipes whose target's engine is sagemaker.
+        adapter: an adapter version to merge into the weights; the result serves that adapter alone.
 
     Raises:
         InvalidInputError: the recipe does not fit the model (with all reasons), or the name is malformed.
         ConflictError: the checkpoint's digests are not computed yet, or the variant's name is taken.
     """
-    if refusals := recipe_refusals(recipe, base_model):
+    if refusals := recipe_refusals(recipe, base_model, merges=adapter is not None):
         raise InvalidInputError("; ".join(reason.text for reason in refusals), field="recipe")
     target = _account(base_model, recipe, prompts, sagemaker)
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
@@ -69,11 +72,11 @@ def job_create(
             f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}, and name the"
             " result: wait until they are done"
         )
-    identity = _identity(base_model, recipe, prompts, sagemaker)
+    identity = _identity(base_model, recipe, prompts, sagemaker, adapter)
     existing = OptimizationJob.objects.filter(identity=identity).exclude(status__in=_ENDED_BADLY).first()
     if existing is not None:
         return existing, False
-    name = variant or recipe_title(recipe)
+    name = variant or recipe_title(recipe, adapter)
     if _VARIANT.fullmatch(name) is None:
         raise InvalidInputError(
             "variant must be 1-63 lower-case letters, digits, inner hyphens and dots", field="variant"
@@ -83,7 +86,7 @@ def job_create(
     job = OptimizationJob.objects.create(
         base_model=base_model,
         prompts=prompts,
-        machine=machine_of(recipe),
+        machine=Machine.CPU if adapter else machine_of(recipe),
         identity=identity,
         checkpoint_sha256=base_model.checkpoint_sha256,
         recipe=recipe.to_dict(),
@@ -93,6 +96,7 @@ def job_create(
         created_by=actor_name(),
         target=target,
         remote={"options": sagemaker.to_dict()} if sagemaker else {},
+        adapter=adapter.to_dict() if adapter else {},
     )
     event_add(job, "asked", name)
     work_enqueue(job)
@@ -230,7 +234,11 @@ def _account(
 
 
 def _identity(
-    base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None
+    base_model: BaseModel,
+    recipe: Recipe,
+    prompts: PromptSet | None,
+    options: RemoteOptions | None,
+    adapter: AdapterRef | None,
 ) -> str:
     """Return the digest of everything that determines the result."""
     return identity_of(
@@ -239,6 +247,7 @@ def _identity(
         recipe=recipe.to_dict(),
         prompts=prompts.pk if prompts else "",
         **({"sagemaker": options.to_dict()} if options else {}),
+        **({"adapter": adapter.name} if adapter else {}),
     )
 
 

@@ -37,6 +37,13 @@ def route_adapter_exists(*, name: str) -> bool:
     return RouteEntryRow.objects.filter(path__startswith="adapters/", path__endswith=f"/{name}").exists()
 
 
+def route_adapter(*, tenant: str, name: str) -> AdapterRoute | None:
+    """Return the route of a tenant's adapter; None if it has none."""
+    entry = RouteEntryRow.objects.filter(path=f"adapters/{tenant}/{name}").values_list("entry", flat=True)
+    found = entry.first()
+    return None if found is None else AdapterRoute.from_dict(found)
+
+
 def route_adapters_of(*, base_model: str) -> Iterator[AdapterRoute]:
     """Yield the routes of a base model's callable adapters."""
     rows = RouteEntryRow.objects.filter(path__startswith="adapters/", entry__base=base_model)

@@ -105,6 +105,17 @@ def request_tenant(request: Request) -> Tenant:
     return access.tenant
 
 
+def visible_tenant(request: Request) -> str | None:
+    """Return the slug of the tenant whose rows the request may see; None for staff, who see all tenants'.
+
+    Raises:
+        NotFoundError: the person is a member of no tenant.
+    """
+    if isinstance(request.user, User) and request.user.is_staff:
+        return None
+    return request_tenant(request).pk
+
+
 def request_user(request: Request) -> User | None:
     """Return the request's user; None for an API key."""
     return request.user if isinstance(request.user, User) else None

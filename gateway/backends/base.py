@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import CopyRoute
 from gateway.api.schema import Call
 from gateway.routing import Resolution
@@ -41,6 +42,16 @@ class BackendRequest:
     hold_seconds: int = 0
     check: Callable[[Resolution], None] = field(default=lambda resolution: None)
 
+    @property
+    def adapter(self) -> AdapterRef | None:
+        """The adapter that the copy is to apply; None for the base model, and if it is merged in the copy."""
+        return None if self.copy.merged else self.resolution.adapter
+
+    @property
+    def model_name(self) -> str:
+        """The copy's name for the model: the adapter's engine name, or the base model's served name."""
+        return self.resolution.route.served_name if self.adapter is None else self.adapter.name
+
     def origin(self) -> dict[str, Any]:
         """Return the tenant, weight and priority as fields of the worker's API, without defaults."""
         fields: dict[str, Any] = {"tenant": self.tenant}
@@ -74,9 +85,6 @@ class BackendStream(Protocol):
 
 class Backend(Protocol):
     """A kind of backend."""
-
-    def model_name(self, request: BackendRequest) -> str:
-        """Return the backend's name for the model in its answers."""
 
     async def stream(self, request: BackendRequest) -> BackendStream:
         """Start `request`.

@@ -27,13 +27,10 @@ class OpenAIHttpBackend:
         self._usage = UsageOptions()
         self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    def model_name(self, request: BackendRequest) -> str:
-        return request.resolution.engine_name or request.resolution.route.served_name
-
     async def stream(self, request: BackendRequest) -> UpstreamStream:
         answer = await self._ask(request)
         unknown = isinstance(answer, Refusal) and answer.status == 404 and request.copy.loads_adapters
-        if unknown and (adapter := request.resolution.adapter) is not None:
+        if unknown and (adapter := request.adapter) is not None:
             await self._load(request, adapter)
             answer = await self._ask(request)
         if isinstance(answer, Refusal):
@@ -42,7 +39,7 @@ class OpenAIHttpBackend:
 
     async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
         call, url = request.call, request.copy.url + request.call.path
-        body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
+        body: dict[str, Any] = {**call.parameters, "model": request.model_name}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
         if not call.streams:

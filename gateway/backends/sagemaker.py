@@ -55,9 +55,6 @@ class SageMakerBackend:
         self._signers: dict[str, Signer] = {}
         self._tokens: dict[str, BearerTokens] = {}
 
-    def model_name(self, request: BackendRequest) -> str:
-        return request.resolution.engine_name or request.resolution.route.served_name
-
     async def stream(self, request: BackendRequest) -> BackendStream:
         target = request.copy.sagemaker
         if target is None:
@@ -118,19 +115,19 @@ class SageMakerBackend:
         )
 
     def _body(self, request: BackendRequest, target: SageMakerTarget) -> dict[str, Any]:
-        call, adapter = request.call, request.resolution.adapter
+        call, adapter = request.call, request.adapter
         if target.api == "invocations" and call.path not in _INVOKED:
             raise BadRequest(f"{call.path} is not served by this model's copies on SageMaker.")
         body: dict[str, Any] = {**call.parameters}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
         if target.adapters == "reference":
-            body["model"] = self.model_name(request)
+            body["model"] = request.model_name
             body |= request.origin()
             if adapter is not None:
                 body["adapter"] = adapter.to_dict()
         elif target.api == "openai":
-            body["model"] = self.model_name(request)
+            body["model"] = request.model_name
         elif target.adapters == "name" and adapter is not None:
             body["adapters"] = adapter.name
         return body
@@ -174,7 +171,7 @@ class SageMakerBackend:
         answer = await self._upstream.open(url, data, headers, stream=call.stream)
         if isinstance(answer, Refusal):
             return answer
-        chat, model = call.path.endswith("/chat/completions"), self.model_name(request)
+        chat, model = call.path.endswith("/chat/completions"), request.model_name
         if not call.streams:
             return _Whole(answer, request.request_id, model, chat)
         return SageMakerStream(answer, LineTranslator(request.request_id, model, chat=chat))
@@ -292,7 +289,7 @@ def runtime_url(region: str) -> str:
 
 def _component(request: BackendRequest, target: SageMakerTarget) -> str:
     """Return the inference component to call: the adapter's own where adapters are components."""
-    adapter = request.resolution.adapter
+    adapter = request.adapter
     if adapter is None or target.adapters != "components":
         return target.component
     return adapter_component(target.component, adapter.name)

@@ -17,12 +17,9 @@ class WorkerBackend:
         # A header rather than a body field: workers of an earlier release ignore it.
         self._headers = {"authorization": f"Bearer {fleet_token}", PROMPT_PROGRESS_HEADER: "1"}
 
-    def model_name(self, request: BackendRequest) -> str:
-        return request.resolution.engine_name or request.resolution.route.served_name
-
     async def stream(self, request: BackendRequest) -> UpstreamStream:
-        call, adapter = request.call, request.resolution.adapter
-        body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
+        call, adapter = request.call, request.adapter
+        body: dict[str, Any] = {**call.parameters, "model": request.model_name}
         body |= request.origin()
         body["cache_salt"] = request.cache_salt
         if adapter is not None:

@@ -46,7 +46,12 @@ class Resolution:
     @property
     def copies(self) -> tuple[CopyRoute, ...]:
         """Every copy that can serve it, in no order."""
-        return self.route.copies
+        return self.route.copies_for(self.engine_name)
+
+    @property
+    def merged_copies(self) -> tuple[CopyRoute, ...]:
+        """The copies that have the adapter merged into their weights; they get its requests first."""
+        return self.route.merged_copies(self.engine_name)
 
     @property
     def engine_name(self) -> str:

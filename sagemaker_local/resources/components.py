@@ -147,7 +147,8 @@ class Components(Collection[ComponentRecord]):
             raise ValidationException(f'Cannot update in-progress inference component "{record.arn}".')
         if adapters := [item.name for item in self._records.values() if item.base == record.name]:
             raise ValidationException(
-                f'Inference component "{record.arn}" is the base of {adapters[0]}: delete its adapters first.'
+                f'Inference component "{record.arn}" is the base of {adapters[0]}: delete its adapters first,'
+                " and wait until ListInferenceComponents no longer lists them."
             )
         self._region.touch(record, "Deleting")
         if (life := self._lives.pop(record.name, None)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sagemaker_local.aws.json_service import Handler
@@ -11,7 +12,7 @@ from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.collection import Collection
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.models import models_of, refuse_repeated
-from sagemaker_local.resources.records import ENDPOINT, ENDPOINT_CONFIG, EndpointRecord
+from sagemaker_local.resources.records import ENDPOINT, ENDPOINT_CONFIG, ComponentRecord, EndpointRecord
 from sagemaker_local.resources.store import Region, tags
 
 BUSY: Final = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
@@ -127,10 +128,7 @@ class Endpoints(Collection[EndpointRecord]):
         if record.status in BUSY:
             raise ValidationException(f'Cannot update in-progress endpoint "{record.arn}".')
         if components := self._components(record.name):
-            raise ValidationException(
-                f'Endpoint "{record.arn}" has inference components: delete {components[0].name} '
-                "and any others first."
-            )
+            raise ValidationException(f'Endpoint "{record.arn}" {_remedy(components)}')
         self._region.touch(record, "Deleting")
         self._region.spawn(self._remove(record))
 
@@ -233,4 +231,19 @@ def _count(config: dict[str, Any], desired: dict[str, dict[str, float]], kind: s
         int(desired[variant["VariantName"]]["count"])
         for variant in config["ProductionVariants"]
         if variant["InstanceType"] == kind
+    )
+
+
+def _remedy(components: Sequence[ComponentRecord]) -> str:
+    """Return what an endpoint's deletion waits for; a component is deleted once its copies have ended."""
+    left = [item.name for item in components if item.status != "Deleting"]
+    if left:
+        return (
+            f"has inference components: delete {', '.join(left)} first, and wait until"
+            " ListInferenceComponents no longer lists them."
+        )
+    names = ", ".join(item.name for item in components)
+    return (
+        f"has inference components that are being deleted, {names}: wait until ListInferenceComponents no"
+        " longer lists them, then delete the endpoint."
     )

@@ -185,7 +185,7 @@ class UsageCases:
         context.watch = cast(Any, _Connected())
         attempt = self._meter.start(context, resolution, copy, 1)
         sent = BackendRequest(form.call, resolution, copy, "r1", "aa", "acme")
-        return Answer(sent, "base", attempt, self._fleet.acquire(copy, None))
+        return Answer(sent, attempt, self._fleet.acquire(copy, None))
 
 
 def _form(draw: Random, path: str) -> ApiDialect:

@@ -13,6 +13,7 @@ from tests.worker_engine.test_service import Serve, count, long, serve, short
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import metrics, model_runner
 from worker_engine.protocol import Origin
+from worker_engine.server import health_report
 from worker_engine.service import Service
 
 __all__ = ["serve"]
@@ -91,3 +92,54 @@ def test_tenants_are_shown_up_to_a_bound(serve: Serve, monkeypatch: pytest.Monke
         assert await count(service.generate(short("end"))) == 5
 
     serve(scenario, max_num_seqs=4)
+
+
+def test_nothing_is_said_of_merging_where_it_is_off(serve: Serve) -> None:
+    async def scenario(service: Service) -> None:
+        await count(service.generate(short("a")))
+        assert "merge" not in metrics.render(service)
+        assert health_report(service)["merging"] is None
+
+    serve(scenario)
+
+
+@pytest.mark.costly("starts a worker of its own")
+def test_a_hot_adapter_is_merged_and_its_steps_are_counted(
+    serve: Serve, tiny_adapters: dict[str, Path]
+) -> None:
+    hot, cold = (adapter_ref(tiny_adapters[name], name=name) for name in ("all", "plain"))
+
+    async def scenario(service: Service) -> None:
+        assert health_report(service)["merging"] == {
+            "layers": 0,
+            "of": 3,
+            "active": False,
+            "merges": 0,
+            "step_ms": {"merged": None, "base": None},
+        }
+        assert await count(service.generate(long("a", hot))) == 400
+        assert value(service, f'merged_layers{{adapter="{hot.sha256[:12]}"}}') == 3
+        assert value(service, "merged_bytes") > 0
+        assert value(service, "merged_since_seconds") > 1e9
+        assert value(service, 'merges_total{event="completed"}') == 1
+        assert value(service, "merge_seconds_total") > 0
+        merged, base = (
+            value(service, f'one_adapter_steps_total{{weights="{weights}"}}')
+            for weights in ("merged", "base")
+        )
+        assert merged > 300
+        # Before it is hot, 90% of 64 steps; each of the 3 layers then takes a step that is not counted.
+        assert 40 < base < 64
+        assert value(service, "merged_steps_total") >= merged
+        assert value(service, 'one_adapter_rows_total{weights="merged"}') == merged, "one row a step"
+        report = health_report(service)["merging"]
+        assert isinstance(report, dict)
+        assert (report["layers"], report["merges"]) == (3, 1)
+        assert all(mean > 0 for mean in report["step_ms"].values())
+        assert hot.sha256[:12] not in str(report), "/health is public"
+
+        assert await count(service.generate(long("b", cold))) == 400
+        assert value(service, 'merges_total{event="dropped"}') == 1
+        assert value(service, f'merged_layers{{adapter="{cold.sha256[:12]}"}}') == 3
+
+    serve(scenario, merge_adapter="auto")

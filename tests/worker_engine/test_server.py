@@ -88,6 +88,7 @@ def test_other_refusals(worker: Worker) -> None:
         "tuned_configs": [],
         "decode_graphs": "off",
         "overlap": False,
+        "merging": None,
         "speculation": "off",
     }
     assert worker.call("/v1/nothing")[1]["error"]["code"] == "not_found"

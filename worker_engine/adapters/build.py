@@ -144,13 +144,16 @@ def _first_not_finite(tensors: Sequence[torch.Tensor]) -> int | None:
     All are checked at once if possible: 240 single checks take half of a load's time.
     """
     alike = len({tensor.dtype for tensor in tensors}) == 1
-    if alike and _finite(torch.cat([tensor.reshape(-1) for tensor in tensors])):
+    if alike and is_finite(torch.cat([tensor.reshape(-1) for tensor in tensors])):
         return None
-    return next((index for index, tensor in enumerate(tensors) if not _finite(tensor)), None)
+    return next((index for index, tensor in enumerate(tensors) if not is_finite(tensor)), None)
 
 
-def _finite(tensor: torch.Tensor) -> bool:
-    """Check the bits in this thread only, because PyTorch's operations would use the engine's cores."""
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Return True if a bf16, fp16 or fp32 tensor holds no NaN and no infinity.
+
+    The bits are checked in this thread only, because PyTorch's operations would use the engine's cores.
+    """
     exponent = _EXPONENTS[tensor.dtype]
     bits = tensor.contiguous().view(torch.int32 if tensor.dtype.itemsize == 4 else torch.int16).numpy()
     return not bool(((bits & exponent) == exponent).any())

@@ -38,9 +38,9 @@ def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
         ConfigurationError: torch or safetensors is missing, `source` holds no adapter, or its pickle holds
             more than tensors; the text says which.
     """
-    if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
-        raise ConfigurationError(f"the conversion requires {missing[0]}: pip install torch safetensors")
-    pickle = None if (source / SHARD_INDEX).is_file() else _pickle(source)
+    check_libraries()
+    if not (source / SHARD_INDEX).is_file():
+        _pickle(source)
     if not (source / CONFIG).is_file():
         raise ConfigurationError(
             f"{source} has no {CONFIG}: give the folder written by PEFT's save_pretrained"
@@ -51,13 +51,28 @@ def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".graftwork-") as folder:
         made = Path(folder) / "adapter"
         made.mkdir()
-        if pickle is None:
-            merge_shards(source, made / WEIGHTS)
-        else:
-            _run(pickle.resolve(), made, seconds)
+        make_weights(source, made, seconds=seconds)
         shutil.copyfile(source / CONFIG, made / CONFIG)
         made.rename(target)
     return target
+
+
+def check_libraries() -> None:
+    """Raises ConfigurationError if a library that conversions need is missing."""
+    if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
+        raise ConfigurationError(f"the conversion requires {missing[0]}: pip install torch safetensors")
+
+
+def make_weights(source: Path, folder: Path, *, seconds: float = SECONDS) -> None:
+    """Writes one file of safetensors of the shards or the pickle in `source` to the empty folder `folder`.
+
+    Raises:
+        ConfigurationError: `source` holds neither, or more than tensors; the text says which.
+    """
+    if (source / SHARD_INDEX).is_file():
+        merge_shards(source, folder / WEIGHTS)
+    else:
+        _run(_pickle(source).resolve(), folder, seconds)
 
 
 def _pickle(source: Path) -> Path:

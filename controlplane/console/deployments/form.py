@@ -21,7 +21,7 @@ from controlplane.deployments.serializers import DeploymentInput
 COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb", "compute-concurrency")
 """Resources of one copy, entered if the instance type's size or the checkpoint's shapes are unknown, and the
 concurrency by which the KV cache is sized otherwise."""
-_NOT_ASKED: Final = ("variant", "urls", "options", "environment", "compute")
+_NOT_ASKED: Final = ("urls", "options", "environment", "compute")
 FIELDS: Final = (*(name for name in DeploymentInput().get_fields() if name not in _NOT_ASKED), *COMPUTE)
 """All fields of the form, except OPTIONS."""
 _CHOICES: Final = {

@@ -8,11 +8,14 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from contracts.adapters.reference import AdapterRef
 from contracts.recipes.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
+from controlplane.catalog.models import BaseModel
 from controlplane.console.amounts import whole
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import target_list
 from controlplane.errors import InvalidInputError
+from controlplane.optimization.merging import adapter_to_merge
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
 from controlplane.optimization.sagemaker.jumpstart import AS_OF, JUMPSTART_MODELS, SOURCE
@@ -20,6 +23,8 @@ from controlplane.optimization.sagemaker.options import RemoteOptions
 
 OWN: Final = "own"
 """As `preset`: a custom choice of techniques."""
+MERGED: Final = "merged"
+"""As `preset`: a merged copy for one adapter version."""
 FIELDS: Final = (
     "base_model",
     "preset",
@@ -34,6 +39,7 @@ FIELDS: Final = (
     "batch_size",
     "prompts",
     "variant",
+    "adapter",
     "account",
     "instance_type",
     "degree",
@@ -55,6 +61,7 @@ PRESETS: Final = {
         gettext_lazy("Original weights and speculative decoding"),
     ),
     OWN: (gettext_lazy("Custom"), gettext_lazy("Individual techniques")),
+    MERGED: (gettext_lazy("Merged copy"), gettext_lazy("One adapter merged into the weights")),
 }
 _QUANTIZATIONS: Final = {
     Quantization.NONE: gettext_lazy("unchanged"),
@@ -145,9 +152,29 @@ def _target(values: Mapping[str, str]) -> dict[str, str]:
     return target
 
 
+def adapter_asked(values: Mapping[str, str], base_model: BaseModel) -> AdapterRef | None:
+    """Return the adapter of a merged copy; None for other jobs.
+
+    Raises:
+        InvalidInputError: a merged copy without an adapter, or an adapter without one.
+        NotFoundError: the base model has no such version.
+    """
+    if values["preset"] == MERGED and values["adapter"]:
+        return adapter_to_merge(base_model=base_model, name=values["adapter"])
+    if values["preset"] == MERGED:
+        raise InvalidInputError(_("enter an adapter version, such as acme/support@v3"), field="adapter")
+    if values["adapter"]:
+        raise InvalidInputError(
+            _("an adapter is only for a merged copy: choose Merged copy"), field="adapter"
+        )
+    return None
+
+
 def recipe_asked(values: Mapping[str, str]) -> Recipe:
     """Parse the form to a recipe. Raises InvalidInputError."""
     target = _target(values)
+    if values["preset"] == MERGED:
+        return recipe_read({"target": target})
     if values["preset"] != OWN:
         return recipe_of_preset(values["preset"], target)
     speculation: dict[str, Any] = {"method": values["speculation"] or Drafting.NONE.value}

@@ -50,6 +50,7 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
             "loads_adapters",
             "sagemaker",
             "deployment",
+            "merged_adapter",
             "canary",
             "percent",
             "created_at",

@@ -76,4 +76,4 @@ def _route(copy: Copy) -> CopyRoute:
     target = None
     if copy.kind == Copy.Kind.SAGEMAKER:
         target = SageMakerTarget(copy.region, copy.endpoint, copy.component, copy.adapter_naming, copy.api)
-    return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target)
+    return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target, copy.merged_adapter)

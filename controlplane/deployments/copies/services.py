@@ -59,6 +59,7 @@ def copy_register(
     settings: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
     if deployment is not None:
         settings["canary"], settings["percent"] = canary
+        settings["merged_adapter"] = deployment.merged_adapter
     if sagemaker is not None:
         settings |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
     # Lock the base model's row while its copies change, so that the published list is complete.
@@ -73,7 +74,7 @@ def copy_register(
     )
     publish_locked(base_model)
     audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
-    if before is None:
+    if before is None and not copy.merged_adapter:
         _emit("deployment.copy.added", base_model)
     return copy
 
@@ -93,16 +94,18 @@ def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
     base_model = BaseModel.objects.select_for_update().get(pk=copy.base_model_id)
     if Copy.objects.filter(pk=copy.pk).delete()[0]:
         audit_record(tenant="", action="copy.remove", target=copy, before=snapshot(copy))
-        _emit("deployment.copy.removed", base_model)
+        if not copy.merged_adapter:
+            _emit("deployment.copy.removed", base_model)
     publish_locked(base_model)
 
 
 def _emit(event: str, base_model: BaseModel) -> None:
     """Emit an event to every subscribed tenant.
 
-    The event omits where the copy runs, which concerns only the operator.
+    The event omits where the copy runs, which concerns only the operator, and copies for one adapter alone.
     """
-    data = {"base_model": base_model.name, "copies": Copy.objects.filter(base_model_id=base_model.pk).count()}
+    copies = Copy.objects.filter(base_model_id=base_model.pk, merged_adapter="").count()
+    data = {"base_model": base_model.name, "copies": copies}
     event_emit(tenant=None, type=event, data=data)
 
 

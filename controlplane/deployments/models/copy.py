@@ -57,6 +57,13 @@ class Copy(models.Model):
         related_name="copies",
         help_text="Owner of the copy.",
     )
+    merged_adapter = models.CharField(
+        max_length=160,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Engine name of the adapter merged into the weights, the only one served; '' for none.",
+    )
     canary = models.CharField(
         max_length=40,
         blank=True,

@@ -62,6 +62,13 @@ class Deployment(models.Model):
         db_default="",
         help_text="Variant of the base model; '' for its own checkpoint.",
     )
+    merged_adapter = models.CharField(
+        max_length=160,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Engine name of the adapter that the variant has merged in; '' for none.",
+    )
     urls = models.JSONField(
         default=list,
         blank=True,

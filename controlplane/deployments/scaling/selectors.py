@@ -37,7 +37,11 @@ def hold_seconds(*, base_model_id: int) -> int:
     It is the longest hold time of the deployments that scale to zero; 0 without such a deployment.
     """
     rows = Deployment.objects.filter(
-        base_model_id=base_model_id, removal_asked_at=None, removed_at=None, scaling__policy__isnull=False
+        base_model_id=base_model_id,
+        merged_adapter="",
+        removal_asked_at=None,
+        removed_at=None,
+        scaling__policy__isnull=False,
     ).select_related("scaling")
     policies = (policy_of(row, row.scaling) for row in rows)
     return max((policy.hold_seconds for policy in policies if policy and policy.least == 0), default=0)

@@ -4,7 +4,7 @@ One endpoint with two bases whose archive brings two adapters, asked for by name
 adapter as a component of its own. `python customers_script.py STEP FOLDER` prints JSON; FOLDER has `model/`,
 `adapters/es/`, `adapters/fr/` and `adapters/ru/`, and the steps are
 
-    up, ask, seen, down
+    up, ask, lists, seen, down
     swap COMPONENT ADAPTER      other files for an adapter's component
     scale COMPONENT COPIES      another number of copies of a base
 
@@ -127,6 +127,7 @@ def up(folder: Path) -> dict[str, str]:
 
 
 def invoke(component: str, **body: Any) -> Any:
+    """A call of the document's; `inputs` may be a list, and `adapters` one name for each of its inputs."""
     body = {"inputs": "hello", "parameters": {"max_new_tokens": 8, "do_sample": False}, **body}
     answer = smr.invoke_endpoint(
         EndpointName=ENDPOINT,
@@ -145,6 +146,15 @@ def ask(_: Path) -> dict[str, Any]:
         "fr": invoke(BASE, adapters="fr"),
         "ru": invoke(ADAPTER),
         "match": invoke(SECOND, adapters="fr"),
+    }
+
+
+def ask_lists(_: Path) -> dict[str, Any]:
+    """Ask in the document's form: lists of inputs, and an adapter for each."""
+    return {
+        "es": invoke(BASE, inputs=["hello"], adapters=["es"]),
+        "several": invoke(BASE, inputs=["hello", "hello", "hello"], adapters=["es", "fr", ""]),
+        "one for all": invoke(BASE, inputs=["hello", "hello"], adapters="fr"),
     }
 
 
@@ -183,24 +193,33 @@ def list_components(_: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def delete_component(component: str) -> None:
-    sm.delete_inference_component(InferenceComponentName=component)
+def wait_deleted(*components: str) -> None:
+    """Wait until the components are gone: boto3 has no waiter for them."""
     for _ in range(WAIT["MaxAttempts"]):
-        listed = sm.list_inference_components(NameContains=component)["InferenceComponents"]
-        if component not in [item["InferenceComponentName"] for item in listed]:
+        pages = sm.get_paginator("list_inference_components").paginate()
+        listed = {item["InferenceComponentName"] for page in pages for item in page["InferenceComponents"]}
+        if listed.isdisjoint(components):
             return
         time.sleep(WAIT["Delay"])  # as a boto3 waiter pauses
-    raise SystemExit(f"{component} does not go")
+    raise SystemExit(f"{', '.join(components)} are not deleted")
 
 
 def down(_: Path) -> dict[str, str]:
-    for component in (ADAPTER, BASE, SECOND):
-        delete_component(component)
+    """Clean up in the document's order, with the wait that it leaves out.
+
+    DeleteEndpoint is refused while the endpoint's components are being deleted, and a base's deletion while
+    its adapters' components exist. The configuration and the models need no wait.
+    """
+    sm.delete_inference_component(InferenceComponentName=ADAPTER)
+    wait_deleted(ADAPTER)
+    for component in (BASE, SECOND):
+        sm.delete_inference_component(InferenceComponentName=component)
+    wait_deleted(BASE, SECOND)
     sm.delete_endpoint(EndpointName=ENDPOINT)
-    sm.get_waiter("endpoint_deleted").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
     sm.delete_endpoint_config(EndpointConfigName=ENDPOINT)
     for model in (BASE, SECOND):
         sm.delete_model(ModelName=model)
+    sm.get_waiter("endpoint_deleted").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
     for item in s3.list_objects_v2(Bucket=BUCKET)["Contents"]:
         s3.delete_object(Bucket=BUCKET, Key=item["Key"])
     s3.delete_bucket(Bucket=BUCKET)
@@ -211,6 +230,7 @@ if __name__ == "__main__":
     steps: dict[str, Any] = {
         "up": up,
         "ask": ask,
+        "lists": ask_lists,
         "swap": swap,
         "scale": scale,
         "seen": list_components,

@@ -73,6 +73,8 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
     theirs, answers = resources(stand), customer("ask")
     assert len({json.dumps(answer) for answer in answers.values()}) == 4, answers
     assert answers["match"] == answers["fr"], "two bases with the same archive on one endpoint"
+    es, fr, base = answers["es"], answers["fr"], answers["base"]
+    assert customer("lists") == {"es": [es], "several": [es, fr, base], "one for all": [fr, fr]}
 
     # A deployment into the customer's endpoint would be a take-over.
     intruder = deploy(stand, tiny, "intruder", hosting="fused", endpoint="resume-parser")

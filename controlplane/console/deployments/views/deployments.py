@@ -65,14 +65,16 @@ def index(request: HttpRequest) -> HttpResponse:
 @staff_page("GET", "POST")
 def new(request: HttpRequest) -> HttpResponse:
     """Show and handle the form of a new deployment."""
-    values: dict[str, str] = {name: request.POST.get(name, "").strip() for name in (*FIELDS, *OPTIONS)}
+    # A link fills in fields by its query, such as a merged copy's page its variant and hosting.
+    sent = request.POST if request.method == "POST" else request.GET
+    values: dict[str, str] = {name: sent.get(name, "").strip() for name in (*FIELDS, *OPTIONS)}
     errors = FormErrors(request)
     if request.method == "POST":
         with errors:
-            sent = parsed(DeploymentInput, nested(values))
-            sent["target"] = target_get(name=sent["target"])
-            sent["base_model"] = base_model_get(name=sent["base_model"])
-            return redirect("console:staff-deployment", deployment=deployment_create(**sent).name)
+            wanted = parsed(DeploymentInput, nested(values))
+            wanted["target"] = target_get(name=wanted["target"])
+            wanted["base_model"] = base_model_get(name=wanted["base_model"])
+            return redirect("console:staff-deployment", deployment=deployment_create(**wanted).name)
     placed = {field.replace(".", "-"): text for field, text in errors.items()}
     context = {
         "values": values,

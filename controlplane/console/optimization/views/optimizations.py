@@ -14,6 +14,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.form_errors import FormErrors, RefusalMessage
 from controlplane.console.optimization.optimization_form import (
+    adapter_asked,
     choices,
     form_values,
     preset_runs,
@@ -68,9 +69,11 @@ def new(request: HttpRequest) -> HttpResponse:
     values, errors = form_values(request.POST), FormErrors(request)
     if request.method == "POST":
         with errors:
+            base_model = base_model_get(name=values["base_model"])
             job, made = job_create(
-                base_model=base_model_get(name=values["base_model"]),
+                base_model=base_model,
                 recipe=recipe_asked(values),
+                adapter=adapter_asked(values, base_model),
                 prompts=prompts_get(sha256=values["prompts"]) if values["prompts"] else None,
                 variant=values["variant"],
                 sagemaker=sagemaker_asked(values),
@@ -185,11 +188,14 @@ def work_context(work: Work, kind: str) -> dict[str, Any]:
 
 
 def _context(job: OptimizationJob) -> dict[str, Any]:
-    deployments = deployments_for(job.base_model) if job.variant else []
+    merged = job.variant.merged_adapter if job.variant else ""
+    rows = deployments_for(job.base_model) if job.variant else []
+    deployments = [row for row in rows if row.merged_adapter == merged]
     serving = [item for item in deployments if job.variant and item.variant == job.variant.name]
     return {
         **work_context(job, "optimizations"),
         "job": job,
+        "merged": merged,
         "deployments": [item for item in deployments if item not in serving],
         "serving": [(item, deployment_rollout_list(deployment=item).first()) for item in serving],
     }
@@ -203,7 +209,8 @@ def _check(values: dict[str, str]) -> dict[str, Any]:
     try:
         recipe = recipe_asked(values)
         base_model = base_model_get(name=values["base_model"])
-        refusals = recipe_refusals(recipe, base_model)
+        adapter = adapter_asked(values, base_model)
+        refusals = recipe_refusals(recipe, base_model, merges=adapter is not None)
     except ControlPlaneError as error:
         return {"problem": str(error)}
     waits = base_model.digest_status != BaseModel.Digest.DONE

@@ -1,0 +1,87 @@
+"""Adapters that a job merges into a copy of their base model: found in the routes, brought when it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.errors import ContractError
+from controlplane.catalog.models import BaseModel
+from controlplane.errors import InvalidInputError, NotFoundError
+from controlplane.optimization.compared_adapters import adapters_bring
+from controlplane.optimization.models import OptimizationJob
+from controlplane.routes.selectors import route_adapter, route_refs
+
+_VERSION_NAME: Final = re.compile(r"([a-z0-9-]+)/([a-z0-9-]+)@v([1-9][0-9]{0,8})")
+
+
+def adapter_to_merge(*, base_model: BaseModel, name: str) -> AdapterRef:
+    """Return the reference of one adapter version.
+
+    Args:
+        name: `tenant/adapter@v3`, or the version's engine name.
+
+    Raises:
+        InvalidInputError: the name has neither form.
+        NotFoundError: the base model has no such version that is ready.
+    """
+    if match := _VERSION_NAME.fullmatch(name):
+        tenant, adapter, version = match.groups()
+        route = route_adapter(tenant=tenant, name=adapter)
+        if route is None or route.base != base_model.name or int(version) not in route.versions:
+            raise _not_found(base_model, name)
+        return route.versions[int(version)]
+    try:
+        refs = route_refs(base_model=base_model.name, names=[name])
+    except ContractError:
+        raise InvalidInputError(
+            f"adapter must be tenant/adapter@v3 or an engine name, got {name[:80]!r}", field="adapter"
+        ) from None
+    if name not in refs:
+        raise _not_found(base_model, name)
+    return refs[name]
+
+
+def adapter_bring(job: OptimizationJob, folder: Path, *, heartbeat: Callable[[], None]) -> str | None:
+    """Copy the job's adapter below `folder`; return its folder, or None for a job without an adapter.
+
+    Raises:
+        InvalidInputError: the version was deleted, or its files are gone or changed.
+        UnavailableError: the store does not answer.
+    """
+    ref = adapter_of(job)
+    if ref is None:
+        return None
+    if ref.name not in route_refs(base_model=job.base_model.name, names=[ref.name]):
+        raise InvalidInputError(
+            f"{ref.name} was deleted since the merged copy was requested: merge another version",
+            field="adapter",
+        )
+    item = {"name": "merged", "engine_name": ref.name, "sha256": ref.sha256, "prompts": ""}
+    [brought] = adapters_bring([item], folder, heartbeat=heartbeat)
+    return str(brought["folder"])
+
+
+def adapter_of(job: OptimizationJob) -> AdapterRef | None:
+    """Return the adapter that the job merges; None for a job without one."""
+    return AdapterRef.from_dict(job.adapter) if job.adapter else None
+
+
+def adapter_lineage(job: OptimizationJob) -> dict[str, Any]:
+    """Return the merged adapter's part of the lineage; empty for a job without an adapter."""
+    ref = adapter_of(job)
+    if ref is None:
+        return {}
+    name = EngineName.parse(ref.name)
+    told = {"tenant": name.tenant, "name": name.adapter, "version": name.version}
+    return {"adapter": told | {"engine_name": ref.name, "sha256": ref.sha256, "rank": ref.rank}}
+
+
+def _not_found(base_model: BaseModel, name: str) -> NotFoundError:
+    return NotFoundError(
+        f"{base_model.name} has no ready adapter version {name[:160]!r}: see the adapter's page for its"
+        " versions"
+    )
