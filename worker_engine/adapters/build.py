@@ -150,7 +150,7 @@ def _first_not_finite(tensors: Sequence[torch.Tensor]) -> int | None:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Return True if a bf16, fp16 or fp32 tensor holds no NaN and no infinity.
+    """Return True if a bf16, fp16 or fp32 tensor has no NaN and no infinity.
 
     The bits are checked in this thread only, because PyTorch's operations would use the engine's cores.
     """

@@ -58,7 +58,7 @@ def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
 
 
 def check_libraries() -> None:
-    """Raises ConfigurationError if a library that conversions need is missing."""
+    """Raises ConfigurationError if torch or safetensors, which conversions need, is missing."""
     if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
         raise ConfigurationError(f"the conversion requires {missing[0]}: pip install torch safetensors")
 
