@@ -140,7 +140,7 @@ class EndpointProvisioner:
                 cause = f"{_copies(seen)[0]} copies, desired {self._wanted_copies()}"
                 yield Step("update_endpoint_weights_and_capacities", name, cause)
             case State.FAILED if self._desired.retry:
-                yield self._steps.delete("endpoint", name, "it failed and is recreated")
+                yield self._steps.delete_resource("endpoint", name, "it failed and is recreated")
 
     def _update(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Update the endpoint at once, or as the active rollout prescribes; the number of copies stays."""
