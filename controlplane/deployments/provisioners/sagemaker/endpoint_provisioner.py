@@ -253,7 +253,7 @@ class EndpointProvisioner:
 def _copies(seen: ObservedResources) -> tuple[int, int]:
     """Return the (desired, running) instances of the variant, as SageMaker reports them."""
     variants = seen.endpoint.description.get("ProductionVariants", ())
-    found = next((item for item in variants if item["VariantName"] == VARIANT), {})
+    found: dict[str, Any] = next((item for item in variants if item["VariantName"] == VARIANT), {})
     return int(found.get("DesiredInstanceCount", 0)), int(found.get("CurrentInstanceCount", 0))
 
 
