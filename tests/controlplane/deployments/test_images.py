@@ -317,6 +317,7 @@ OTHERS: dict[str, Any] = {
     "speculation": "ngram",
     "speculation_tokens": 6,
     "draft_model": "s3://b/draft",
+    "accept_eula": True,
 }
 """A value besides the default for every option."""
 
