@@ -21,7 +21,7 @@ _UNUSED: Final = {
 def endpoint_hosting_check(deployment: Deployment) -> None:
     """Check the fields that hosting endpoint does not have. Raises InvalidInputError by the field's name."""
     for field, remedy in _UNUSED.items():
-        if getattr(deployment, field) != Deployment._meta.get_field(field).get_default():
+        if getattr(deployment, field) != getattr(Deployment(), field):
             raise InvalidInputError(f"{field} has no effect in hosting endpoint: {remedy}", field=field)
     if set(deployment.compute) - {"concurrency"} and not deployment.compute.get("reasons"):
         text = "compute has no effect in hosting endpoint, where a copy has its whole instance: omit it"

@@ -110,8 +110,7 @@ def _check_adapter_scope(deployment: Deployment) -> None:
 def _check_unset(deployment: Deployment, fields: Sequence[str], text: str) -> None:
     """Raise InvalidInputError if one of the fields differs from its default."""
     for field in fields:
-        default = Deployment._meta.get_field(field).get_default()
-        if getattr(deployment, field) != default:
+        if getattr(deployment, field) != getattr(Deployment(), field):
             raise InvalidInputError(f"{field} {text}", field=field)
 
 

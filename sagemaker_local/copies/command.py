@@ -97,8 +97,8 @@ def variables(spec: ContainerSpec, folders: CopyFolders) -> dict[str, str]:
         found = {name: value.replace(there, str(folder)) for name, value in found.items()}
     if not _AWS_IMAGE.search(spec.image):
         return found
-    if folder := found.get(_DRAFT_MODEL):
-        found[_SPECULATIVE_CONFIG] = json.dumps({"method": "draft_model", "model": folder.rstrip("/")})
+    if draft := found.get(_DRAFT_MODEL):
+        found[_SPECULATIVE_CONFIG] = json.dumps({"method": "draft_model", "model": draft.rstrip("/")})
     return {name: value for name, value in found.items() if _is_workers(name, value)}
 
 

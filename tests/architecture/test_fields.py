@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from django.db import transaction
@@ -33,6 +33,7 @@ from tests.architecture.field_effects import (
     TARGETS,
     base_effect,
     change_effect,
+    deployed,
     deployed_effect,
     read_by,
     recipe_effect,
@@ -44,6 +45,7 @@ from tests.architecture.field_effects import (
     worker_effect,
 )
 from tests.controlplane.conftest import base_model, graftwork, write_checkpoint  # noqa: F401
+from tests.controlplane.deployments.test_images import OTHERS
 from worker_engine.config import EngineConfig
 
 # The forms, and a value for each of their fields ------------------------------------------------------------
@@ -303,6 +305,40 @@ def test_a_recipes_field_has_an_effect_or_is_refused_by_name(
             continue
         assert changed != outcome(lambda: recipe_effect(context, base_model, recipe), name), (
             f"{field} = {value} is accepted for {context} and changes nothing"
+        )
+
+
+NEEDS: Final = {"speculation_tokens": {"speculation": "ngram"}, "draft_model": {"speculation": "draft"}}
+"""Options that are valid only beside another one."""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("hosting", "image"),
+    [
+        ("components", "lmi-0.38.0"),
+        *(("fused", image) for image in ("lmi-0.38.0", "tensorrtllm-0.33.0", "tgi-3.3.6")),
+        *(("endpoint", image) for image in ("lmi-0.38.0", "tensorrtllm-0.33.0", "tgi-3.3.6")),
+    ],
+)
+def test_an_option_changes_the_model_in_each_hosting_or_is_refused_by_name(
+    hosting: str,
+    image: str,
+    base_model: BaseModel,  # noqa: F811
+) -> None:
+    """All options of one image at once, since a test for each would cost more than it finds."""
+
+    def model(options: Mapping[str, Any]) -> object:
+        wanted = {"instance_type": "ml.g5.12xlarge", "hosting": hosting, "image": image, "options": options}
+        return cast(tuple[Any, ...], deployed("sagemaker", base_model, **wanted))[3]
+
+    for option, value in OTHERS.items():
+        beside = NEEDS.get(option, {}) if image == "lmi-0.38.0" else {}
+        changed = outcome(lambda o=option, v=value, b=beside: model({**b, o: v}), option, *beside)  # type: ignore[misc]
+        if changed == "refused" or (option == "enable_lora" and hosting != "components"):
+            continue
+        assert changed != outcome(lambda b=beside: model(b), option, "draft_model"), (  # type: ignore[misc]
+            f"options.{option} is accepted for {image} in hosting {hosting} and changes nothing"
         )
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from django.db.models import Sum
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, Image
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Deployment
+from controlplane.deployments.sizing.instances import INSTANCES
 from controlplane.deployments.sizing.requirements import Load, Requirements, Shape, requirements
 from controlplane.errors import InvalidInputError
 
@@ -25,15 +26,29 @@ def requirements_of(deployment: Deployment) -> Requirements:
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     draft = BaseModel.objects.filter(source=options.draft_model).first() if options.draft_model else None
     load = _load(deployment, options, _shape(draft) if draft else None)
-    if options.tensor_parallel:
-        # Neuron's devices have two cores each.
-        devices = math.ceil(options.tensor_parallel / 2) if image.neuron else options.tensor_parallel
-        load = replace(load, devices=devices)
+    load = replace(load, devices=_devices(deployment, options, image))
     found = requirements(_shape(deployment.base_model), deployment.instance_type, load)
     if options.draft_model and draft is None:
         text = f"the draft model's size is unknown and not included: register {options.draft_model}"
         found = replace(found, reasons=(*found.reasons, f"{text} as a base model"))
     return found
+
+
+def _devices(deployment: Deployment, options: LmiOptions, image: Image) -> int:
+    """Return the accelerators that a copy takes in any case; 0 for the fewest that suffice."""
+    if options.tensor_parallel:
+        # Neuron's devices have two cores each.
+        return math.ceil(options.tensor_parallel / 2) if image.neuron else options.tensor_parallel
+    instance = INSTANCES.get(deployment.instance_type)
+    whole = deployment.hosting == Deployment.Hosting.ENDPOINT and image.family is not Family.WORKER
+    # A copy has its whole instance, so it uses all accelerators that its KV heads can be divided over.
+    if (
+        instance is None
+        or not whole
+        or _shape(deployment.base_model).kv_width % max(1, instance.accelerators)
+    ):
+        return 0
+    return instance.accelerators
 
 
 def concurrency_of(deployment: Deployment, options: LmiOptions) -> int:

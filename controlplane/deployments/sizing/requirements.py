@@ -203,7 +203,7 @@ def _on_gpus(
     counts = [*(2**power for power in range(5) if 2**power < instance.accelerators), instance.accelerators]
     if load.devices:
         counts = [_demanded(instance, load.devices)]
-        reasons.append(f"tensor_parallel takes {load.devices} {instance.accelerator}s")
+        reasons.append(f"tensor_parallel takes {load.devices} {instance.accelerator}s of each copy")
     fitting = [count for count in counts if count * each >= device and shape.kv_width % count == 0]
     reasons.append(
         f"a {instance.accelerator} of {instance.name} has {instance.accelerator_gib} GiB, of which "

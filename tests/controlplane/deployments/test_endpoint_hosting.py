@@ -166,6 +166,12 @@ def test_policies_of_components_are_refused_by_name(
     assert caught.value.field == field
 
 
+def test_a_copy_has_all_of_its_instances_accelerators(unreached: Any) -> None:
+    compute = unreached().compute
+    assert (compute["accelerators"], compute["copies_per_instance"]) == (4, 1)
+    assert any("tensor_parallel takes 4 GPUs" in text for text in compute["reasons"])
+
+
 def test_adapters_are_those_in_the_models_own_files() -> None:
     image = IMAGES["lmi-0.38.0"]
     options = LmiOptions.from_values({"enable_lora": True, "max_loras": 8}, image, hosting="endpoint")

@@ -140,7 +140,7 @@ class EndpointProvisioner:
                 cause = f"{_copies(seen)[0]} copies, desired {self._wanted_copies()}"
                 yield Step("update_endpoint_weights_and_capacities", name, cause)
             case State.FAILED if self._desired.retry:
-                yield self._steps.delete("endpoint", name, "it failed and is recreated")
+                yield self._steps.delete_resource("endpoint", name, "it failed and is recreated")
 
     def _update(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Update the endpoint at once, or as the active rollout prescribes; the number of copies stays."""
@@ -253,7 +253,7 @@ class EndpointProvisioner:
 def _copies(seen: ObservedResources) -> tuple[int, int]:
     """Return the (desired, running) instances of the variant, as SageMaker reports them."""
     variants = seen.endpoint.description.get("ProductionVariants", ())
-    found = next((item for item in variants if item["VariantName"] == VARIANT), {})
+    found: dict[str, Any] = next((item for item in variants if item["VariantName"] == VARIANT), {})
     return int(found.get("DesiredInstanceCount", 0)), int(found.get("CurrentInstanceCount", 0))
 
 

@@ -134,7 +134,7 @@ class SageMakerProvisioner:
             return
         if found.base.state is not State.ABSENT:
             if found.base.state is not State.LEAVING:
-                yield self._steps.delete("inference_component", self._names.base, cause)
+                yield self._steps.delete_resource("inference_component", self._names.base, cause)
             return
         if not self._desired.endpoint_is_shared:
             yield from self._steps.remove_endpoint(found, cause)
@@ -152,7 +152,7 @@ class SageMakerProvisioner:
                 self._account.call("update_endpoint", name, EndpointName=name, EndpointConfigName=config)
                 yield Step("update_endpoint", name, self._config_difference(seen))
             case State.FAILED if self._desired.retry and seen.base.state is State.ABSENT:
-                yield self._steps.delete("endpoint", name, "it failed and is recreated")
+                yield self._steps.delete_resource("endpoint", name, "it failed and is recreated")
 
     def _tidy(self, seen: ObservedResources) -> Iterator[Step]:
         """Delete resources of an earlier desired state."""

@@ -84,9 +84,9 @@ class Steps:
     def tidy(self, seen: ObservedResources, archives: set[str]) -> Iterator[Step]:
         """Delete records and files of an earlier desired state. `archives`: keys of unneeded ones."""
         for name in sorted(seen.configs - {self._specs.config_name, seen.config_in_force}):
-            yield self.delete("endpoint_config", name, "another configuration is in force")
+            yield self.delete_resource("endpoint_config", name, "another configuration is in force")
         for name in sorted(seen.models - {self._specs.model_name}):
-            yield self.delete("model", name, "another model is in force")
+            yield self.delete_resource("model", name, "another model is in force")
         yield from self.remove_files(archives, "none of these adapters is placed")
         folder = f"{self._specs.checkpoint_folder}/"
         stale = {key for key in seen.checkpoint if not key.startswith(folder)}
@@ -96,15 +96,15 @@ class Steps:
         """Delete the endpoint, unless it is being changed; then its configurations."""
         if seen.endpoint.state is not State.ABSENT:
             if seen.endpoint.state not in (State.LEAVING, State.STARTING, State.CHANGING):
-                yield self.delete("endpoint", self._names.endpoint, cause)
+                yield self.delete_resource("endpoint", self._names.endpoint, cause)
             return
         for name in sorted(seen.configs):
-            yield self.delete("endpoint_config", name, cause)
+            yield self.delete_resource("endpoint_config", name, cause)
 
     def remove_rest(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Delete all models and files."""
         for name in sorted(seen.models):
-            yield self.delete("model", name, cause)
+            yield self.delete_resource("model", name, cause)
         for folder in ("adapters", "preloaded", "checkpoints"):
             self._store.abort(f"{folder}/{self._desired.deployment}/")
         yield from self.remove_files(set(seen.archives | seen.checkpoint), cause)
@@ -114,6 +114,6 @@ class Steps:
             self._store.remove(keys)
             yield Step("delete_objects", self._store.url(""), f"{cause}: {len(keys)} files")
 
-    def delete(self, kind: str, name: str, cause: str) -> Step:
+    def delete_resource(self, kind: str, name: str, cause: str) -> Step:
         self._account.take_away(f"delete_{kind}", name, **{_ARGUMENTS[kind]: name})
         return Step(f"delete_{kind}", name, cause)
