@@ -121,6 +121,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
+    _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
@@ -131,6 +132,12 @@ def _check_sagemaker(deployment: Deployment) -> None:
         text = (
             f"{image.name} does not serve adapters as configured: choose hosting fused, or an lmi image "
             f"with enable_lora"
+        )
+        raise InvalidInputError(text, field="hosting")
+    if deployment.hosting == Hosting.COMPONENTS and image.family is Family.TGI:
+        text = (
+            f"{image.name} loads adapters only at its start: "
+            "choose hosting preloaded or fused, or an lmi image"
         )
         raise InvalidInputError(text, field="hosting")
     if deployment.hosting == Hosting.ON_DEMAND and image.family != Family.WORKER:
@@ -155,6 +162,17 @@ def _check_sagemaker(deployment: Deployment) -> None:
         "copies_per_instance": found.copies_per_instance,
         "reasons": list(found.reasons),
     }
+
+
+def _check_form(deployment: Deployment, image: Image) -> None:
+    """Refuse another form of requests: during an update, the endpoint's copies would need both."""
+    before = Deployment.objects.filter(pk=deployment.pk).values_list("image_family", flat=True).first()
+    if before and Family.TGI in (before, image.family) and before != image.family:
+        raise InvalidInputError(
+            f"image {image.name} speaks another form than this deployment's {before} image: create a "
+            "deployment with it, then remove this one",
+            field="image",
+        )
 
 
 def _compute_by_hand(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class Image:
             raise InvalidInputError(
                 f"family is required for image {name}: one of {', '.join(Family)}", field="family"
             )
-        image = cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
+        image = cls(name, Family(family), lora=family in (Family.LMI, Family.TGI, Family.WORKER))
         return replace(image, lora=False) if image.neuron else image
 
 
@@ -192,12 +192,15 @@ def _lmi(tag: str) -> Image:
     return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, lora=True)
 
 
+def _tgi(version: str, tag: str) -> Image:
+    return Image(f"tgi-{version}", Family.TGI, "huggingface-pytorch-tgi-inference", tag, lora=True)
+
+
 def _engine(name: str, tag: str) -> Image:
     """Return an image of LMI with another engine than vLLM, which serves no adapters."""
     return Image(name, Family.LMI, "djl-inference", tag)
 
 
-_TGI: Final = "huggingface-pytorch-tgi-inference"
 _TRITON, _PYTORCH = "sagemaker-tritonserver", "pytorch-inference"
 IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
     {
@@ -213,9 +216,9 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             _lmi("0.30.0-lmi12.0.0-cu124"),
             _engine("tensorrtllm-0.33.0", "0.33.0-tensorrtllm0.21.0-cu128"),
             _engine("neuronx-0.30.0", "0.30.0-neuronx-sdk2.20.1"),
-            Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),
-            Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04"),
-            Image("tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2"),
+            _tgi("3.3.6", "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),
+            _tgi("3.3.4", "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04"),
+            _tgi("2.4.0", "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2"),
             Image("triton-26.05", Family.TRITON, _TRITON, "26.05-py3", absent=_OTHER_PARTITIONS),
             Image("triton-25.09", Family.TRITON, _TRITON, "25.09-py3", absent=_OTHER_PARTITIONS),
             Image("triton-24.09", Family.TRITON, _TRITON, "24.09-py3", absent=_NOT_24_09),

@@ -10,10 +10,10 @@ from typing import Any
 import boto3
 import pytest
 
+from controlplane.deployments.containers.environment import container_environment
 from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
 from controlplane.deployments.containers.options import (
     LmiOptions,
-    container_environment,
     option_servers,
     worker_checkpoint_check,
     worker_flags,
@@ -138,8 +138,8 @@ def test_a_wrong_option_is_named(values: dict[str, Any], field: str) -> None:
 
 def test_images_without_adapters_refuse_them() -> None:
     with pytest.raises(InvalidInputError, match="is not supported by"):
-        LmiOptions.from_values({}, IMAGES["tgi-3.3.6"])
-    LmiOptions.from_values({"enable_lora": False}, IMAGES["tgi-3.3.6"])
+        LmiOptions.from_values({}, IMAGES["triton-26.05"])
+    LmiOptions.from_values({"enable_lora": False}, IMAGES["triton-26.05"])
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,9 @@ def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, 
 
     def configuration(values: dict[str, Any]) -> dict[str, str]:
         options = LmiOptions.from_values(base | values, image)
-        told = container_environment(image, options, model="s3://b/m/", served_name="m", accelerators=1)
+        told = container_environment(
+            image, options, model="s3://b/m/", served_name="m", accelerators=1, adapters={"a": "/a"}
+        )
         return told | dict.fromkeys(worker_flags(options), "") if image is WORKER else told
 
     if option == "enable_lora" and not image.lora:
@@ -376,7 +378,7 @@ def test_neuron_images_have_fixed_shapes_and_no_adapters() -> None:
 
 
 def test_an_option_names_the_servers_that_have_it() -> None:
-    assert option_servers("speculation") == ("LMI", "Graftwork worker")
+    assert option_servers("speculation") == ("LMI", "TGI", "Graftwork worker")
     assert option_servers("trust_remote_code") == ("LMI", "TGI")
-    assert option_servers("enable_lora") == ("LMI",)
+    assert option_servers("enable_lora") == ("LMI", "TGI")
     assert all(option_servers(item.name) for item in fields(LmiOptions))

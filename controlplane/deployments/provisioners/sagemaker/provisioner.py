@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Self
 
 from contracts.base_routes import SageMakerTarget
-from controlplane.deployments.containers.images import DEFAULT_IMAGE
-from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family
+from controlplane.deployments.models import Copy, Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
     Endpoint,
@@ -29,13 +29,18 @@ from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
 from controlplane.deployments.provisioners.sagemaker.archives import (
     Store,
+    adapter_file_put,
     checkpoint_files,
     checkpoint_put,
     preloaded_archive,
 )
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
-from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
+from controlplane.deployments.provisioners.sagemaker.resources import (
+    ObservedResources,
+    model_environments,
+    observe_resources,
+)
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
@@ -87,12 +92,14 @@ class SageMakerProvisioner:
             archive_urls=self._adapters.urls(),
         )
         seen = replace(seen, autoscaling=self._autoscaling.read())
+        if self._specs.family is Family.TGI:
+            seen = replace(seen, environments=model_environments(self._account, seen.models))
         if self._desired.had_rollouts:
             seen = replace(seen, alarms=self._alarms.read())
         adapters = self._placed(seen)
         return Observation(
             resources=self._resources(seen),
-            endpoints=(self._route_endpoint(),) if self._serves(seen) else (),
+            endpoints=(self._route_endpoint(seen),) if self._serves(seen) else (),
             adapters=adapters,
             waiting=self._waiting(seen),
             complete=self._complete(seen, adapters),
@@ -113,6 +120,8 @@ class SageMakerProvisioner:
         names = self._specs.model_name, self._specs.config_name, self._names.endpoint, self._names.base
         if taken := found.foreign.intersection(names):
             raise self._names.refusal(min(taken))
+        if self._specs.problem:
+            raise ProvisioningError(self._specs.problem)
         yield from self._files(found)
         if self._specs.model_name not in found.models:
             yield self._create_model()
@@ -182,6 +191,10 @@ class SageMakerProvisioner:
                 self._store.put(key, stream)
             count = len(self._desired.adapters)
             yield Step("put_archive", self._store.url(key), f"{count} adapters that come with the model")
+        for key, (ref, name) in self._specs.adapter_files.items():
+            if key not in seen.archives:
+                adapter_file_put(self._store, ref, name, key)
+                yield Step("put_archive", self._store.url(key), f"{ref.name} comes with the model")
 
     def _create_model(self) -> Step:
         name = self._specs.model_name
@@ -222,7 +235,7 @@ class SageMakerProvisioner:
             yield self._delete("endpoint_config", name, "another configuration is in force")
         for name in sorted(seen.models - {self._specs.model_name}):
             yield self._delete("model", name, "another model is in force")
-        keep = {self._specs.preloaded, *self._adapters.keys()}
+        keep = {self._specs.preloaded, *self._adapters.keys(), *self._specs.adapter_files}
         going = {sha12 for name in self._desired.keep if (sha12 := name.rpartition(".")[2])}
         old = {key for key in seen.archives - keep if key.rpartition("/")[2][:12] not in going}
         yield from self._remove_files(old, "none of these adapters is placed")
@@ -252,9 +265,11 @@ class SageMakerProvisioner:
             and (seen.copies[1] > 0 or self._desired.min_copies == 0)
         )
 
-    def _route_endpoint(self) -> Endpoint:
+    def _route_endpoint(self, seen: ObservedResources) -> Endpoint:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
+        if self._specs.family is Family.TGI:
+            target = replace(target, container=Copy.Container.TGI.value, loaded=seen.loaded_adapters)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:
