@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from controlplane.deployments.containers.images import (
     BUNDLED_WORKER,
     DEFAULT_IMAGE,
+    FORMS,
     IMAGES,
     OTHER_SERVER,
     Family,
@@ -121,6 +122,8 @@ def _check_sagemaker(deployment: Deployment) -> None:
         others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
+    if image.problem:
+        raise InvalidInputError(image.problem, field="image")
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
@@ -134,7 +137,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
             f"with enable_lora"
         )
         raise InvalidInputError(text, field="hosting")
-    if deployment.hosting == Hosting.COMPONENTS and image.family is Family.TGI:
+    if deployment.hosting == Hosting.COMPONENTS and image.family in FORMS:
         text = (
             f"{image.name} loads adapters only at its start: "
             "choose hosting preloaded or fused, or an lmi image"
@@ -167,7 +170,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
 def _check_form(deployment: Deployment, image: Image) -> None:
     """Refuse another form of requests: during an update, the endpoint's copies would need both."""
     before = Deployment.objects.filter(pk=deployment.pk).values_list("image_family", flat=True).first()
-    if before and Family.TGI in (before, image.family) and before != image.family:
+    if before and before != image.family and FORMS & {before, image.family}:
         raise InvalidInputError(
             f"image {image.name} speaks another form than this deployment's {before} image: create a "
             "deployment with it, then remove this one",

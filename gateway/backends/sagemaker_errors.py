@@ -4,7 +4,7 @@
 |---|---|---|
 | ModelError, container's 400, 413, 422 | the container's status and text | |
 | the same, 424 of LMI: how it refuses a request | 400 | |
-| the same, 424 or ValidationError: the adapter is missing | 503 | yes; it is not the copy's fault |
+| the same, 424, 404 or ValidationError: the adapter is missing | 503 | yes; it is not the copy's fault |
 | the same, 429 or 503 | 429, 503 | yes |
 | the same, 502, 504 or none | 502 | yes |
 | the same, any other | 502 | |
@@ -150,6 +150,9 @@ def _container_error(status: int, body: bytes, request_id: str, *, lmi: bool = T
             logger.warning("request %s: the container has not loaded the adapter: %s", request_id, message)
             return adapter_missing()
         return refused(400, {"message": message, "param": param})
+    if status == 404 and _NO_ADAPTER.search(body.decode("utf-8", "replace")):
+        logger.warning("request %s: the container has not loaded the adapter", request_id)
+        return adapter_missing()
     headers = {"retry-after": "2"} if status == 503 else {}
     return Refusal(status or 502, body, headers).error(request_id)
 

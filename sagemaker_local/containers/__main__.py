@@ -8,18 +8,23 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
-from sagemaker_local.containers import tgi
+from sagemaker_local.containers import tgi, torchserve, triton
 from sagemaker_local.containers.contract import Container, ContractError
 from sagemaker_local.containers.engine import Engine
 from sagemaker_local.containers.tgi_form import TgiForm
 
-_CONTRACTS: Final = {"tgi": tgi.settings}
-_FORMS: Final = {"tgi": TgiForm}
+_CONTRACTS: Final = {"tgi": tgi.settings, "triton": triton.settings, "pytorch": torchserve.settings}
 _MOST_BYTES: Final = 8 << 20
+
+
+class Form(Protocol):
+    """Answers /invocations as the family does."""
+
+    async def invocations(self, request: web.Request) -> web.StreamResponse: ...
 
 
 async def _run(family: str, container: Container, port: int, adapters: Path, cache: Path) -> int:
@@ -29,7 +34,7 @@ async def _run(family: str, container: Container, port: int, adapters: Path, cac
         print(f"Error: {error}", file=sys.stderr)
         return 1
     engine = await Engine.start(settings, adapters, cache)
-    form = _FORMS[family](container, engine)
+    form = _form(family, container, engine)
 
     async def ping(_: web.Request) -> web.Response:
         return web.Response(status=200 if await engine.answers() else 503)
@@ -50,6 +55,15 @@ async def _run(family: str, container: Container, port: int, adapters: Path, cac
     await runner.cleanup()
     await engine.stop()
     return 0 if stopped.is_set() else 1
+
+
+def _form(family: str, container: Container, engine: Engine) -> Form:
+    """Return the family's form; Triton's alone needs numpy."""
+    if family == "triton":
+        from sagemaker_local.containers.triton_form import TritonForm
+
+        return TritonForm(container, engine)
+    return TgiForm(container, engine)
 
 
 def main() -> None:

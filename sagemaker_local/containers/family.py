@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-_REPOSITORIES: Final = {"huggingface-pytorch-tgi-inference": "tgi", "text-generation-inference": "tgi"}
+_REPOSITORIES: Final = {
+    "huggingface-pytorch-tgi-inference": "tgi",
+    "text-generation-inference": "tgi",
+    "sagemaker-tritonserver": "triton",
+    "tritonserver": "triton",
+    "pytorch-inference": "pytorch",
+}
 
 
 def family_of(image: str) -> str:

@@ -8,6 +8,8 @@ from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.containers.speculation import speculative_config
 from controlplane.deployments.containers.tgi import tgi_environment
+from controlplane.deployments.containers.triton import triton_environment
+from controlplane.errors import InvalidInputError
 
 
 def container_environment(
@@ -28,7 +30,7 @@ def container_environment(
         adapters: folder in the container by engine name, for a family that loads adapters at its start alone.
 
     Raises:
-        InvalidInputError: a variable would exceed SageMaker's limit; says what to do.
+        InvalidInputError: a variable would exceed SageMaker's limit, or the image serves no language model.
     """
     match image.family:
         case Family.LMI:
@@ -39,9 +41,9 @@ def container_environment(
                 options, model=model, revision=revision, accelerators=accelerators, adapters=adapters or {}
             )
         case Family.TRITON:
-            return {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": served_name}
+            return triton_environment()
         case Family.PYTORCH:
-            return {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
+            raise InvalidInputError(image.problem, field="image")
         case Family.WORKER:
             return _worker_environment(options, served_name)
 

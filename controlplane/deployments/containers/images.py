@@ -68,6 +68,14 @@ _URI: Final = re.compile(
 
 _DJL_TAG: Final = re.compile(r"(?:^|:)(\d+)\.(\d+)\.\d+-(lmi|deepspeed|tensorrtllm|neuronx)")
 """Tags of djl-inference, such as 0.38.0-lmi29.0.0-cu130, also in another registry."""
+_TRITON_TAG: Final = re.compile(r":(\d\d)\.(\d\d)-(.*)$")
+"""Tags of NVIDIA's tritonserver, such as 26.05-vllm-python-py3, and of AWS's sagemaker-tritonserver."""
+_GENERATE_FROM: Final = (25, 3)
+"""Its SageMaker endpoint has the generate extension, without which no decoupled model can be called."""
+_TRITON_REMEDY: Final = (
+    "copy NVIDIA's tritonserver:26.05-vllm-python-py3 into your registry and give its address with "
+    "image_family triton, or choose an lmi image"
+)
 _NEWEST: Final = (0, 38)
 _ASYNC_FROM: Final = (0, 34)
 _DRAFT_MODEL_FROM: Final = (0, 36)
@@ -93,6 +101,10 @@ class Family(StrEnum):
     TRITON = "triton"
     PYTORCH = "pytorch"
     WORKER = "worker"
+
+
+FORMS: Final = frozenset({Family.TGI, Family.TRITON})
+"""Families with a form of requests of their own, which load adapters only at their start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +158,23 @@ class Image:
         return self.family is Family.LMI and self._engine is _Engine.NEURON
 
     @property
+    def problem(self) -> str:
+        """Why the image serves no language model, and what to do; "" if it does or its tag does not say."""
+        if self.family is Family.PYTORCH:
+            return (
+                f"{self.name} serves no language model: PyTorch's images have TorchServe, but neither vLLM "
+                "nor transformers: choose an lmi or tgi image"
+            )
+        tag = _TRITON_TAG.search(f":{self.tag}" if self.tag else self.name)
+        if self.family is not Family.TRITON or tag is None:
+            return ""
+        if "vllm" not in tag[3]:
+            return f"{self.name} serves no language model: it has no vLLM backend: {_TRITON_REMEDY}"
+        if (int(tag[1]), int(tag[2])) < _GENERATE_FROM:
+            return f"{self.name} has no generate extension on SageMaker, as from 25.03 on: {_TRITON_REMEDY}"
+        return ""
+
+    @property
     def _version(self) -> tuple[int, int]:
         """Version of DJL Serving by the image's tag; that of the newest images if the tag does not say."""
         found = _DJL_TAG.search(self.tag or self.name)
@@ -184,7 +213,7 @@ class Image:
             raise InvalidInputError(
                 f"family is required for image {name}: one of {', '.join(Family)}", field="family"
             )
-        image = cls(name, Family(family), lora=family in (Family.LMI, Family.TGI, Family.WORKER))
+        image = cls(name, Family(family), lora=family != Family.PYTORCH)
         return replace(image, lora=False) if image.neuron else image
 
 

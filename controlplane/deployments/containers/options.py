@@ -51,7 +51,22 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
         "speculation": ("ngram",),
         "speculation_tokens": None,
     },
-    Family.TRITON: {"enable_lora": (False,)},
+    Family.TRITON: dict.fromkeys(
+        (
+            "enable_lora",
+            "tensor_parallel",
+            "max_rolling_batch_size",
+            "max_model_len",
+            "max_loras",
+            "max_lora_rank",
+            "max_cpu_loras",
+            "fully_sharded_loras",
+            "dtype",
+            "quantize",
+            "gpu_memory_utilization",
+            "trust_remote_code",
+        )
+    ),
     Family.PYTORCH: {"enable_lora": (False,)},
     Family.WORKER: {
         "tensor_parallel": (1,),

@@ -11,10 +11,6 @@ from typing import Final
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.errors import InvalidInputError
 
-TGI_MODEL_FOLDER: Final = "/opt/ml/model"
-"""Folder in which SageMaker stores a model's data."""
-TGI_ADAPTER_CHANNEL: Final = "lora"
-_ADAPTER_FOLDER: Final = f"/opt/ml/additional-model-data-sources/{TGI_ADAPTER_CHANNEL}"
 ADAPTERS_VARIABLE: Final = "LORA_ADAPTERS"
 MAX_VALUE_LENGTH: Final = 1024
 """Longest value of a SageMaker environment variable."""
@@ -27,11 +23,6 @@ _FIXED: Final = {
     "MAX_STOP_SEQUENCES": "16",
     "MAX_TOP_N_TOKENS": "20",
 }
-
-
-def tgi_adapter_folder(number: int) -> str:
-    """Return the folder in the container of an adapter, by its number in the model's data."""
-    return f"{_ADAPTER_FOLDER}/{number}"
 
 
 def tgi_environment(

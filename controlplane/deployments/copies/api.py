@@ -75,7 +75,7 @@ class SageMakerInput(StrictSerializer):
         choices=Copy.Container.choices,
         default=Copy.Container.LMI,
         help_text="Form of the container's requests. lmi: LMI, the bundled worker, vLLM;"
-        " tgi: text-generation-inference.",
+        " tgi: text-generation-inference; triton: the model chat of a deployment's repository.",
     )
     loaded = serializers.ListField(
         child=serializers.CharField(max_length=200),

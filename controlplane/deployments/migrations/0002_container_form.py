@@ -11,7 +11,10 @@ class Migration(migrations.Migration):
             model_name="copy",
             name="container",
             field=models.CharField(
-                choices=[("lmi", "Lmi"), ("tgi", "Tgi")], db_default="lmi", default="lmi", max_length=20
+                choices=[("lmi", "Lmi"), ("tgi", "Tgi"), ("triton", "Triton")],
+                db_default="lmi",
+                default="lmi",
+                max_length=20,
             ),
         ),
         migrations.AddField(

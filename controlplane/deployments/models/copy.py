@@ -34,6 +34,7 @@ class Copy(models.Model):
 
         LMI = "lmi"
         TGI = "tgi"
+        TRITON = "triton"
 
     id = models.CharField(primary_key=True, max_length=40)
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")

@@ -7,5 +7,6 @@ from typing import Final
 
 from gateway.backends.containers.base import ContainerForm
 from gateway.backends.containers.tgi import TgiForm
+from gateway.backends.containers.triton import TritonForm
 
-FORMS: Final[Mapping[str, ContainerForm]] = {"tgi": TgiForm()}
+FORMS: Final[Mapping[str, ContainerForm]] = {"tgi": TgiForm(), "triton": TritonForm()}

@@ -66,3 +66,17 @@ def not_served(name: str, family: str, remedy: str = "Leave it out.") -> BadRequ
     return BadRequest(
         f"{name} is not served by this model's copies, which run {family}. {remedy}", param=name
     )
+
+
+def one_prompt(given: dict[str, Any], family: str) -> str:
+    """Take the prompt out of the parameters. Raises BadRequest unless it is a single text."""
+    prompt = given.pop("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        (prompt,) = prompt
+    if not isinstance(prompt, str):
+        raise BadRequest(
+            f"prompt must be one text: this model's copies, which run {family}, take neither several nor "
+            "token ids.",
+            param="prompt",
+        )
+    return prompt

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.api.schema import CHAT, Call
-from gateway.backends.containers.base import Translator, not_served, requested
+from gateway.backends.containers.base import Translator, not_served, one_prompt, requested
 from gateway.backends.containers.tgi_stream import TgiTranslator
-from gateway.errors import BadRequest
 
 _FAMILY: Final = "TGI"
 _CHAT: Final = frozenset(
@@ -80,14 +79,7 @@ def _message(message: Any) -> Any:
 def _completion(
     given: dict[str, Any], adapter: str, common: dict[str, Any], grammar: dict[str, Any] | None
 ) -> dict[str, Any]:
-    prompt = given.pop("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        (prompt,) = prompt
-    if not isinstance(prompt, str):
-        text = (
-            "prompt must be one text: this model's copies, which run TGI, take neither several nor token ids."
-        )
-        raise BadRequest(text, param="prompt")
+    prompt = one_prompt(given, _FAMILY)
     temperature = given.pop("temperature", 1.0)
     parameters = {"max_new_tokens": given.pop("max_tokens", _COMPLETION_TOKENS), **common}
     if temperature:

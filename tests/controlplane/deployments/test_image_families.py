@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,23 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 OWN = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1"
+TRITON = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/tritonserver:26.05-vllm-python-py3"
 MESSAGES: Any = [{"role": "user", "content": "Hé"}]
+
+
+def ask_both_ways(client: openai.OpenAI, model: str, **more: Any) -> tuple[str, str, tuple[int, int]]:
+    """Text, finish reason and usage of a chat: the same streamed and whole."""
+    ask: Any = {"model": model, "messages": MESSAGES, "max_tokens": 9, "temperature": 0, **more}
+    whole = client.chat.completions.create(**ask)
+    chunks = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    text = "".join(item.choices[0].delta.content or "" for item in chunks if item.choices)
+    assert text == whole.choices[0].message.content
+    reasons = [item.choices[0].finish_reason for item in chunks if item.choices]
+    assert reasons[-1] == whole.choices[0].finish_reason
+    assert {item.model for item in chunks} == {whole.model} == {model}
+    assert chunks[-1].usage == whole.usage
+    assert whole.usage is not None
+    return text, reasons[-1] or "", (whole.usage.prompt_tokens, whole.usage.completion_tokens)
 
 
 @pytest.mark.costly("real workers behind the local SageMaker")
@@ -71,22 +88,7 @@ def test_tgi_is_called_in_its_own_form_and_counts_exactly(
     with gateway_of(redis_url, tmp_path) as gateway:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
 
-        def chat(model: str, **more: Any) -> tuple[str, str, tuple[int, int]]:
-            """Text, finish reason and usage: the same streamed and whole."""
-            ask: Any = {"model": model, "messages": MESSAGES, "max_tokens": 9, "temperature": 0, **more}
-            whole = client.chat.completions.create(**ask)
-            chunks = list(
-                client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
-            )
-            text = "".join(item.choices[0].delta.content or "" for item in chunks if item.choices)
-            assert text == whole.choices[0].message.content
-            reasons = [item.choices[0].finish_reason for item in chunks if item.choices]
-            assert reasons[-1] == whole.choices[0].finish_reason
-            assert {item.model for item in chunks} == {whole.model} == {model}
-            assert chunks[-1].usage == whole.usage
-            assert whole.usage is not None
-            return text, reasons[-1] or "", (whole.usage.prompt_tokens, whole.usage.completion_tokens)
-
+        chat = partial(ask_both_ways, client)
         answers = {model: chat(model) for model in ("tiny-base", "one")}
         assert answers["one"][0] != answers["tiny-base"][0]
         for _, reason, (prompt, completion) in answers.values():
@@ -132,6 +134,87 @@ def test_tgi_is_called_in_its_own_form_and_counts_exactly(
     drive(deployment, removed, pause=pause)
     assert resources(stand) == NOTHING
     assert stand.workers() == []
+
+
+@pytest.mark.costly("real workers behind the local SageMaker")
+def test_triton_serves_chats_of_a_repository_that_the_deployment_writes(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    tenant: Tenant,
+    register: Register,
+    redis_url: str,
+    tmp_path: Path,
+) -> None:
+    """Its chat model runs as it was uploaded; adapters come with the repository."""
+    register("plain", "one")
+    options = {"max_rolling_batch_size": 4, "max_model_len": 128}
+    deployment = deploy(
+        stand, tiny, hosting="preloaded", image=TRITON, image_family="triton", options=options
+    )
+    drive(deployment, placed, pause=pause)
+    copy = Copy.objects.get()
+    assert (copy.container, copy.loaded, copy.adapter_naming) == ("triton", None, "name")
+    _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
+    with gateway_of(redis_url, tmp_path) as gateway:
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
+        chat = partial(ask_both_ways, client)
+        answers = {model: chat(model, extra_body={"ignore_eos": True}) for model in ("tiny-base", "one")}
+        assert answers["one"][0] != answers["tiny-base"][0]
+        for _, reason, (prompt, completion) in answers.values():
+            assert (reason, completion) == ("length", 9)
+            assert prompt == answers["one"][2][0] > 0
+        completion = client.completions.create(model="one", prompt="hello", max_tokens=5, temperature=0)
+        assert completion.usage is not None
+        assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (5, 5)
+        # Without max_tokens a chat may use the rest of the context.
+        whole = client.chat.completions.create(
+            model="tiny-base", messages=MESSAGES, temperature=0, extra_body={"ignore_eos": True}
+        )
+        assert whole.usage is not None
+        assert whole.usage.total_tokens == 128
+        with pytest.raises(openai.BadRequestError, match="tools is not served"):
+            chat("tiny-base", tools=[{"type": "function", "function": {"name": "f"}}])
+        with pytest.raises(openai.BadRequestError, match="maximum context length is 128 tokens") as caught:
+            chat("tiny-base", max_tokens=4000)
+        assert caught.value.code == "context_length_exceeded"
+        register("rslora", "two")
+        route_publish_now()
+
+        def status() -> int:
+            try:
+                chat("two")
+            except openai.APIStatusError as error:
+                return error.status_code
+            return 200
+
+        assert eventually(lambda: (code := status()) != 404 and code) == 503, "its containers lack it"
+        drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
+        assert status() == 200
+
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    assert resources(stand) == NOTHING
+    assert stand.workers() == []
+
+
+@pytest.mark.parametrize(
+    ("image", "family", "says"),
+    [
+        ("triton-26.05", "", "it has no vLLM backend: copy NVIDIA's tritonserver"),
+        (TRITON.replace("26.05", "25.01"), "triton", "no generate extension"),
+        ("pytorch-2.6.0", "", "neither vLLM nor transformers: choose an lmi or tgi image"),
+    ],
+)
+def test_images_without_an_engine_for_language_models_are_refused_by_name(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    image: str,
+    family: str,
+    says: str,
+) -> None:
+    with pytest.raises(InvalidInputError, match=says) as caught:
+        deploy(stand, tiny, hosting="fused", image=image, image_family=family, options={})
+    assert caught.value.field == "image"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from controlplane.deployments.containers.options import (
     worker_checkpoint_check,
     worker_flags,
 )
+from controlplane.deployments.containers.triton import triton_repository
 from controlplane.errors import InvalidInputError
 
 NEW, OLD = IMAGES["lmi-0.38.0"], IMAGES["lmi-0.32.0"]
@@ -138,8 +139,8 @@ def test_a_wrong_option_is_named(values: dict[str, Any], field: str) -> None:
 
 def test_images_without_adapters_refuse_them() -> None:
     with pytest.raises(InvalidInputError, match="is not supported by"):
-        LmiOptions.from_values({}, IMAGES["triton-26.05"])
-    LmiOptions.from_values({"enable_lora": False}, IMAGES["triton-26.05"])
+        LmiOptions.from_values({}, IMAGES["tensorrtllm-0.33.0"])
+    LmiOptions.from_values({"enable_lora": False}, IMAGES["tensorrtllm-0.33.0"])
 
 
 @pytest.mark.parametrize(
@@ -147,8 +148,7 @@ def test_images_without_adapters_refuse_them() -> None:
     [
         ("lmi-0.38.0", {"OPTION_MODEL_ID": "s3://b/m/"}),
         ("tgi-3.3.6", {"HF_MODEL_ID": "s3://b/m/", "SM_NUM_GPUS": "2"}),
-        ("triton-26.05", {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "llama"}),
-        ("pytorch-2.6.0", {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}),
+        ("triton-26.05", {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "chat"}),
     ],
 )
 def test_each_family_is_told_in_its_words(name: str, expected: dict[str, str]) -> None:
@@ -255,6 +255,7 @@ def test_an_address_is_judged_by_its_tag(
 
 
 WORKER = Image("own/worker", Family.WORKER, lora=True)
+TRITON = Image.from_name("own/tritonserver:26.05-vllm-python-py3", family="triton")
 
 
 @pytest.mark.parametrize(
@@ -325,7 +326,7 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "image", [OLD, NEW, *(IMAGES[name] for name in ("tgi-3.3.6", "triton-26.05", "pytorch-2.6.0")), WORKER]
+    "image", [OLD, NEW, *(IMAGES[name] for name in ("tgi-3.3.6", "tgi-2.4.0")), TRITON, WORKER]
 )
 @pytest.mark.parametrize("option", [item.name for item in fields(LmiOptions)])
 def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, option: str) -> None:
@@ -339,6 +340,8 @@ def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, 
         told = container_environment(
             image, options, model="s3://b/m/", served_name="m", accelerators=1, adapters={"a": "/a"}
         )
+        if image is TRITON:
+            told |= triton_repository(options, model="/w", revision="", accelerators=1, adapters={"a": "/a"})
         return told | dict.fromkeys(worker_flags(options), "") if image is WORKER else told
 
     if option == "enable_lora" and not image.lora:
@@ -379,6 +382,6 @@ def test_neuron_images_have_fixed_shapes_and_no_adapters() -> None:
 
 def test_an_option_names_the_servers_that_have_it() -> None:
     assert option_servers("speculation") == ("LMI", "TGI", "Graftwork worker")
-    assert option_servers("trust_remote_code") == ("LMI", "TGI")
-    assert option_servers("enable_lora") == ("LMI", "TGI")
+    assert option_servers("trust_remote_code") == ("LMI", "TGI", "Triton")
+    assert option_servers("enable_lora") == ("LMI", "TGI", "Triton")
     assert all(option_servers(item.name) for item in fields(LmiOptions))

@@ -131,17 +131,15 @@ def preloaded_key(deployment: str, adapters: Iterable[AdapterRef]) -> str:
     return f"{preloaded_folder(deployment, adapters)}/adapters.tar.gz"
 
 
-def preloaded_files(deployment: str, adapters: Iterable[AdapterRef]) -> dict[str, tuple[AdapterRef, str]]:
+def preloaded_files(folder: str, adapters: Iterable[AdapterRef]) -> dict[str, tuple[AdapterRef, str]]:
     """Return the adapters' files as single objects, each adapter's in a folder named by its number from 0.
 
     Returns:
         key -> (adapter, file name).
     """
-    ordered = _ordered(adapters)
-    folder = preloaded_folder(deployment, ordered)
     return {
         f"{folder}/{number}/{name}": (ref, name)
-        for number, ref in enumerate(ordered)
+        for number, ref in enumerate(_ordered(adapters))
         for name in ADAPTER_FILES
     }
 

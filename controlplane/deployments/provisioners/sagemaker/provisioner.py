@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Self
 
 from contracts.base_routes import SageMakerTarget
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family
-from controlplane.deployments.models import Copy, Deployment, Target
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, FORMS, Family
+from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
     Endpoint,
@@ -27,15 +27,10 @@ from controlplane.deployments.provisioners.base import (
 )
 from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
-from controlplane.deployments.provisioners.sagemaker.archives import (
-    Store,
-    adapter_file_put,
-    checkpoint_files,
-    checkpoint_put,
-    preloaded_archive,
-)
+from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
+from controlplane.deployments.provisioners.sagemaker.files import put_files
 from controlplane.deployments.provisioners.sagemaker.resources import (
     ObservedResources,
     model_environments,
@@ -120,9 +115,9 @@ class SageMakerProvisioner:
         names = self._specs.model_name, self._specs.config_name, self._names.endpoint, self._names.base
         if taken := found.foreign.intersection(names):
             raise self._names.refusal(min(taken))
-        if self._specs.problem:
-            raise ProvisioningError(self._specs.problem)
-        yield from self._files(found)
+        if problem := self._specs.data.problem:
+            raise ProvisioningError(problem)
+        yield from put_files(self._specs, self._desired, self._store, found, heartbeat=self._heartbeat)
         if self._specs.model_name not in found.models:
             yield self._create_model()
         if self._specs.config_name not in found.configs:
@@ -167,35 +162,6 @@ class SageMakerProvisioner:
             self._store.abort(f"{folder}/{self._desired.deployment}/")
         yield from self._remove_files(set(found.archives | found.checkpoint), cause)
 
-    def _files(self, seen: ObservedResources) -> Iterator[Step]:
-        """Store the files that the model's container loads, one file per step."""
-        if folder := self._specs.checkpoint_folder:
-            if not self._desired.checkpoint_digest:
-                # The folder's name contains the digest: without it the checkpoint would be stored twice.
-                raise ProvisioningError(
-                    f"the digests of base model {self._desired.base_model}'s files are not taken yet; "
-                    "if that failed, have them read again on its page",
-                    transient=True,
-                    wait=5.0,
-                    code="no_digest",
-                )
-            for name in checkpoint_files(self._desired.checkpoint):
-                key = f"{folder}/{name}"
-                if key not in seen.checkpoint:
-                    checkpoint_put(self._store, self._desired.checkpoint, name, key)
-                    yield Step(
-                        "put_checkpoint", self._store.url(key), "SageMaker reads the checkpoint from S3"
-                    )
-        if (key := self._specs.preloaded) and key not in seen.archives:
-            with preloaded_archive(self._desired.adapters, heartbeat=self._heartbeat) as stream:
-                self._store.put(key, stream)
-            count = len(self._desired.adapters)
-            yield Step("put_archive", self._store.url(key), f"{count} adapters that come with the model")
-        for key, (ref, name) in self._specs.adapter_files.items():
-            if key not in seen.archives:
-                adapter_file_put(self._store, ref, name, key)
-                yield Step("put_archive", self._store.url(key), f"{ref.name} comes with the model")
-
     def _create_model(self) -> Step:
         name = self._specs.model_name
         self._account.make("create_model", name, ModelName=name, Tags=self._names.tags(), **self._specs.model)
@@ -235,7 +201,7 @@ class SageMakerProvisioner:
             yield self._delete("endpoint_config", name, "another configuration is in force")
         for name in sorted(seen.models - {self._specs.model_name}):
             yield self._delete("model", name, "another model is in force")
-        keep = {self._specs.preloaded, *self._adapters.keys(), *self._specs.adapter_files}
+        keep = {*self._specs.data.keys, *self._adapters.keys()}
         going = {sha12 for name in self._desired.keep if (sha12 := name.rpartition(".")[2])}
         old = {key for key in seen.archives - keep if key.rpartition("/")[2][:12] not in going}
         yield from self._remove_files(old, "none of these adapters is placed")
@@ -268,8 +234,9 @@ class SageMakerProvisioner:
     def _route_endpoint(self, seen: ObservedResources) -> Endpoint:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
-        if self._specs.family is Family.TGI:
-            target = replace(target, container=Copy.Container.TGI.value, loaded=seen.loaded_adapters)
+        if (family := self._specs.family) in FORMS:
+            loaded = seen.loaded_adapters if family is Family.TGI else None
+            target = replace(target, container=family.value, loaded=loaded)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:
