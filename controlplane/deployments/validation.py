@@ -119,7 +119,8 @@ def _check_sagemaker(deployment: Deployment) -> None:
     image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     deployment.image, deployment.image_family = image.name, image.family.value
     if (region := deployment.target.region) in image.absent:
-        others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
+        usable = [item for item in IMAGES.values() if region not in item.absent and not item.problem]
+        others = ", ".join(item.name for item in usable)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
     if image.problem:

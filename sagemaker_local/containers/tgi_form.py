@@ -141,10 +141,10 @@ class TgiForm:
                 counts = {"generated_tokens": ending.completion_tokens, "prefill": [], "tokens": []}
                 answer["details"] = {"finish_reason": _reason(asked, ending, text), "seed": None, **counts}
             return web.json_response([answer])
-        message = {"role": "assistant", "content": text}
+        said = {"role": "assistant", "content": text}
         choice = {
             "index": 0,
-            "message": message,
+            "message": said,
             "logprobs": None,
             "finish_reason": _reason(asked, ending, text),
         }

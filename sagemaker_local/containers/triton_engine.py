@@ -53,7 +53,7 @@ class EngineResponses:
         streams = bool(self._given.get("stream", False))
         # Only an answer that does not stream repeats the prompt.
         text = "" if self._given.get("exclude_input_in_output", streams) else prompt
-        told, reason, usage = 0, None, {}
+        told, reason, usage = 0, None, dict[str, int]()
         async with self._engine.stream("/v1/completions", body) as values:
             async for value in values:
                 usage = value.get("usage") or usage

@@ -54,8 +54,9 @@ class TritonForm:
             )
         responses = self._responses(inputs)
         first = await anext(responses, None)
-        if first is not None and (error := first.error()) is not None:
-            return web.json_response({"error": error.message()}, status=_STATUSES.get(error.code(), 500))
+        if first is not None and (refusal := first.error()) is not None:
+            status = _STATUSES.get(refusal.code(), 500)
+            return web.json_response({"error": refusal.message()}, status=status)
         if not self._streams:
             return web.json_response(self._values(first) if first is not None else {})
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})

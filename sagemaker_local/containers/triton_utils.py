@@ -112,7 +112,7 @@ class InferenceRequest:
 
 def install(infer: Infer) -> None:
     """Make `import triton_python_backend_utils` find this module's names; `infer` calls another model."""
-    InferenceRequest.infer = staticmethod(infer)  # type: ignore[method-assign]  # a function of no instance
+    InferenceRequest.infer = staticmethod(infer)
     module: Any = ModuleType("triton_python_backend_utils")
     for item in (TritonError, Tensor, InferenceResponse, InferenceRequest):
         setattr(module, item.__name__, item)

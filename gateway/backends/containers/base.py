@@ -16,10 +16,9 @@ _NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     "min_tokens": lambda value: value == 0,
     "top_k": lambda value: value in (-1, 0),
     "response_format": lambda value: isinstance(value, dict) and value.get("type") == "text",
-    "tool_choice": lambda value: value == "none",
-    "truncate_prompt_tokens": lambda value: False,
+    "tool_choice": lambda value: value in ("none", "auto"),
 }
-"""Values that ask for nothing, of parameters whose default in contracts.openai is None."""
+"""Values that ask for nothing by themselves, of parameters whose default in contracts.openai is None."""
 
 
 class Translator(Protocol):

@@ -40,7 +40,7 @@ _SAMPLING: Final = frozenset(
     }
 )
 """Parameters that vLLM's SamplingParams reads under the same name."""
-_TEMPLATE: Final = ("add_generation_prompt", "continue_final_message")
+_TEMPLATE: Final[tuple[str, ...]] = ("add_generation_prompt", "continue_final_message")
 _COMPLETION_TOKENS: Final = 16
 
 
