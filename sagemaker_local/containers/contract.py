@@ -1,14 +1,12 @@
-"""What a family's container reads at its start, and how it refuses to start."""
+"""Environment and folders of a container at its start, and the error of one that does not start."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-MODEL_FOLDER: Final = "/opt/ml/model"
-"""Where SageMaker stores a model's data in the container."""
+from sagemaker_local.copies.command import MODEL_FOLDER
 
 
 class ContractError(Exception):

@@ -27,7 +27,7 @@ _PATHS: Final = {"generate": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TgiRequest:
     """A request that TGI accepted: its kind, the worker's body, and what shapes the answer."""
 
     kind: str
@@ -53,20 +53,20 @@ class TgiForm:
             value = json.loads(await request.read())
         except ValueError as error:
             return web.Response(status=400, text=f"Failed to parse the request body as JSON: {error}")
-        asked = self._read(value)
-        if asked is None:
+        wanted = self._read(value)
+        if wanted is None:
             return web.Response(status=422, text=_NO_VARIANT)
-        return await (self._stream(request, asked) if asked.stream else self._whole(asked))
+        return await (self._stream(request, wanted) if wanted.stream else self._whole(wanted))
 
-    def _read(self, value: Any) -> Asked | None:
-        """Return the request; None for one that is in none of TGI's forms."""
+    def _read(self, value: Any) -> TgiRequest | None:
+        """Return the request; None if its body has none of TGI's forms."""
         if not isinstance(value, dict):
             return None
         if isinstance(value.get("inputs"), str):
             return self._generate(value)
         return self._chat(value) if isinstance(value.get("messages"), list) else None
 
-    def _generate(self, value: dict[str, Any]) -> Asked | None:
+    def _generate(self, value: dict[str, Any]) -> TgiRequest | None:
         given = value.get("parameters") or {}
         if not isinstance(given, dict) or not _are_texts(given.get("stop", [])):
             return None
@@ -79,9 +79,11 @@ class TgiForm:
             **_copied(given),
         }
         prefix = value["inputs"] if given.get("return_full_text") else ""
-        return Asked("generate", body, bool(value.get("stream")), given.get("details", False), prefix=prefix)
+        return TgiRequest(
+            "generate", body, bool(value.get("stream")), given.get("details", False), prefix=prefix
+        )
 
-    def _chat(self, value: dict[str, Any]) -> Asked | None:
+    def _chat(self, value: dict[str, Any]) -> TgiRequest | None:
         bias, options = value.get("logit_bias"), value.get("stream_options") or {}
         if not _are_texts(value.get("stop") or []) or not isinstance(bias, list | None):
             return None
@@ -98,84 +100,84 @@ class TgiForm:
         grammar = value.get("response_format")
         if isinstance(grammar, dict):
             body[f"guided_{grammar['type']}"] = grammar["value"]
-        return Asked("chat", body, bool(value.get("stream")), usage=bool(options.get("include_usage")))
+        return TgiRequest("chat", body, bool(value.get("stream")), usage=bool(options.get("include_usage")))
 
-    def _check(self, asked: Asked) -> None:
+    def _check(self, wanted: TgiRequest) -> None:
         """Raise EngineRefused for a request that TGI's own bounds exclude."""
-        if (count := len(asked.body.get("stop", ()))) > self._most_stops:
+        if (count := len(wanted.body.get("stop", ()))) > self._most_stops:
             text = f"`stop` supports up to {self._most_stops} stop sequences. Given: {count}"
             raise EngineRefused(400, text)
 
-    async def _stream(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, wanted: TgiRequest) -> web.StreamResponse:
         """Answer with events; TGI answers 200 before it checks a request."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         try:
-            async for event in self._events(asked):
+            async for event in self._events(wanted):
                 await response.write(_event(event))
         except EngineRefused as error:
             text, kind = _error(error)
             described = {"error": text, "error_type": kind}
-            if asked.kind == "chat":
+            if wanted.kind == "chat":
                 described = {"error": {"message": text, "http_status_code": 422}}  # type: ignore[dict-item]
-            if asked.kind == "generate" or self._version >= 3:
+            if wanted.kind == "generate" or self._version >= 3:
                 await response.write(_event(described))
-        if asked.kind == "chat":
+        if wanted.kind == "chat":
             await response.write(b"data: [DONE]\n\n")
         return response
 
-    async def _whole(self, asked: Asked) -> web.Response:
+    async def _whole(self, wanted: TgiRequest) -> web.Response:
         text, ending, last = "", Ending(), None
         try:
-            self._check(asked)
-            async with self._engine.stream(_PATHS[asked.kind], asked.body) as values:
+            self._check(wanted)
+            async with self._engine.stream(_PATHS[wanted.kind], wanted.body) as values:
                 async for token in tokens(values, ending):
                     text, last = text + token.text, token
         except EngineRefused as error:
             message, kind = _error(error)
             status = 422 if kind == "validation" else 424
             return web.json_response({"error": message, "error_type": kind}, status=status)
-        if asked.kind == "generate":
-            answer: dict[str, Any] = {"generated_text": asked.prefix + text}
-            if asked.details:
+        if wanted.kind == "generate":
+            answer: dict[str, Any] = {"generated_text": wanted.prefix + text}
+            if wanted.details:
                 counts = {"generated_tokens": ending.completion_tokens, "prefill": [], "tokens": []}
-                answer["details"] = {"finish_reason": _reason(asked, ending, text), "seed": None, **counts}
+                answer["details"] = {"finish_reason": _reason(wanted, ending, text), "seed": None, **counts}
             return web.json_response([answer])
         said = {"role": "assistant", "content": text}
         choice = {
             "index": 0,
             "message": said,
             "logprobs": None,
-            "finish_reason": _reason(asked, ending, text),
+            "finish_reason": _reason(wanted, ending, text),
         }
-        if last is not None and asked.body.get("logprobs"):
+        if last is not None and wanted.body.get("logprobs"):
             choice["logprobs"] = last.logprobs
         return web.json_response(
             {**self._head("chat.completion"), "choices": [choice], "usage": _usage(ending)}
         )
 
-    async def _events(self, asked: Asked) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, wanted: TgiRequest) -> AsyncIterator[dict[str, Any]]:
         """Yield one event for each token; the last one says how the text ended."""
-        self._check(asked)
+        self._check(wanted)
         ending, held, text, index = Ending(), None, "", 0
-        async with self._engine.stream(_PATHS[asked.kind], asked.body) as values:
+        async with self._engine.stream(_PATHS[wanted.kind], wanted.body) as values:
             async for token in tokens(values, ending):
                 if held is not None:
-                    yield self._token(asked, held, index, None, "")
+                    yield self._token(wanted, held, index, None, "")
                 held, index, text = token, index + 1, text + token.text
-        yield self._token(asked, held or Token(0, ""), index, ending, text)
-        if asked.kind == "chat" and asked.usage and self._version >= 3:
+        yield self._token(wanted, held or Token(0, ""), index, ending, text)
+        if wanted.kind == "chat" and wanted.usage and self._version >= 3:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(ending)}
 
     def _token(
-        self, asked: Asked, token: Token, index: int, ending: Ending | None, text: str
+        self, wanted: TgiRequest, token: Token, index: int, ending: Ending | None, text: str
     ) -> dict[str, Any]:
-        if asked.kind == "generate":
+        if wanted.kind == "generate":
             known = (token.logprobs or {}).get("token_logprobs") or [0.0]
             shown = {"id": token.id, "text": token.text, "logprob": known[-1], "special": False}
             last = ending is not None
             details = ending and {
-                "finish_reason": _reason(asked, ending, text),
+                "finish_reason": _reason(wanted, ending, text),
                 "generated_tokens": ending.completion_tokens,
                 "seed": None,
                 "input_length": ending.prompt_tokens,
@@ -183,16 +185,16 @@ class TgiForm:
             return {
                 "index": index,
                 "token": shown,
-                "generated_text": asked.prefix + text if last else None,
-                "details": details if asked.details else None,
+                "generated_text": wanted.prefix + text if last else None,
+                "details": details if wanted.details else None,
             }
         choice = {
             "index": 0,
             "delta": {"role": "assistant", "content": token.text},
             "logprobs": token.logprobs,
-            "finish_reason": None if ending is None else _reason(asked, ending, text),
+            "finish_reason": None if ending is None else _reason(wanted, ending, text),
         }
-        with_usage = self._version < 3 and asked.usage and ending is not None
+        with_usage = self._version < 3 and wanted.usage and ending is not None
         usage = _usage(ending) if with_usage and ending is not None else None
         return {**self._head("chat.completion.chunk"), "choices": [choice], "usage": usage}
 
@@ -216,13 +218,13 @@ def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _reason(asked: Asked, ending: Ending, text: str) -> str:
+def _reason(wanted: TgiRequest, ending: Ending, text: str) -> str:
     """Return TGI's finish reason; chats have OpenAI's word for the end of the sequence alone."""
     if ending.reason == "length":
         return "length"
-    if any(text.endswith(stop) for stop in asked.body.get("stop", ())):
+    if any(text.endswith(stop) for stop in wanted.body.get("stop", ())):
         return "stop_sequence"
-    return "stop" if asked.kind == "chat" else "eos_token"
+    return "stop" if wanted.kind == "chat" else "eos_token"
 
 
 def _usage(ending: Ending) -> dict[str, int]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from sagemaker_local.containers.contract import MODEL_FOLDER, Container, ContractError
+from sagemaker_local.containers.contract import Container, ContractError
+from sagemaker_local.copies.command import MODEL_FOLDER
 
 
 def settings(container: Container) -> NoReturn:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sagemaker_local.containers.contract import (
-    MODEL_FOLDER,
     Container,
     ContractError,
     WorkerSettings,
     adapter_folder,
     weights_folder,
 )
+from sagemaker_local.copies.command import MODEL_FOLDER
 
 _TYPES: Final = ("infer", "generate", "generate_stream")
 _TAG: Final = re.compile(r":(\d\d)\.(\d\d)-(.*)$")

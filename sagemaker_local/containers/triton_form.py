@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from aiohttp import web
 
-from sagemaker_local.containers.contract import MODEL_FOLDER, Container, ContractError
+from sagemaker_local.containers.contract import Container, ContractError
 from sagemaker_local.containers.engine import Engine
 from sagemaker_local.containers.triton import Model, repository
 from sagemaker_local.containers.triton_engine import EngineResponses
@@ -25,6 +25,7 @@ from sagemaker_local.containers.triton_utils import (
     TritonError,
     install,
 )
+from sagemaker_local.copies.command import MODEL_FOLDER
 
 _STATUSES: Final = {TritonError.INVALID_ARG: 400, TritonError.NOT_FOUND: 404, TritonError.UNAVAILABLE: 503}
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_local.containers.contract import MODEL_FOLDER
-from sagemaker_local.copies.command import ContainerSpec
+from sagemaker_local.copies.command import MODEL_FOLDER, ContainerSpec
 from sagemaker_local.copies.errors import ArtifactError
 
 

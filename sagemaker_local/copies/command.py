@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sagemaker_local.containers.contract import MODEL_FOLDER
-from sagemaker_local.containers.family import family_of
+from sagemaker_local.copies.family import family_of
 
 _FLAGS: Final = (
     "--model {model} --served-model-name {name} --host 127.0.0.1 --port {port} "
@@ -21,6 +20,8 @@ WORKER: Final = (sys.executable, "-m", "worker_engine", "serve", *_FLAGS.split()
 the container's environment, as at SageMaker."""
 _FAMILY_FLAGS: Final = "--image {image} --port {port} --adapters-dir {adapters} --cache-dir {cache}"
 
+MODEL_FOLDER: Final = "/opt/ml/model"
+"""Where SageMaker stores a model's data in the container."""
 _ADDITIONAL_DIR: Final = "/opt/ml/additional-model-data-sources"
 _PREFIX: Final = "OPTION_"
 _WORKERS: Final = (

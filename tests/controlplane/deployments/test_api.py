@@ -264,7 +264,7 @@ def test_an_image_that_a_region_lacks_is_refused(staff: Client, tiny: BaseModel)
     assert "AWS does not publish triton-24.09 in eu-central-2" in error["detail"]
     assert "tgi-3.3.6" in error["detail"]
     assert "triton-25.09" not in error["detail"], "it is published there, and serves no language model"
-    assert create(staff, tiny, image="triton-25.09", hosting="fused").status_code == 201
+    assert create(staff, tiny, image="tgi-3.3.6", hosting="fused").status_code == 201
 
 
 def test_the_list_tells_copies_that_serve(staff: Client, cloud: Target, tiny: BaseModel) -> None:

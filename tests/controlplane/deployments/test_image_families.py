@@ -94,9 +94,9 @@ def test_tgi_is_called_in_its_own_form_and_counts_exactly(
         for _, reason, (prompt, completion) in answers.values():
             assert (reason, completion) == ("length", 9)
             assert prompt == answers["one"][2][0] > 0
-        completion = client.completions.create(model="one", prompt="hello", max_tokens=5, temperature=0)
-        assert completion.usage is not None
-        assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (5, 5)
+        own = client.completions.create(model="one", prompt="hello", max_tokens=5, temperature=0).usage
+        assert own is not None
+        assert (own.prompt_tokens, own.completion_tokens) == (5, 5)
 
         # TGI's text contains the stop sequence, OpenAI's does not.
         base = answers["tiny-base"][0]
@@ -163,9 +163,9 @@ def test_triton_serves_chats_of_a_repository_that_the_deployment_writes(
         for _, reason, (prompt, completion) in answers.values():
             assert (reason, completion) == ("length", 9)
             assert prompt == answers["one"][2][0] > 0
-        completion = client.completions.create(model="one", prompt="hello", max_tokens=5, temperature=0)
-        assert completion.usage is not None
-        assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (5, 5)
+        own = client.completions.create(model="one", prompt="hello", max_tokens=5, temperature=0).usage
+        assert own is not None
+        assert (own.prompt_tokens, own.completion_tokens) == (5, 5)
         # Without max_tokens a chat may use the rest of the context.
         whole = client.chat.completions.create(
             model="tiny-base", messages=MESSAGES, temperature=0, extra_body={"ignore_eos": True}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sagemaker_local.containers.contract import Container, ContractError
-from sagemaker_local.containers.family import family_of
 from sagemaker_local.containers.tgi import settings
+from sagemaker_local.copies.family import family_of
 from tests.sagemaker_local.stand import BUCKET, NEEDS, ROLE, SMALL, Stand, run_stand
 
 TGI = (

@@ -21,7 +21,7 @@ from gateway.errors import BadRequest, UpstreamBusy, UpstreamFailed, UpstreamRef
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-def asked(path: str, adapter: str = "", **values: Any) -> dict[str, Any]:
+def request_of(path: str, adapter: str = "", **values: Any) -> dict[str, Any]:
     body = {"model": "m", **({"messages": MESSAGES} if path == CHAT else {"prompt": "hello"}), **values}
     sent = TritonForm().body(parse(path, orjson.dumps(body)), adapter)
     assert sent.keys() == {"text_input"}, "Triton refuses a field that is no input of the model"
@@ -30,7 +30,9 @@ def asked(path: str, adapter: str = "", **values: Any) -> dict[str, Any]:
 
 
 def test_the_model_is_asked_in_vllms_words() -> None:
-    assert asked(CHAT, "bot", max_completion_tokens=9, temperature=0, stop="x", top_k=4, ignore_eos=True) == {
+    assert request_of(
+        CHAT, "bot", max_completion_tokens=9, temperature=0, stop="x", top_k=4, ignore_eos=True
+    ) == {
         "messages": MESSAGES,
         "template": {},
         "sampling": {
@@ -42,10 +44,10 @@ def test_the_model_is_asked_in_vllms_words() -> None:
             "lora_name": "bot",
         },
     }
-    assert asked(CHAT)["sampling"] == {}, "the model gives a chat the rest of the context"
-    goes_on = asked(CHAT, continue_final_message=True)["template"]
+    assert request_of(CHAT)["sampling"] == {}, "the model gives a chat the rest of the context"
+    goes_on = request_of(CHAT, continue_final_message=True)["template"]
     assert goes_on == {"continue_final_message": True, "add_generation_prompt": False}
-    assert asked(COMPLETIONS) == {"prompt": "hello", "sampling": {"max_tokens": 16}}
+    assert request_of(COMPLETIONS) == {"prompt": "hello", "sampling": {"max_tokens": 16}}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_what_the_backend_does_not_take_is_refused_by_name(
     path: str, values: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(BadRequest) as caught:
-        asked(path, **values)
+        request_of(path, **values)
     assert caught.value.param == param
 
 
@@ -104,11 +106,11 @@ def test_an_answer_that_breaks_off_is_an_error_and_its_usage_is_known(end: bytes
     stream = EventStream(usage, UsageView.HIDDEN)
     stream.feed(translator.feed(event("a", 1)))
 
-    def rest() -> bytes:
+    def feed_end() -> bytes:
         return translator.feed(end + b"\n") + translator.end()
 
     with pytest.raises(UpstreamFailed):
-        rest()
+        feed_end()
     assert (usage.prompt_tokens, usage.completion_tokens) == (7, 1)
 
 
