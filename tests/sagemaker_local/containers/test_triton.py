@@ -16,6 +16,7 @@ from sagemaker_local.containers.triton import repository, settings
 from tests.sagemaker_local.stand import BUCKET, ROLE, SMALL, Stand, run_stand
 
 IMAGE = "1.dkr.ecr.eu-central-1.amazonaws.com/tritonserver:26.05-vllm-python-py3"
+PYTORCH = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/pytorch-inference:2.6.0-gpu-py312"
 WEIGHTS = "/opt/ml/additional-model-data-sources/weights"
 ADAPTERS = "/opt/ml/additional-model-data-sources/lora"
 ENGINE = {"model": WEIGHTS, "max_model_len": 128, "max_num_seqs": 4, "dtype": "float32"}
@@ -100,8 +101,7 @@ def test_images_that_cannot_serve_it(container: Callable[..., Container], image:
 
 
 def test_pytorchs_images_say_what_they_would_need(tmp_path: Path) -> None:
-    image = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/pytorch-inference:2.6.0-gpu-py312"
-    container = Container(image, {}, {"/opt/ml/model": tmp_path})
+    container = Container(PYTORCH, {}, {"/opt/ml/model": tmp_path})
     with pytest.raises(ContractError, match=r"no MAR-INF/MANIFEST.json"):
         torchserve.settings(container)
     (tmp_path / "code").mkdir()
@@ -155,6 +155,24 @@ def test_a_scripts_own_repository_answers_in_the_backends_form(
     )
     assert (found["model_name"], found["num_input_tokens"]) == ("engine", 5)
     assert found["text_output"].startswith("hello"), "the backend repeats the prompt unless it is told not to"
+    for name, image, says in (
+        ("layout", IMAGE, "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME other does not exist"),
+        ("pytorch", PYTORCH, "has no MAR-INF/MANIFEST.json"),
+    ):
+        stand.client("sagemaker").create_model(
+            ModelName=name,
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={
+                "Image": image,
+                "Environment": {**SMALL, "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "other"},
+                "ModelDataUrl": url,
+            },
+        )
+        stand.base(name, "triton", name, settle=False)
+        failed = stand.settled(name)
+        assert failed["InferenceComponentStatus"] == "Failed"
+        assert says in failed["FailureReason"]
+        stand.delete_component(name)
     with pytest.raises(ClientError, match="LoRA nobody is not supported"):
         ask(text_input="hello", parameters={"lora_name": "nobody"})
     stand.delete_component("triton")
