@@ -51,8 +51,11 @@ class SageMakerTarget:
         component: inference component of the base model; "" for an endpoint without components.
         adapters: how an adapter is named: `components` (each is an inference component, see
             `adapter_component`), `reference` (the bundled worker takes the whole AdapterRef in the body)
-            or `name` (an LMI container that has it registered under its engine name).
+            or `name` (a container that has it registered under its engine name).
         api: `invocations` (signed), or `openai`, the endpoint's OpenAI path (bearer token).
+        container: form of the container's requests: `lmi` (also the bundled worker's), `tgi` or `triton`.
+        loaded: engine names of the adapters that every container has, where a container would serve the base
+            model for an unknown one; None where it refuses.
     """
 
     region: str
@@ -60,6 +63,13 @@ class SageMakerTarget:
     component: str = ""
     adapters: str = "components"
     api: str = "invocations"
+    container: str = "lmi"
+    loaded: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        loaded = value.get("loaded")
+        return cls(**{**known_fields(cls, value), "loaded": None if loaded is None else tuple(loaded)})
 
 
 def adapter_component(component: str, engine_name: str) -> str:
@@ -96,7 +106,7 @@ class CopyRoute:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         target = value.get("sagemaker")
-        sagemaker = None if target is None else SageMakerTarget(**known_fields(SageMakerTarget, target))
+        sagemaker = None if target is None else SageMakerTarget.from_dict(target)
         return cls(**{**known_fields(cls, value), "sagemaker": sagemaker})
 
 

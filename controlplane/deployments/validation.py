@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from controlplane.deployments.containers.images import (
     BUNDLED_WORKER,
     DEFAULT_IMAGE,
+    FORMS,
     IMAGES,
     OTHER_SERVER,
     Family,
@@ -175,9 +176,13 @@ def _check_sagemaker(deployment: Deployment) -> None:
     image = Image.from_name(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     deployment.image, deployment.image_family = image.name, image.family.value
     if (region := deployment.target.region) in image.absent:
-        others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
+        usable = [item for item in IMAGES.values() if region not in item.absent and not item.problem]
+        others = ", ".join(item.name for item in usable)
         text = f"AWS does not publish {image.name} in {region}: use an image address, or one of {others}"
         raise InvalidInputError(text, field="image")
+    if image.problem:
+        raise InvalidInputError(image.problem, field="image")
+    _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
@@ -192,6 +197,12 @@ def _check_sagemaker(deployment: Deployment) -> None:
             f"with enable_lora"
         )
         raise InvalidInputError(text, field="hosting")
+    if deployment.hosting == Hosting.COMPONENTS and image.family in FORMS:
+        text = (
+            f"{image.name} loads adapters only at its start: "
+            "choose hosting preloaded or fused, or an lmi image"
+        )
+        raise InvalidInputError(text, field="hosting")
     if deployment.hosting == Hosting.ON_DEMAND and image.family != Family.WORKER:
         raise InvalidInputError("hosting on_demand requires an image of family worker", field="hosting")
     if (
@@ -203,6 +214,17 @@ def _check_sagemaker(deployment: Deployment) -> None:
     if deployment.endpoint:
         _check_endpoint(deployment)
     deployment.compute = compute_of(deployment)
+
+
+def _check_form(deployment: Deployment, image: Image) -> None:
+    """Refuse another form of requests: during an update, the endpoint's copies would need both."""
+    before = Deployment.objects.filter(pk=deployment.pk).values_list("image_family", flat=True).first()
+    if before and before != image.family and FORMS & {before, image.family}:
+        raise InvalidInputError(
+            f"image {image.name} speaks another form than this deployment's {before} image: create a "
+            "deployment with it, then remove this one",
+            field="image",
+        )
 
 
 def _check_endpoint(deployment: Deployment) -> None:

@@ -10,6 +10,7 @@ Servers word it in their own ways; clients (litellm, LangChain) rely on OpenAI's
 | vLLM | Input length (5000) exceeds model's maximum context length (4096). |
 | SGLang | The input (5000 tokens) is longer than the model's context length (4096 tokens). |
 | TGI, LMI | `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and ... |
+| TGI | `inputs` must have less than 4096 tokens. Given: 5000 |
 | llama.cpp | the request exceeds the available context size (4096 tokens) |
 """
 
@@ -26,6 +27,7 @@ _TOO_LONG: Final = tuple(
         r"maximum context length(?: is| of)?\s*\(?(\d+)",
         r"longer than the (?:maximum model length of|model's context length)\s*\(?(\d+)",
         r"inputs` tokens \+ `max_new_tokens` must be <= (\d+)",
+        r"`(?:inputs` must have less than|max_new_tokens` must be <=) (\d+)",
         r"exceeds? the (?:available )?context size(?:[^\d]{1,20}(\d+))?",
     )
 )

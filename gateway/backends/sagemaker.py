@@ -11,8 +11,10 @@ import orjson
 
 from contracts.base_routes import SageMakerTarget, adapter_component
 from gateway.backends.base import BackendRequest, BackendStream
+from gateway.backends.containers import FORMS
+from gateway.backends.containers.base import Translator
 from gateway.backends.lmi import LineTranslator, whole_answer
-from gateway.backends.sagemaker_errors import CAPACITY_SECONDS, SageMakerRefusal
+from gateway.backends.sagemaker_errors import CAPACITY_SECONDS, SageMakerRefusal, adapter_missing
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
 from gateway.backends.wake_calls import WakeCalls
@@ -42,7 +44,7 @@ _SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
 
 
 class SageMakerBackend:
-    """Calls containers that serve OpenAI's or LMI's bodies behind a SageMaker endpoint."""
+    """Calls containers behind a SageMaker endpoint, each in the form of its family."""
 
     def __init__(
         self, upstream: Upstream, credentials: CredentialSource, room: WaitingRoom | None = None
@@ -59,13 +61,17 @@ class SageMakerBackend:
         target = request.copy.sagemaker
         if target is None:
             raise UpstreamFailed(f"Copy {request.copy.id} names no SageMaker endpoint; register it anew.")
+        adapter = request.resolution.adapter
+        if adapter is not None and target.loaded is not None and adapter.name not in target.loaded:
+            raise adapter_missing()
         body = self._body(request, target)
         answer = await self._awake_answer(request, target, body)
         if not isinstance(answer, Refusal):
             return answer
         if (refusal := _of_sagemaker(answer, target)) is None:
             raise answer.error(request.request_id)
-        raise refusal.error(request.request_id, adapter=_component(request, target) != target.component)
+        own = _component(request, target) != target.component
+        raise refusal.error(request.request_id, adapter=own, lmi=target.container not in FORMS)
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -106,7 +112,7 @@ class SageMakerBackend:
         self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
     ) -> BackendStream | Refusal:
         """Invoke the endpoint; a streamed call asks for usage in the form that the copy accepts."""
-        if not request.call.streams:
+        if not request.call.streams or target.container in FORMS:
             return await self._ask(request, target, body)
         return await self._usage.ask(
             request.copy.id,
@@ -118,6 +124,8 @@ class SageMakerBackend:
         call, adapter = request.call, request.adapter
         if target.api == "invocations" and call.path not in _INVOKED:
             raise BadRequest(f"{call.path} is not served by this model's copies on SageMaker.")
+        if (form := FORMS.get(target.container)) is not None:
+            return form.body(call, "" if adapter is None else adapter.name)
         body: dict[str, Any] = {**call.parameters}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
@@ -172,6 +180,8 @@ class SageMakerBackend:
         if isinstance(answer, Refusal):
             return answer
         chat, model = call.path.endswith("/chat/completions"), request.model_name
+        if (form := FORMS.get(target.container)) is not None:
+            return SageMakerStream(answer, form.translator(call, request.request_id, model))
         if not call.streams:
             return _Whole(answer, request.request_id, model, chat)
         return SageMakerStream(answer, LineTranslator(request.request_id, model, chat=chat))
@@ -199,7 +209,7 @@ class SageMakerStream:
 
     __slots__ = ("_ended", "_failure", "_frames", "_lines", "_response")
 
-    def __init__(self, response: UpstreamStream, lines: LineTranslator) -> None:
+    def __init__(self, response: UpstreamStream, lines: Translator) -> None:
         self._response = response
         self._lines = lines
         self._frames = EventStreamParser()

@@ -3,8 +3,8 @@
 | SageMaker's error | the client gets | another copy may be tried |
 |---|---|---|
 | ModelError, container's 400, 413, 422 | the container's status and text | |
-| the same, 424: how LMI refuses a request | 400 | |
-| the same, 424 or ValidationError: the adapter is missing | 503 | yes; it is not the copy's fault |
+| the same, 424 of LMI: how it refuses a request | 400 | |
+| the same, 424, 404 or ValidationError: the adapter is missing | 503 | yes; it is not the copy's fault |
 | the same, 429 or 503 | 429, 503 | yes |
 | the same, 502, 504 or none | 502 | yes |
 | the same, any other | 502 | |
@@ -112,10 +112,15 @@ class SageMakerRefusal:
         status, text = self.detail.get("OriginalStatusCode"), self.detail.get("OriginalMessage")
         return (status if type(status) is int else 500), str(text or "").encode()
 
-    def error(self, request_id: str, *, adapter: bool) -> GatewayError:
-        """Return the client's error; `adapter` is True if an adapter's own component was called."""
+    def error(self, request_id: str, *, adapter: bool, lmi: bool = True) -> GatewayError:
+        """Return the client's error.
+
+        Args:
+            adapter: an adapter's own component was called.
+            lmi: the container is LMI's, whose status 424 is about the request.
+        """
         if self.container is not None:
-            return _container_error(*self.container, request_id)
+            return _container_error(*self.container, request_id, lmi=lmi)
         if self.code == "ValidationError" and _TOO_LARGE.search(self.message):
             return PayloadTooLarge("The request is larger than SageMaker takes; shorten it.")
         # The text may name accounts and roles, so only the operator's log gets it.
@@ -123,7 +128,7 @@ class SageMakerRefusal:
         if self.no_capacity:
             return UpstreamBusy(CAPACITY_SECONDS)
         if self.code == "ValidationError" and _NOT_THERE.search(self.message):
-            return _no_adapter() if adapter else UpstreamUnreachable(_LATER)
+            return adapter_missing() if adapter else UpstreamUnreachable(_LATER)
         if self.code == "ModelNotReadyException" or self.code.startswith("Throttling"):
             return UpstreamBusy("1")
         if self.code in _AWAY:
@@ -132,18 +137,22 @@ class SageMakerRefusal:
         return UpstreamFailed(text) if self.code == "ValidationError" else UpstreamBroken(text)
 
 
-def _no_adapter() -> UpstreamBusy:
+def adapter_missing() -> UpstreamBusy:
+    """Return the error for a copy whose containers do not have the request's adapter."""
     return UpstreamBusy("2", code="adapter_unavailable")
 
 
-def _container_error(status: int, body: bytes, request_id: str) -> GatewayError:
+def _container_error(status: int, body: bytes, request_id: str, *, lmi: bool = True) -> GatewayError:
     """Translate a container's error; `status` 0 means that the container did not answer."""
-    if status == 424:
+    if status == 424 and lmi:
         message, param = _lmi_error(body)
         if param in _ADAPTER_PARAMS or _NO_ADAPTER.search(message):
             logger.warning("request %s: the container has not loaded the adapter: %s", request_id, message)
-            return _no_adapter()
+            return adapter_missing()
         return refused(400, {"message": message, "param": param})
+    if status == 404 and _NO_ADAPTER.search(body.decode("utf-8", "replace")):
+        logger.warning("request %s: the container has not loaded the adapter", request_id)
+        return adapter_missing()
     headers = {"retry-after": "2"} if status == 503 else {}
     return Refusal(status or 502, body, headers).error(request_id)
 

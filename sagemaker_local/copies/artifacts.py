@@ -10,15 +10,12 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_local.copies.command import ContainerSpec
+from sagemaker_local.copies.command import MODEL_FOLDER, ContainerSpec
 from sagemaker_local.copies.errors import ArtifactError
-
-_MODEL_DIR: Final = "/opt/ml/model"
-"""Where SageMaker unpacks an artifact in the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +52,21 @@ class Artifacts:
         adapters = (
             unpacked / "adapters" if unpacked is not None and (unpacked / "adapters").is_dir() else None
         )
+        if spec.family:
+            # The container itself reads its files; without an artifact, /opt/ml/model is empty.
+            folder = await asyncio.to_thread(self._empty) if unpacked is None else unpacked
+            return Model(folder, None, (folder,))
         where = spec.model_id
         if where.startswith("s3://"):
             folder = await self.fetch(where)
             return Model(folder, adapters, (*fetched, folder))
-        if where and not where.startswith(_MODEL_DIR):
+        if where and not where.startswith(MODEL_FOLDER):
             if not await asyncio.to_thread(Path(where).is_dir):
                 raise ArtifactError(f"OPTION_MODEL_ID {where} is no folder of this host, nor s3://")
             return Model(Path(where), adapters, fetched)
         if unpacked is None:
             raise ArtifactError("the container has neither an artifact nor OPTION_MODEL_ID elsewhere")
-        return Model(unpacked / where.removeprefix(_MODEL_DIR).lstrip("/"), adapters, fetched)
+        return Model(unpacked / where.removeprefix(MODEL_FOLDER).lstrip("/"), adapters, fetched)
 
     async def fetch(self, url: str) -> Path:
         """Fetch an archive (`.tar.gz`) or a prefix into a new folder, and return that.
@@ -80,6 +81,12 @@ class Artifacts:
         except (ClientError, BotoCoreError, OSError, tarfile.TarError, EOFError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise ArtifactError(f"{url} cannot be had: {error}") from error
+        return folder
+
+    def _empty(self) -> Path:
+        self._count += 1
+        folder = self._folder / f"empty.{self._count}"
+        folder.mkdir(parents=True)
         return folder
 
     def _fetch(self, url: str, folder: Path) -> None:

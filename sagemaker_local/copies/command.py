@@ -10,15 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sagemaker_local.copies.family import family_of
+
 _FLAGS: Final = (
     "--model {model} --served-model-name {name} --host 127.0.0.1 --port {port} "
     "--adapters-dir {adapters} --adapter-cache-dir {cache}"
 )
 WORKER: Final = (sys.executable, "-m", "worker_engine", "serve", *_FLAGS.split())
-"""Command of the bundled worker, which every unconfigured image runs. Its other settings are in the
-container's environment, as at SageMaker."""
+"""Command of the bundled worker, which unconfigured images without a family run. Its other settings are in
+the container's environment, as at SageMaker."""
+_FAMILY_FLAGS: Final = "--image {image} --port {port} --adapters-dir {adapters} --cache-dir {cache}"
 
-
+MODEL_FOLDER: Final = "/opt/ml/model"
+"""Where SageMaker stores a model's data in the container."""
 _ADDITIONAL_DIR: Final = "/opt/ml/additional-model-data-sources"
 _PREFIX: Final = "OPTION_"
 _DRAFT_MODEL: Final = "OPTION_SPECULATIVE_DRAFT_MODEL"
@@ -34,7 +38,7 @@ _WORKERS: Final = (
 )
 """LMI's settings that the bundled worker serves with any value."""
 _DTYPES: Final = ("auto", "bf16", "fp32")
-_AWS_IMAGE: Final = re.compile(r"/(djl-inference|huggingface-pytorch-tgi-inference|vllm)[:@]")
+_AWS_IMAGE: Final = re.compile(r"/(djl-inference|vllm)[:@]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,11 @@ class ContainerSpec:
     artifact: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     additional: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        """Image family whose own contract and form the container has; "" for LMI's and the worker's."""
+        return family_of(self.image)
 
     @property
     def model_id(self) -> str:
@@ -71,8 +80,10 @@ class CopyFolders:
 def command(
     spec: ContainerSpec, folders: CopyFolders, *, name: str, port: int, images: Mapping[str, tuple[str, ...]]
 ) -> list[str]:
-    """Return the command of the longest matching key of `images`, by default the bundled worker's."""
+    """Return the command of the longest matching key of `images`, by default the family's or the worker's."""
     fitting = sorted((key for key in images if spec.image.startswith(key)), key=len)
+    if not fitting and spec.family:
+        return _family_command(spec, folders, port)
     template = images[fitting[-1]] if fitting else WORKER
     served = spec.environment.get("OPTION_SERVED_MODEL_NAME", name)
     values = {
@@ -85,6 +96,21 @@ def command(
     return [word.format_map(values) for word in template]
 
 
+def _family_command(spec: ContainerSpec, folders: CopyFolders, port: int) -> list[str]:
+    """Return the command of `sagemaker_local.containers`, with the container's folders on this host."""
+    values = {
+        "image": spec.image,
+        "port": str(port),
+        "adapters": str(folders.adapters),
+        "cache": str(folders.cache),
+    }
+    words = [word.format_map(values) for word in _FAMILY_FLAGS.split()]
+    places = {MODEL_FOLDER: folders.model}
+    places |= {f"{_ADDITIONAL_DIR}/{name}": folder for name, folder in folders.additional.items()}
+    given = [f"--folder={there}={here}" for there, here in places.items()]
+    return [sys.executable, "-m", "sagemaker_local.containers", spec.family, *words, *given]
+
+
 def variables(spec: ContainerSpec, folders: CopyFolders) -> dict[str, str]:
     """Return a container's environment for a process of this host.
 
@@ -92,6 +118,8 @@ def variables(spec: ContainerSpec, folders: CopyFolders) -> dict[str, str]:
     runs, without the settings that it does not have.
     """
     found = dict(spec.environment)
+    if spec.family:
+        return found
     for channel, folder in folders.additional.items():
         there = f"{_ADDITIONAL_DIR}/{channel}"
         found = {name: value.replace(there, str(folder)) for name, value in found.items()}

@@ -68,6 +68,14 @@ _URI: Final = re.compile(
 
 _DJL_TAG: Final = re.compile(r"(?:^|:)(\d+)\.(\d+)\.\d+-(lmi|deepspeed|tensorrtllm|neuronx)")
 """Tags of djl-inference, such as 0.38.0-lmi29.0.0-cu130, also in another registry."""
+_TRITON_TAG: Final = re.compile(r":(\d\d)\.(\d\d)-(.*)$")
+"""Tags of NVIDIA's tritonserver, such as 26.05-vllm-python-py3, and of AWS's sagemaker-tritonserver."""
+_GENERATE_FROM: Final = (25, 3)
+"""Its SageMaker endpoint has the generate extension, without which no decoupled model can be called."""
+_TRITON_REMEDY: Final = (
+    "copy NVIDIA's tritonserver:26.05-vllm-python-py3 into your registry and give its address with "
+    "image_family triton, or choose an lmi image"
+)
 _NEWEST: Final = (0, 38)
 _ASYNC_FROM: Final = (0, 34)
 _DRAFT_MODEL_FROM: Final = (0, 36)
@@ -93,6 +101,10 @@ class Family(StrEnum):
     TRITON = "triton"
     PYTORCH = "pytorch"
     WORKER = "worker"
+
+
+FORMS: Final = frozenset({Family.TGI, Family.TRITON})
+"""Families with a form of requests of their own, which load adapters only at their start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +163,23 @@ class Image:
         return self.family is Family.LMI and self._engine is _Engine.TENSORRT_LLM
 
     @property
+    def problem(self) -> str:
+        """Why the image serves no language model, and what to do; "" if it does or its tag does not say."""
+        if self.family is Family.PYTORCH:
+            return (
+                f"{self.name} serves no language model: PyTorch's images have TorchServe, but neither vLLM "
+                "nor transformers: choose an lmi or tgi image"
+            )
+        tag = _TRITON_TAG.search(f":{self.tag}" if self.tag else self.name)
+        if self.family is not Family.TRITON or tag is None:
+            return ""
+        if "vllm" not in tag[3]:
+            return f"{self.name} serves no language model: it has no vLLM backend: {_TRITON_REMEDY}"
+        if (int(tag[1]), int(tag[2])) < _GENERATE_FROM:
+            return f"{self.name} has no generate extension on SageMaker, as from 25.03 on: {_TRITON_REMEDY}"
+        return ""
+
+    @property
     def _version(self) -> tuple[int, int]:
         """Version of DJL Serving by the image's tag; that of the newest images if the tag does not say."""
         found = _DJL_TAG.search(self.tag or self.name)
@@ -190,7 +219,7 @@ class Image:
             raise InvalidInputError(
                 f"image_family is required for image {name}: one of {', '.join(Family)}", field="image_family"
             )
-        image = cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER))
+        image = cls(name, Family(family), lora=family != Family.PYTORCH)
         return replace(image, lora=False) if image.neuron or image.tensorrt_llm else image
 
 
@@ -198,12 +227,15 @@ def _lmi(tag: str) -> Image:
     return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, lora=True)
 
 
+def _tgi(version: str, tag: str) -> Image:
+    return Image(f"tgi-{version}", Family.TGI, "huggingface-pytorch-tgi-inference", tag, lora=True)
+
+
 def _engine(name: str, tag: str) -> Image:
     """Return an image of LMI with another engine than vLLM, which serves no adapters."""
     return Image(name, Family.LMI, "djl-inference", tag)
 
 
-_TGI: Final = "huggingface-pytorch-tgi-inference"
 _TRITON, _PYTORCH = "sagemaker-tritonserver", "pytorch-inference"
 IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
     {
@@ -219,9 +251,9 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             _lmi("0.30.0-lmi12.0.0-cu124"),
             _engine("tensorrtllm-0.33.0", "0.33.0-tensorrtllm0.21.0-cu128"),
             _engine("neuronx-0.30.0", "0.30.0-neuronx-sdk2.20.1"),
-            Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),
-            Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04"),
-            Image("tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2"),
+            _tgi("3.3.6", "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),
+            _tgi("3.3.4", "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04"),
+            _tgi("2.4.0", "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2"),
             Image("triton-26.05", Family.TRITON, _TRITON, "26.05-py3", absent=_OTHER_PARTITIONS),
             Image("triton-25.09", Family.TRITON, _TRITON, "25.09-py3", absent=_OTHER_PARTITIONS),
             Image("triton-24.09", Family.TRITON, _TRITON, "24.09-py3", absent=_NOT_24_09),

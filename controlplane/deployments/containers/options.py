@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 from contracts.recipes.recipe import Speculation
+from controlplane.deployments.containers.channels import DRAFT_CHANNEL, channel_folder
 from controlplane.deployments.containers.compiled_engines import (
     compiled_engine_environment,
     compiled_engine_options,
 )
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.speculation import (
-    DRAFT_FOLDER,
     METHODS,
     PROVIDED,
     speculation_error,
@@ -51,7 +51,7 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
         )
     ),
     Family.TGI: {
-        "enable_lora": (False,),
+        "enable_lora": None,
         "tensor_parallel": None,
         "max_rolling_batch_size": None,
         "max_model_len": None,
@@ -59,8 +59,25 @@ _SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
         "quantize": None,
         "gpu_memory_utilization": None,
         "trust_remote_code": None,
+        "speculation": ("ngram",),
+        "speculation_tokens": None,
     },
-    Family.TRITON: {"enable_lora": (False,)},
+    Family.TRITON: dict.fromkeys(
+        (
+            "enable_lora",
+            "tensor_parallel",
+            "max_rolling_batch_size",
+            "max_model_len",
+            "max_loras",
+            "max_lora_rank",
+            "max_cpu_loras",
+            "fully_sharded_loras",
+            "dtype",
+            "quantize",
+            "gpu_memory_utilization",
+            "trust_remote_code",
+        )
+    ),
     Family.PYTORCH: {"enable_lora": (False,)},
     Family.WORKER: {
         "tensor_parallel": (1,),
@@ -111,7 +128,6 @@ WORKER_VARIABLES: Final = (
     "NVIDIA_",
 )
 """Starts of the environment variables that a worker on a host reads."""
-_TGI_DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16"}
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
 
 _SECRET: Final = re.compile(
@@ -216,7 +232,7 @@ class LmiOptions:
         if self.trust_remote_code:
             env["OPTION_TRUST_REMOTE_CODE"] = "true"
         if self.speculation == PROVIDED:
-            env["OPTION_SPECULATIVE_DRAFT_MODEL"] = f"{DRAFT_FOLDER}/"
+            env["OPTION_SPECULATIVE_DRAFT_MODEL"] = f"{channel_folder(DRAFT_CHANNEL)}/"
         elif self.speculation != "off":
             env["OPTION_SPECULATIVE_CONFIG"] = speculative_config(
                 self.speculation, self.speculation_tokens, self.draft_model
@@ -331,56 +347,12 @@ def _places_none(values: Mapping[str, Any], image: Image, hosting: str) -> bool:
 
 def option_servers(option: str) -> tuple[str, ...]:
     """Return the titles of the servers in which an option has an effect."""
-    # The other families' only value of enable_lora says what they do anyway.
-    families = [item for item in _FAMILY_TITLES if option != "enable_lora" or item is Family.LMI]
-    return tuple(_FAMILY_TITLES[item] for item in families if option in _SERVED[item])
-
-
-def container_environment(
-    image: Image, options: LmiOptions, *, model: str, served_name: str, accelerators: int
-) -> dict[str, str]:
-    """Return the environment variables that a container starts with.
-
-    Args:
-        model: location of the checkpoint: `s3://...`, a hub id, or a folder in the container.
-    """
-    match image.family:
-        case Family.LMI:
-            env = options.environment(image, accelerators=accelerators)
-            return {"OPTION_MODEL_ID": model, **env}
-        case Family.TGI:
-            return {
-                "HF_MODEL_ID": model,
-                "SM_NUM_GPUS": str(options.tensor_parallel or max(1, accelerators)),
-                "MAX_CONCURRENT_REQUESTS": str(4 * options.max_rolling_batch_size),
-                "CUDA_MEMORY_FRACTION": f"{options.gpu_memory_utilization:g}",
-                **({"MAX_TOTAL_TOKENS": str(options.max_model_len)} if options.max_model_len else {}),
-                **({"DTYPE": _TGI_DTYPES[options.dtype]} if options.dtype in _TGI_DTYPES else {}),
-                **({"QUANTIZE": options.quantize} if options.quantize else {}),
-                **({"TRUST_REMOTE_CODE": "true"} if options.trust_remote_code else {}),
-            }
-        case Family.TRITON:
-            return {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": served_name}
-        case Family.PYTORCH:
-            return {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-        case Family.WORKER:
-            env = {
-                "OPTION_SERVED_MODEL_NAME": served_name,
-                "OPTION_MAX_ROLLING_BATCH_SIZE": str(options.max_rolling_batch_size),
-                "GRAFTWORK_TRUST_NETWORK": "yes",
-            }
-            if options.dtype != "auto":
-                env["OPTION_DTYPE"] = options.dtype
-            if options.max_model_len:
-                env["OPTION_MAX_MODEL_LEN"] = str(options.max_model_len)
-            # LMI's default was not chosen by the operator; the worker's own default is eight times as high.
-            if options.max_loras != LmiOptions().max_loras:
-                env["OPTION_MAX_LORAS"] = str(options.max_loras)
-            if options.speculation != "off":
-                env["OPTION_SPECULATIVE_CONFIG"] = speculative_config(
-                    options.speculation, options.speculation_tokens, options.draft_model
-                )
-            return env
+    # A family's only value of enable_lora says what it does anyway.
+    return tuple(
+        title
+        for family, title in _FAMILY_TITLES.items()
+        if option in _SERVED[family] and (option != "enable_lora" or _SERVED[family][option] is None)
+    )
 
 
 def _wrong(name: str, text: str) -> InvalidInputError:

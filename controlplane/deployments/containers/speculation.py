@@ -6,14 +6,12 @@ import json
 from typing import Any, Final
 
 from contracts.recipes.recipe import Speculation
+from controlplane.deployments.containers.channels import DRAFT_CHANNEL, channel_folder
 from controlplane.deployments.containers.images import Family, Image
 
 PROVIDED: Final = "sagemaker"
 """Method whose draft model SageMaker provides; the container finds out its kind."""
 METHODS: Final = ("off", "ngram", "draft", PROVIDED)
-DRAFT_CHANNEL: Final = "draft_model"
-DRAFT_FOLDER: Final = f"/opt/ml/additional-model-data-sources/{DRAFT_CHANNEL}"
-"""Folder in which SageMaker stores a model's additional data source DRAFT_CHANNEL."""
 _DRAFT_SOURCES: Final = ("s3://", "hf://", "/")
 
 
@@ -50,12 +48,15 @@ def speculative_config(method: str, tokens: int, draft_model: str) -> str:
     Args:
         method: "ngram" or "draft".
         tokens: most draft tokens per step.
-        draft_model: `hf://...`, or `s3://...`, whose files SageMaker stores in DRAFT_FOLDER.
+        draft_model: `hf://...`, or `s3://...`, whose files SageMaker stores in the container.
     """
     config: dict[str, Any] = {"num_speculative_tokens": tokens}
     if method == "ngram":
         # The bundled worker looks up the same lengths.
         return json.dumps({"method": "ngram", **config, "prompt_lookup_max": 4, "prompt_lookup_min": 2})
     name, _, revision = draft_model.removeprefix("hf://").partition("@")
-    config |= {"method": "draft_model", "model": DRAFT_FOLDER if name.startswith("s3://") else name}
+    config |= {
+        "method": "draft_model",
+        "model": channel_folder(DRAFT_CHANNEL) if name.startswith("s3://") else name,
+    }
     return json.dumps(config | ({"revision": revision} if revision else {}))

@@ -27,7 +27,7 @@ class SageMakerOutput(serializers.ModelSerializer[Copy]):
 
     class Meta:
         model = Copy
-        fields = ("region", "endpoint", "component", "adapters", "api")
+        fields = ("region", "endpoint", "component", "adapters", "api", "container", "loaded")
 
 
 class CopySerializer(serializers.ModelSerializer[Copy]):
@@ -72,6 +72,19 @@ class SageMakerInput(StrictSerializer):
         " reference: the bundled worker; name: LMI.",
     )
     api = serializers.ChoiceField(choices=Copy.Api.choices, default=Copy.Api.INVOCATIONS)
+    container = serializers.ChoiceField(
+        choices=Copy.Container.choices,
+        default=Copy.Container.LMI,
+        help_text="Form of the container's requests. lmi: LMI, the bundled worker, vLLM;"
+        " tgi: text-generation-inference; triton: the model chat of a deployment's repository.",
+    )
+    loaded = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        max_length=1000,
+        help_text="tgi: engine names of the adapters in LORA_ADAPTERS. Requests for others are refused,"
+        " since the container would serve them with the base model.",
+    )
 
 
 class CopyInput(StrictSerializer):
@@ -115,7 +128,7 @@ class CopiesApi(generics.ListAPIView[Copy]):
             kind=values["kind"],
             url=values["url"],
             loads_adapters=values["loads_adapters"],
-            sagemaker=None if target is None else SageMakerTarget(**target),
+            sagemaker=None if target is None else SageMakerTarget.from_dict(target),
         )
         return Response(CopySerializer(copy).data, status.HTTP_201_CREATED)
 

@@ -128,14 +128,16 @@ def _copy_key(copy: Copy) -> tuple[str, ...]:
 
 
 def _copy_settings(copy: Copy) -> tuple[Any, ...]:
-    naming = (copy.adapter_naming, copy.api) if copy.kind == Copy.Kind.SAGEMAKER else None
-    return copy.kind, copy.loads_adapters, naming, (copy.canary, copy.percent)
+    loaded = None if copy.loaded is None else tuple(copy.loaded)
+    form = (copy.adapter_naming, copy.api, copy.container, loaded)
+    sagemaker = form if copy.kind == Copy.Kind.SAGEMAKER else None
+    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent)
 
 
 def _endpoint_settings(endpoint: Endpoint) -> tuple[Any, ...]:
     target = endpoint.sagemaker
-    naming = (target.adapters, target.api) if target else None
-    return endpoint.kind, endpoint.loads_adapters, naming, _share_of(endpoint)
+    form = (target.adapters, target.api, target.container, target.loaded) if target else None
+    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint)
 
 
 def _share_of(endpoint: Endpoint) -> tuple[str, int]:

@@ -75,5 +75,13 @@ def _copies(base_model: BaseModel) -> QuerySet[Copy]:
 def _route(copy: Copy) -> CopyRoute:
     target = None
     if copy.kind == Copy.Kind.SAGEMAKER:
-        target = SageMakerTarget(copy.region, copy.endpoint, copy.component, copy.adapter_naming, copy.api)
+        target = SageMakerTarget(
+            copy.region,
+            copy.endpoint,
+            copy.component,
+            copy.adapter_naming,
+            copy.api,
+            copy.container,
+            None if copy.loaded is None else tuple(copy.loaded),
+        )
     return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target, copy.merged_adapter)

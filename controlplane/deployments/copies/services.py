@@ -61,7 +61,12 @@ def copy_register(
         settings["canary"], settings["percent"] = canary
         settings["merged_adapter"] = deployment.merged_adapter
     if sagemaker is not None:
-        settings |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
+        settings |= {
+            "adapter_naming": sagemaker.adapters,
+            "api": sagemaker.api,
+            "container": sagemaker.container,
+            "loaded": _loaded(sagemaker),
+        }
     # Lock the base model's row while its copies change, so that the published list is complete.
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     known = Copy.objects.filter(base_model=base_model, **location).first()
@@ -126,7 +131,19 @@ def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
     if target.adapters == Copy.AdapterNaming.COMPONENTS and not target.component:
         text = "adapters components requires the base model's component; without one use reference or name"
         raise InvalidInputError(text, field="sagemaker.adapters")
+    if target.container not in Copy.Container.values:
+        raise _wrong("container", f"one of {', '.join(Copy.Container.values)}", target.container)
+    if target.container != Copy.Container.LMI and target.adapters != Copy.AdapterNaming.NAME:
+        raise _wrong("adapters", f"name for a container of form {target.container}", target.adapters)
+    if target.container != Copy.Container.LMI and target.api != Copy.Api.INVOCATIONS:
+        raise _wrong("api", f"invocations for a container of form {target.container}", target.api)
     return {"region": target.region, "endpoint": target.endpoint, "component": target.component}
+
+
+def _loaded(target: SageMakerTarget) -> list[str] | None:
+    """Return the adapters to store; TGI serves the base model for unknown ones, so none means no adapter."""
+    loaded = () if target.loaded is None and target.container == Copy.Container.TGI else target.loaded
+    return None if loaded is None else list(loaded)
 
 
 def _wrong(name: str, wanted: str, given: str) -> InvalidInputError:

@@ -29,6 +29,13 @@ class Copy(models.Model):
         INVOCATIONS = "invocations"
         OPENAI = "openai"
 
+    class Container(models.TextChoices):
+        """Form of a SageMaker container's requests; see `SageMakerTarget.container`."""
+
+        LMI = "lmi"
+        TGI = "tgi"
+        TRITON = "triton"
+
     id = models.CharField(primary_key=True, max_length=40)
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")
     kind = models.CharField(max_length=20, choices=Kind.choices)
@@ -49,6 +56,12 @@ class Copy(models.Model):
         max_length=20, choices=AdapterNaming.choices, default=AdapterNaming.COMPONENTS
     )
     api = models.CharField(max_length=20, choices=Api.choices, default=Api.INVOCATIONS)
+    container = models.CharField(max_length=20, choices=Container.choices, default="lmi", db_default="lmi")
+    loaded = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Engine names of the adapters in every container; null: containers refuse unknown ones.",
+    )
     deployment = models.ForeignKey(
         Deployment,
         models.SET_NULL,

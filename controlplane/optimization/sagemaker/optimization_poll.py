@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from django.utils import timezone
 
 from contracts.recipes.recipe import OWN_DRAFT, Recipe
-from controlplane.deployments.containers.speculation import DRAFT_CHANNEL
+from controlplane.deployments.containers.channels import DRAFT_CHANNEL
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import Store

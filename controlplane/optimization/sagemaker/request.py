@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contracts.recipes.recipe import OWN_DRAFT, Drafting, Hardware, Quantization, Recipe
+from controlplane.deployments.containers.channels import DRAFT_CHANNEL, channel_folder
 from controlplane.deployments.containers.compiled_engines import sequence_variables
-from controlplane.deployments.containers.speculation import DRAFT_FOLDER, speculative_config
+from controlplane.deployments.containers.speculation import speculative_config
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.names import MANAGED, OWNER
 from controlplane.optimization.models import OptimizationJob
@@ -91,7 +92,7 @@ def configs(
 def serving_environment(recipe: Recipe) -> dict[str, str]:
     """Return the variables of the container that serves the result, as the job records them."""
     if recipe.speculation.draft_model == OWN_DRAFT:
-        return {"OPTION_SPECULATIVE_DRAFT_MODEL": f"{DRAFT_FOLDER}/"}
+        return {"OPTION_SPECULATIVE_DRAFT_MODEL": f"{channel_folder(DRAFT_CHANNEL)}/"}
     options = speculation_options(recipe)
     if not options:
         return {}

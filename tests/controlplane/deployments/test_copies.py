@@ -14,6 +14,7 @@ from controlplane.tenants.services import user_create
 
 pytestmark = pytest.mark.django_db
 
+LMI_FORM = {"container": "lmi", "loaded": None}
 SAGEMAKER = {"region": "eu-central-1", "endpoint": "llama", "component": "llama-base"}
 
 
@@ -38,7 +39,12 @@ def test_a_sagemaker_copy_reaches_the_route_table_with_all_it_needs(
 ) -> None:
     answer = register(staff, base_model, kind="sagemaker", sagemaker=SAGEMAKER)
     assert answer.status_code == 201, answer.content
-    assert answer.json()["sagemaker"] == {**SAGEMAKER, "adapters": "components", "api": "invocations"}
+    assert answer.json()["sagemaker"] == {
+        **SAGEMAKER,
+        "adapters": "components",
+        "api": "invocations",
+        **LMI_FORM,
+    }
     (copy,) = published(base_model).copies
     assert (copy.kind, copy.url) == ("sagemaker", "")
     assert copy.sagemaker == SageMakerTarget("eu-central-1", "llama", "llama-base")

@@ -10,9 +10,11 @@ from typing import Any
 import boto3
 import pytest
 
+from controlplane.deployments.containers.environment import container_environment
 from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
-from controlplane.deployments.containers.options import LmiOptions, container_environment, option_servers
+from controlplane.deployments.containers.options import LmiOptions, option_servers
 from controlplane.deployments.containers.speculation import METHODS
+from controlplane.deployments.containers.triton import triton_repository
 from controlplane.deployments.containers.worker import worker_checkpoint_check, worker_flags
 from controlplane.errors import InvalidInputError
 
@@ -134,8 +136,8 @@ def test_a_wrong_option_is_named(values: dict[str, Any], field: str) -> None:
 
 def test_images_without_adapters_refuse_them() -> None:
     with pytest.raises(InvalidInputError, match="is not supported by"):
-        LmiOptions.from_values({}, IMAGES["tgi-3.3.6"])
-    LmiOptions.from_values({"enable_lora": False}, IMAGES["tgi-3.3.6"])
+        LmiOptions.from_values({}, IMAGES["tensorrtllm-0.33.0"])
+    LmiOptions.from_values({"enable_lora": False}, IMAGES["tensorrtllm-0.33.0"])
 
 
 @pytest.mark.parametrize(
@@ -143,8 +145,7 @@ def test_images_without_adapters_refuse_them() -> None:
     [
         ("lmi-0.38.0", {"OPTION_MODEL_ID": "s3://b/m/"}),
         ("tgi-3.3.6", {"HF_MODEL_ID": "s3://b/m/", "SM_NUM_GPUS": "2"}),
-        ("triton-26.05", {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "llama"}),
-        ("pytorch-2.6.0", {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}),
+        ("triton-26.05", {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "chat"}),
     ],
 )
 def test_each_family_is_told_in_its_words(name: str, expected: dict[str, str]) -> None:
@@ -252,6 +253,7 @@ def test_an_address_is_judged_by_its_tag(
 
 
 WORKER = Image("own/worker", Family.WORKER, lora=True)
+TRITON = Image.from_name("own/tritonserver:26.05-vllm-python-py3", family="triton")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ OTHERS: dict[str, Any] = {
 """A value besides the default for every option."""
 
 
-@pytest.mark.parametrize("image", [*IMAGES.values(), WORKER])
+@pytest.mark.parametrize("image", [*(image for image in IMAGES.values() if not image.problem), WORKER])
 @pytest.mark.parametrize("option", [item.name for item in fields(LmiOptions)])
 def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, option: str) -> None:
     base = {} if image.lora else {"enable_lora": False}
@@ -333,7 +335,11 @@ def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, 
 
     def configuration(values: dict[str, Any]) -> dict[str, str]:
         options = LmiOptions.from_values(base | values, image)
-        told = container_environment(image, options, model="s3://b/m/", served_name="m", accelerators=1)
+        told = container_environment(
+            image, options, model="s3://b/m/", served_name="m", accelerators=1, adapters={"a": "/a"}
+        )
+        if image is TRITON:
+            told |= triton_repository(options, model="/w", revision="", accelerators=1, adapters={"a": "/a"})
         return told | dict.fromkeys(worker_flags(options), "") if image is WORKER else told
 
     if option == "enable_lora" and not image.lora:
@@ -356,7 +362,7 @@ def test_the_bundled_worker_needs_files_at_sagemaker() -> None:
 
 
 def test_an_option_names_the_servers_that_have_it() -> None:
-    assert option_servers("speculation") == ("LMI", "Graftwork worker")
-    assert option_servers("trust_remote_code") == ("LMI", "TGI")
-    assert option_servers("enable_lora") == ("LMI",)
+    assert option_servers("speculation") == ("LMI", "TGI", "Graftwork worker")
+    assert option_servers("trust_remote_code") == ("LMI", "TGI", "Triton")
+    assert option_servers("enable_lora") == ("LMI", "TGI", "Triton")
     assert all(option_servers(item.name) for item in fields(LmiOptions))

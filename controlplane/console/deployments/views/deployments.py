@@ -86,7 +86,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "bases": base_model_list(),
         "hostings": Deployment.Hosting.choices,
         "scopes": Deployment.Scope.choices,
-        "images": IMAGES.values(),
+        "images": [image for image in IMAGES.values() if not image.problem],
         "default_image": DEFAULT_IMAGE,
         "families": list(Family),
         "instances": instances_priced(),

@@ -8,7 +8,7 @@ import io
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any, Final
 
 from boto3.s3.transfer import TransferConfig
@@ -120,10 +120,44 @@ def adapter_key(deployment: str, sha256: str) -> str:
     return f"adapters/{deployment}/{sha256}.tar.gz"
 
 
+def preloaded_folder(deployment: str, adapters: Iterable[AdapterRef]) -> str:
+    """Return the key of the folder of all adapters; another set of adapters has another folder."""
+    lines = "".join(f"{ref.sha256}  {ref.name}\n" for ref in _ordered(adapters))
+    return f"preloaded/{deployment}/{hashlib.sha256(lines.encode()).hexdigest()}"
+
+
 def preloaded_key(deployment: str, adapters: Iterable[AdapterRef]) -> str:
-    """Return the key of the archive of all adapters; another set of adapters has another key."""
-    lines = "".join(f"{ref.sha256}  {ref.name}\n" for ref in sorted(adapters, key=lambda ref: ref.name))
-    return f"preloaded/{deployment}/{hashlib.sha256(lines.encode()).hexdigest()}/adapters.tar.gz"
+    """Return the key of the archive of all adapters."""
+    return f"{preloaded_folder(deployment, adapters)}/adapters.tar.gz"
+
+
+def preloaded_files(folder: str, adapters: Iterable[AdapterRef]) -> dict[str, tuple[AdapterRef, str]]:
+    """Return the adapters' files as single objects, each adapter's in a folder named by its number from 0.
+
+    Returns:
+        key -> (adapter, file name).
+    """
+    return {
+        f"{folder}/{number}/{name}": (ref, name)
+        for number, ref in enumerate(_ordered(adapters))
+        for name in ADAPTER_FILES
+    }
+
+
+def numbered(adapters: Iterable[AdapterRef]) -> dict[str, int]:
+    """Return the number of each adapter's folder in `preloaded_files`, by engine name."""
+    return {ref.name: number for number, ref in enumerate(_ordered(adapters))}
+
+
+def adapter_file_put(store: Store, ref: AdapterRef, name: str, key: str) -> None:
+    """Store one file of an adapter under `key`. Raises ArtifactMissingError."""
+    _, opened = _adapter_file(ref, name)
+    with opened as stream:
+        store.put(key, stream)
+
+
+def _ordered(adapters: Iterable[AdapterRef]) -> list[AdapterRef]:
+    return sorted(adapters, key=lambda ref: ref.name)
 
 
 @contextmanager
@@ -138,8 +172,7 @@ def preloaded_archive(
     adapters: Iterable[AdapterRef], *, heartbeat: Callable[[], None]
 ) -> Iterator[IO[bytes]]:
     """Yield an archive of `adapters/<engine name>/...`, which LMI loads at its start."""
-    ordered = sorted(adapters, key=lambda ref: ref.name)
-    with _archive([(f"adapters/{ref.name}/", ref) for ref in ordered], heartbeat) as stream:
+    with _archive([(f"adapters/{ref.name}/", ref) for ref in _ordered(adapters)], heartbeat) as stream:
         yield stream
 
 
@@ -157,7 +190,6 @@ def checkpoint_put(store: Store, source: str, name: str, key: str) -> None:
 @contextmanager
 def _archive(members: list[tuple[str, AdapterRef]], heartbeat: Callable[[], None]) -> Iterator[IO[bytes]]:
     """Yield a reproducible archive: its header has no time, owner or file name."""
-    artifacts = artifact_store()
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
         with (
             gzip.GzipFile(fileobj=spool, mode="wb", mtime=0, filename="", compresslevel=1) as packed,
@@ -165,18 +197,23 @@ def _archive(members: list[tuple[str, AdapterRef]], heartbeat: Callable[[], None
         ):
             for folder, ref in members:
                 for name in ADAPTER_FILES:
-                    key = f"adapters/{ref.sha256}/{name}"
-                    if (size := artifacts.size(key)) is None:
-                        raise ArtifactMissingError(
-                            f"{ref.name}: {name} is no longer in the artifact store: register that "
-                            f"version again"
-                        )
                     member = tarfile.TarInfo(folder + name)
-                    member.size, member.mode = size, 0o644
-                    with artifacts.open(key) as stream:
+                    member.size, opened = _adapter_file(ref, name)
+                    member.mode = 0o644
+                    with opened as stream:
                         archive.addfile(member, _HeartbeatReader(stream, heartbeat))
         spool.seek(0)
         yield spool
+
+
+def _adapter_file(ref: AdapterRef, name: str) -> tuple[int, AbstractContextManager[Any]]:
+    """Return the size of an adapter's file, and what opens it."""
+    artifacts, key = artifact_store(), f"adapters/{ref.sha256}/{name}"
+    if (size := artifacts.size(key)) is None:
+        raise ArtifactMissingError(
+            f"{ref.name}: {name} is no longer in the artifact store: register that version again"
+        )
+    return size, artifacts.open(key)
 
 
 class _HeartbeatReader(io.RawIOBase):

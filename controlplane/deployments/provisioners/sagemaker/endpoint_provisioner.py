@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, Self
 
 from contracts.base_routes import SageMakerTarget
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, FORMS, Family
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -107,7 +107,7 @@ class EndpointProvisioner:
         if found.endpoint.state is State.READY and not self._difference(found):
             if self._desired.stage is None:
                 yield from self._alarms.remove(found.alarms, "no rollout is in progress")
-            yield from self._steps.tidy(found, set(found.archives))
+            yield from self._steps.tidy(found, set(found.archives - self._specs.data.keys))
 
     def remove(self, seen: Observation) -> Iterator[Step]:
         found: ObservedResources = seen.detail
@@ -193,6 +193,8 @@ class EndpointProvisioner:
         # The bundled worker takes an adapter's reference; other containers know the names in their own files.
         naming = "reference" if self._desired.image_family == Family.WORKER else "name"
         target = SageMakerTarget(self._target.region, self._names.endpoint, "", naming)
+        if (family := self._specs.family) in FORMS:
+            target = replace(target, container=family.value, loaded=() if family is Family.TGI else None)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _resources(self, seen: ObservedResources) -> tuple[Resource, ...]:

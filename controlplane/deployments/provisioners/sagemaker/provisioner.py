@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Self
 
 from contracts.base_routes import SageMakerTarget
-from controlplane.deployments.containers.images import DEFAULT_IMAGE
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, FORMS, Family
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -29,7 +29,11 @@ from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
-from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
+from controlplane.deployments.provisioners.sagemaker.resources import (
+    ObservedResources,
+    model_environments,
+    observe_resources,
+)
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.provisioners.sagemaker.steps import Steps
@@ -82,12 +86,14 @@ class SageMakerProvisioner:
             archive_urls=self._adapters.urls(),
         )
         seen = replace(seen, autoscaling=self._autoscaling.read())
+        if self._specs.family is Family.TGI:
+            seen = replace(seen, environments=model_environments(self._account, seen.models))
         if self._desired.had_rollouts:
             seen = replace(seen, alarms=self._alarms.read())
         adapters = self._placed(seen)
         return Observation(
             resources=self._resources(seen),
-            endpoints=(self._route_endpoint(),) if self._serves(seen) else (),
+            endpoints=(self._route_endpoint(seen),) if self._serves(seen) else (),
             adapters=adapters,
             waiting=self._waiting(seen),
             complete=self._complete(seen, adapters),
@@ -158,7 +164,7 @@ class SageMakerProvisioner:
         """Delete resources of an earlier desired state."""
         if self._desired.stage is None:
             yield from self._alarms.remove(seen.alarms, "no rollout is in progress")
-        keep = {self._specs.preloaded, *self._adapters.keys()}
+        keep = {*self._specs.data.keys, *self._adapters.keys()}
         going = {sha12 for name in self._desired.keep if (sha12 := name.rpartition(".")[2])}
         old = {key for key in seen.archives - keep if key.rpartition("/")[2][:12] not in going}
         yield from self._steps.tidy(seen, old)
@@ -170,9 +176,12 @@ class SageMakerProvisioner:
             and (seen.copies[1] > 0 or self._desired.min_copies == 0)
         )
 
-    def _route_endpoint(self) -> Endpoint:
+    def _route_endpoint(self, seen: ObservedResources) -> Endpoint:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
+        if (family := self._specs.family) in FORMS:
+            loaded = seen.loaded_adapters if family is Family.TGI else None
+            target = replace(target, container=family.value, loaded=loaded)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:

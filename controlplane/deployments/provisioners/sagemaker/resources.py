@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from controlplane.deployments.containers.tgi import adapters_in
 from controlplane.deployments.provisioners.base import Desired, PlacedAdapter, State
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import Store
@@ -52,6 +53,7 @@ class ObservedResources:
         foreign: resources with our names that are not ours; kept apart so that a removal skips them.
         wrong_archives: adapter components that hold another archive than they should.
         alarms: states of our alarms, if a rollout may have created some.
+        environments: environment of each of our models; empty for families where nothing depends on it.
     """
 
     endpoint: Component = ABSENT
@@ -65,6 +67,7 @@ class ObservedResources:
     wrong_archives: frozenset[str] = frozenset()
     autoscaling: RegisteredScaling = NOTHING_REGISTERED
     alarms: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def config_in_force(self) -> str:
@@ -73,6 +76,14 @@ class ObservedResources:
     @property
     def model_in_force(self) -> str:
         return str(self.base.description.get("Specification", {}).get("ModelName", ""))
+
+    @property
+    def loaded_adapters(self) -> tuple[str, ...]:
+        """Adapters that every running TGI container has loaded; during an update, all models count."""
+        settled = self.base.state is State.READY and self.model_in_force in self.environments
+        models = [self.model_in_force] if settled else list(self.environments)
+        names = [adapters_in(self.environments[name]) for name in models]
+        return tuple(sorted(frozenset.intersection(*names))) if names else ()
 
     @property
     def copies(self) -> tuple[int, int]:
@@ -151,6 +162,15 @@ def observe_resources(
         checkpoint=frozenset(store.keys(checkpoint_folder)) if checkpoint_folder else frozenset(),
         wrong_archives=wrong,
     )
+
+
+def model_environments(account: Account, models: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the environment of each model's container, by name."""
+    found = {}
+    for name in sorted(models):
+        if (described := account.find("describe_model", name, ModelName=name)) is not None:
+            found[name] = dict(described.get("PrimaryContainer", {}).get("Environment", {}))
+    return found
 
 
 def placed(component: Component) -> PlacedAdapter:

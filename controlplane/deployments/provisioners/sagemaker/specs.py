@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
-from controlplane.deployments.containers.options import LmiOptions, container_environment
-from controlplane.deployments.containers.speculation import DRAFT_CHANNEL
+from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import Desired
-from controlplane.deployments.provisioners.sagemaker.archives import Store, preloaded_key
+from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.deployments.provisioners.sagemaker.model_data import ModelData, model_data
 from controlplane.deployments.provisioners.sagemaker.names import VARIANT, Names
 from controlplane.deployments.scaling.policy import Routing, ScalingPolicy
 
 _STARTUP_SECONDS: Final = 1200
-_HUB: Final = "hf://"
-_MODEL_FOLDER: Final = "/opt/ml/model"
-"""Where SageMaker stores a model's own data."""
 Hosting = Deployment.Hosting
 
 
@@ -28,15 +25,16 @@ class Specs:
 
     Attributes:
         checkpoint_folder: key of the folder for a copy of the checkpoint; "" if none is needed.
-        preloaded: key of the archive with all adapters; "" in other hosting modes.
+        data: the model's container and its files.
     """
 
     names: Names
     model: Mapping[str, Any]
     config: Mapping[str, Any]
     requirements: Mapping[str, Any]
+    family: Family
     checkpoint_folder: str
-    preloaded: str
+    data: ModelData
 
     @property
     def model_name(self) -> str:
@@ -66,17 +64,17 @@ class Specs:
         folder = ""
         if desired.checkpoint.startswith("/") or desired.checkpoint_needs_token:
             folder = f"checkpoints/{desired.deployment}/{desired.checkpoint_digest[:12] or 'unread'}"
-        preloaded = (
-            preloaded_key(desired.deployment, desired.adapters)
-            if desired.hosting == Hosting.PRELOADED
-            else ""
+        data = model_data(
+            desired,
+            image,
+            options,
+            weights=store.url(f"{folder}/") if folder else desired.checkpoint,
+            region=target.region,
+            store=store,
+            adapters=desired.adapters if desired.hosting == Hosting.PRELOADED else (),
         )
-        weights = store.url(f"{folder}/") if folder else desired.checkpoint
-        container = _container(desired, image, options, weights, target.region)
-        if preloaded and desired.adapters:
-            container["ModelDataUrl"] = store.url(preloaded)
         names = Names(desired, target.owner)
-        model = {"PrimaryContainer": container, "ExecutionRoleArn": target.role_arn}
+        model = {"PrimaryContainer": data.container, "ExecutionRoleArn": target.role_arn}
         if desired.hosting == Hosting.ENDPOINT:
             config: dict[str, Any] = {"ProductionVariants": [_model_variant(desired, names.model(model))]}
         else:
@@ -86,40 +84,10 @@ class Specs:
             model=model,
             config=config,
             requirements=_requirements(desired),
+            family=image.family,
             checkpoint_folder=folder,
-            preloaded=preloaded if desired.adapters else "",
+            data=data,
         )
-
-
-def _container(
-    desired: Desired, image: Image, options: LmiOptions, weights: str, region: str
-) -> dict[str, Any]:
-    accelerators = int(desired.compute.get("accelerators", 0))
-    by_sagemaker = weights.startswith("s3://") and (
-        desired.hosting == Hosting.ENDPOINT or image.family not in (Family.LMI, Family.TGI)
-    )
-    model, revision = weights, ""
-    if by_sagemaker and desired.hosting == Hosting.ENDPOINT:
-        model = _MODEL_FOLDER
-    elif weights.startswith(_HUB):
-        model, _, revision = weights.removeprefix(_HUB).partition("@")
-    env = container_environment(
-        image, options, model=model, served_name=desired.served_name, accelerators=accelerators
-    )
-    if revision:
-        env["OPTION_REVISION" if image.family is Family.LMI else "HF_REVISION"] = revision
-    container: dict[str, Any] = {"Image": image.uri(region), "Environment": {**env, **desired.environment}}
-    if by_sagemaker:
-        container["ModelDataSource"] = {"S3DataSource": _prefix(weights, options)}
-    if options.draft_model.startswith("s3://"):
-        source = {"ChannelName": DRAFT_CHANNEL, "S3DataSource": _prefix(options.draft_model, options)}
-        container["AdditionalModelDataSources"] = [source]
-    return container
-
-
-def _prefix(url: str, options: LmiOptions) -> dict[str, Any]:
-    access = {"ModelAccessConfig": {"AcceptEula": True}} if options.accept_eula else {}
-    return {"S3Uri": url.rstrip("/") + "/", "S3DataType": "S3Prefix", "CompressionType": "None", **access}
 
 
 def _model_variant(desired: Desired, model: str) -> dict[str, Any]:

@@ -6,12 +6,8 @@ from collections.abc import Callable, Iterator
 
 from controlplane.deployments.provisioners.base import Desired, ProvisioningError, State, Step
 from controlplane.deployments.provisioners.sagemaker.account import Account
-from controlplane.deployments.provisioners.sagemaker.archives import (
-    Store,
-    checkpoint_files,
-    checkpoint_put,
-    preloaded_archive,
-)
+from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.deployments.provisioners.sagemaker.files import put_files
 from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 
@@ -33,29 +29,14 @@ class Steps:
         self._names, self._heartbeat = specs.names, heartbeat
 
     def files(self, seen: ObservedResources) -> Iterator[Step]:
-        """Store the files that the model's container loads, one file per step."""
-        if folder := self._specs.checkpoint_folder:
-            if not self._desired.checkpoint_digest:
-                # The folder's name contains the digest: without it the checkpoint would be stored twice.
-                raise ProvisioningError(
-                    f"the digests of base model {self._desired.base_model}'s files are not taken yet; "
-                    "if that failed, have them read again on its page",
-                    transient=True,
-                    wait=5.0,
-                    code="no_digest",
-                )
-            for name in checkpoint_files(self._desired.checkpoint):
-                key = f"{folder}/{name}"
-                if key not in seen.checkpoint:
-                    checkpoint_put(self._store, self._desired.checkpoint, name, key)
-                    yield Step(
-                        "put_checkpoint", self._store.url(key), "SageMaker reads the checkpoint from S3"
-                    )
-        if (key := self._specs.preloaded) and key not in seen.archives:
-            with preloaded_archive(self._desired.adapters, heartbeat=self._heartbeat) as stream:
-                self._store.put(key, stream)
-            count = len(self._desired.adapters)
-            yield Step("put_archive", self._store.url(key), f"{count} adapters that come with the model")
+        """Store the files that the model's container loads, one file per step.
+
+        Raises:
+            ProvisioningError: the container cannot be created, or a file cannot be stored.
+        """
+        if problem := self._specs.data.problem:
+            raise ProvisioningError(problem)
+        yield from put_files(self._specs, self._desired, self._store, seen, heartbeat=self._heartbeat)
 
     def records(self, seen: ObservedResources) -> Iterator[Step]:
         """Create the model and the endpoint's configuration, unless they exist."""
