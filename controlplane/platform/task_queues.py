@@ -59,6 +59,8 @@ MAIL_LIMITS_S: Final = {
     "billing.notify_budgets": DEFAULT_LIMIT_S,
     "members.send_invitation": DEFAULT_LIMIT_S,
     "members.send_invitations": DEFAULT_LIMIT_S,
+    "monitoring.notify_alarm": DEFAULT_LIMIT_S,
+    "monitoring.notify_alarms": DEFAULT_LIMIT_S,
     "sign_up.send": DEFAULT_LIMIT_S,
     "sign_up.send_due": DEFAULT_LIMIT_S,
     "webhooks.notify_disabled": DEFAULT_LIMIT_S,
