@@ -152,7 +152,7 @@ class AlarmChange(models.Model):
 
 
 class MetricExport(models.Model):
-    """Progress of a target's export to CloudWatch: minutes, and batches of the next minute, that were sent."""
+    """Progress of a target's export to CloudWatch: minutes, and batches of the next minute, sent so far."""
 
     target = models.OneToOneField(Target, models.CASCADE, related_name="metric_export")
     exported_to = models.DateTimeField(help_text="End of the last minute that was sent completely.")

@@ -1,4 +1,4 @@
-"""Metrics of adapters: sums and percentiles over time, by copy and by adapter, exact to the histogram's bound."""
+"""Metrics of adapters: sums and percentiles over time, by copy and by adapter."""
 
 from __future__ import annotations
 
