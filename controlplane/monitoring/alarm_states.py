@@ -15,19 +15,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from controlplane.monitoring.models import Comparison, Metric, MissingData, State
+from controlplane.monitoring.models import SIGNS, Comparison, Metric, MissingData, State
 
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     Comparison.GREATER: operator.gt,
     Comparison.GREATER_OR_EQUAL: operator.ge,
     Comparison.LESS: operator.lt,
     Comparison.LESS_OR_EQUAL: operator.le,
-}
-_SIGNS: Final = {
-    Comparison.GREATER: ">",
-    Comparison.GREATER_OR_EQUAL: "≥",
-    Comparison.LESS: "<",
-    Comparison.LESS_OR_EQUAL: "≤",
 }
 _UNITS: Final = {Metric.ERROR_RATE: " %", Metric.TTFT_P95: " ms", Metric.ITL_P95: " ms"}
 
@@ -70,5 +64,5 @@ def reason_text(values: Sequence[float | None], *, metric: str, comparison: str,
     if metric == Metric.NO_REQUESTS:
         return f"Requests of the last periods: {shown}."
     count = sum(breaches(value, comparison, threshold) for value in known)
-    rule = f"{_SIGNS[Comparison(comparison)]} {threshold:g}{unit}"
+    rule = f"{SIGNS[Comparison(comparison)]} {threshold:g}{unit}"
     return f"{count} of the last {len(values)} periods are {rule}; the latest values: {shown}."

@@ -82,6 +82,7 @@ class AdaptersMetricsApi(_OfTenant, generics.ListAPIView[Adapter]):
 
     permission_classes = (_READ,)
     serializer_class = NamedMetricsSerializer
+    filter_backends = ()
     queryset = Adapter.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[Adapter]:
@@ -91,7 +92,7 @@ class AdaptersMetricsApi(_OfTenant, generics.ListAPIView[Adapter]):
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Returns each adapter's requests, errors, tokens and latency percentiles in the range."""
         span = range_named(request.query_params.get("range", "day"))
-        page = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
+        page = self.paginate_queryset(self.get_queryset()) or []
         names = [adapter.name for adapter in page]
         found = metrics_by_adapter(tenant=self.tenant().pk, adapters=names, span=span, now=timezone.now())
         rows = [{**MetricsSerializer(found[name]).data, "adapter": name} for name in names]
@@ -106,10 +107,15 @@ class _OfOwner:
     """The owner of a route's alarms: the caller's tenant, or None for the operator."""
 
     request: Request
+    kwargs: dict[str, Any]
     is_operator: ClassVar[bool] = False
 
     def owner(self) -> Tenant | None:
         return None if self.is_operator else request_tenant(self.request)
+
+    def alarm(self) -> Alarm:
+        name = "operator_alarm_id" if self.is_operator else "alarm_id"
+        return alarm_get(tenant=self.owner(), alarm_id=self.kwargs[name])
 
 
 class AlarmsApi(_OfOwner, generics.ListAPIView[Alarm]):
@@ -145,11 +151,11 @@ class AlarmApi(_OfOwner, RetrieveApi[Alarm]):
     etag_ignores = frozenset({"state", "state_reason", "state_at", "evaluated_to"})
 
     def get_object(self) -> Alarm:
-        return alarm_get(tenant=self.owner(), alarm_id=self.kwargs["alarm_id"])
+        return self.alarm()
 
     @conditional()
     @extend_schema(request=AlarmChangesInput)
-    def patch(self, request: Request, alarm_id: int) -> Response:
+    def patch(self, request: Request, **kwargs: Any) -> Response:
         """Changes the given fields. The state is evaluated again within a minute."""
         serializer = AlarmChangesInput(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -157,7 +163,7 @@ class AlarmApi(_OfOwner, RetrieveApi[Alarm]):
         return Response(AlarmSerializer(alarm).data)
 
     @conditional()
-    def delete(self, request: Request, alarm_id: int) -> Response:
+    def delete(self, request: Request, **kwargs: Any) -> Response:
         """Deletes the alarm with its history."""
         alarm_delete(alarm=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -176,7 +182,7 @@ class AlarmHistoryApi(_OfOwner, generics.ListAPIView[AlarmChange]):
     queryset = AlarmChange.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[AlarmChange]:
-        return alarm_change_list(alarm=alarm_get(tenant=self.owner(), alarm_id=self.kwargs["alarm_id"]))
+        return alarm_change_list(alarm=self.alarm())
 
 
 class FleetAlarmHistoryApi(AlarmHistoryApi):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -38,11 +40,19 @@ class Comparison(models.TextChoices):
     LESS_OR_EQUAL = "LessThanOrEqualToThreshold", _("less than or equal to (≤)")
 
 
+SIGNS: Final = {
+    Comparison.GREATER: ">",
+    Comparison.GREATER_OR_EQUAL: "≥",
+    Comparison.LESS: "<",
+    Comparison.LESS_OR_EQUAL: "≤",
+}
+
+
 class MissingData(models.TextChoices):
     """What a period without a value counts as, by Amazon CloudWatch's names."""
 
-    MISSING = "missing", _("missing: the state becomes Insufficient data without any value")
-    IGNORE = "ignore", _("ignore: the state is kept")
+    MISSING = "missing", _("missing (insufficient data)")
+    IGNORE = "ignore", _("ignore (keep the state)")
     BREACHING = "breaching", _("breaching")
     NOT_BREACHING = "notBreaching", _("not breaching")
 
@@ -119,6 +129,11 @@ class Alarm(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def sign(self) -> str:
+        """The comparison as a sign."""
+        return SIGNS[Comparison(self.comparison)]
 
 
 class AlarmChange(models.Model):

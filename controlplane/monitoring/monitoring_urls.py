@@ -25,8 +25,10 @@ MONITORING_ROUTES: Final[list[URLPattern]] = [
     path("alarms/<int:alarm_id>", api.AlarmApi.as_view(), name="alarm"),
     path("alarms/<int:alarm_id>/history", api.AlarmHistoryApi.as_view(), name="alarm-history"),
     path("fleet/alarms", api.FleetAlarmsApi.as_view(), name="fleet-alarms"),
-    path("fleet/alarms/<int:alarm_id>", api.FleetAlarmApi.as_view(), name="fleet-alarm"),
+    path("fleet/alarms/<int:operator_alarm_id>", api.FleetAlarmApi.as_view(), name="fleet-alarm"),
     path(
-        "fleet/alarms/<int:alarm_id>/history", api.FleetAlarmHistoryApi.as_view(), name="fleet-alarm-history"
+        "fleet/alarms/<int:operator_alarm_id>/history",
+        api.FleetAlarmHistoryApi.as_view(),
+        name="fleet-alarm-history",
     ),
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from controlplane.monitoring.models import Alarm, AlarmChange
+from controlplane.adapters.models import Adapter
+from controlplane.monitoring.models import Alarm, AlarmChange, State
 from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.models import Tenant
 
@@ -25,3 +26,14 @@ def alarm_get(*, tenant: Tenant | None, alarm_id: int) -> Alarm:
 def alarm_change_list(*, alarm: Alarm) -> QuerySet[AlarmChange]:
     """Return an alarm's changes of state, newest first."""
     return AlarmChange.objects.filter(alarm=alarm).order_by("-pk")
+
+
+def alarm_list_on(*, tenant: Tenant | None, adapter: Adapter) -> QuerySet[Alarm]:
+    """Return the alarms of an owner that watch this adapter, or all of the tenant's adapters together."""
+    watching = Q(adapter=adapter) | Q(adapter=None, tenant__isnull=False)
+    return alarm_list(tenant=tenant).filter(watching)
+
+
+def alarm_list_in_alarm(*, tenant: Tenant | None) -> QuerySet[Alarm]:
+    """Return an owner's alarms in the state ALARM."""
+    return alarm_list(tenant=tenant).filter(state=State.ALARM, enabled=True)

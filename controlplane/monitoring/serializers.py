@@ -74,9 +74,9 @@ def adapter_metrics_shown(adapter: str, found: AdapterMetrics) -> dict[str, Any]
     """Return the response about one adapter."""
     return {
         "adapter": adapter,
-        "range": found.range.name,
+        "range": found.span.name,
         "start": found.start,
-        "slot_seconds": int(found.range.slot.total_seconds()),
+        "slot_seconds": int(found.span.slot.total_seconds()),
         "total": MetricsSerializer(found.total).data,
         "over_time": [{**MetricsSerializer(item).data, "start": at} for at, item in found.over_time],
         "by_copy": [{**MetricsSerializer(item).data, "copy": name} for name, item in found.by_copy.items()],
