@@ -167,11 +167,13 @@ class AlarmChange(models.Model):
 
 
 class MetricExport(models.Model):
-    """Progress of a target's export to CloudWatch: minutes, and batches of the next minute, sent so far."""
+    """Progress of a target's export of metrics to CloudWatch."""
 
     target = models.OneToOneField(Target, models.CASCADE, related_name="metric_export")
     exported_to = models.DateTimeField(help_text="End of the last minute that was sent completely.")
-    batches = models.PositiveIntegerField(default=0, help_text="Batches of the next minute that were sent.")
+    pending = models.JSONField(
+        null=True, help_text="Unsent batches of the next minute; null before its metrics were read."
+    )
     lease_until = models.DateTimeField(null=True, blank=True)
     failures = models.PositiveIntegerField(default=0, help_text="Consecutive failed runs.")
     next_at = models.DateTimeField(default=timezone.now, help_text="Time of the next attempt.")

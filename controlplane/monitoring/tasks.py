@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from controlplane.monitoring.cloudwatch.export import metrics_export
 from controlplane.monitoring.evaluation import alarms_evaluate, changes_forget
 from controlplane.monitoring.notices import NOTIFY_TASK, alarm_notice_send, alarm_notices_due
 from controlplane.platform.mail_server import MailServer
@@ -28,6 +29,12 @@ def notify_alarms() -> None:
     with MailServer() as server:
         for change_id in alarm_notices_due():
             alarm_notice_send(change_id=change_id, server=server)
+
+
+@shared_task(name="monitoring.export_metrics")
+def export_metrics() -> int:
+    """Exports metrics of SageMaker targets to CloudWatch; returns how many minutes were sent."""
+    return metrics_export()
 
 
 @shared_task(name="monitoring.forget", acks_late=True)

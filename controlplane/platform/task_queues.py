@@ -47,6 +47,7 @@ WEBHOOK_LIMITS_S: Final = {"webhooks.deliver": 60}
 DEPLOYMENT_LIMITS_S: Final = {
     "deployments.reconcile": 6 * 3600,
     "deployments.scale": 60,
+    "monitoring.export_metrics": 300,
     # Uploads a checkpoint, or reads a result's files for their digests.
     "optimization.look_at_sagemaker": 6 * 3600,
 }

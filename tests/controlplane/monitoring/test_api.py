@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_an_adapter_s_metrics_are_one_response(api: Client, span: str) -> None:
     assert {row["copy"]: row["requests"] for row in body["by_copy"]} == {"a": 2, "b": 1, "copy-1": 1}
     assert sum(slot["requests"] for slot in body["over_time"]) == 4
     seconds = [dt.datetime.fromisoformat(slot["start"]).timestamp() for slot in body["over_time"]]
-    steps = {later - earlier for earlier, later in zip(seconds, seconds[1:], strict=False)}
+    steps = {later - earlier for earlier, later in itertools.pairwise(seconds)}
     assert steps == {body["slot_seconds"]}
 
 
