@@ -7,11 +7,9 @@ The last hour is read from the events, through the index on tenant and event id.
 from __future__ import annotations
 
 import datetime as dt
-import operator
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Final
 
 from django.db.models import Count, F, FloatField, IntegerField, Q, QuerySet, Sum
@@ -112,6 +110,10 @@ class Metrics:
         self.cached_tokens += row["cached"]
         self.completion_tokens += row["completion"]
 
+    def count_times(self, row: Mapping[str, Any]) -> None:
+        """Add a bucket of one of the histograms."""
+        getattr(self, row["metric"])[row["bucket"]] += row["total"]
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterMetrics:
@@ -132,19 +134,17 @@ def range_named(name: str) -> TimeRange:
 
 
 def adapter_metrics(*, tenant: str, adapter: str, span: TimeRange, now: dt.datetime) -> AdapterMetrics:
-    """Return one adapter's metrics, in four queries."""
+    """Return one adapter's metrics, in two queries, or three of events."""
     source = _source(tenant, span, now, [adapter])
     start = span.start(now)
     slots = [Metrics() for _ in range(span.slots)]
     copies: dict[str, Metrics] = defaultdict(Metrics)
-    for row in source.sums("slot"):
-        slots[row["slot"]].count(row)
-    for row in source.times("slot"):
-        getattr(slots[row["slot"]], row["metric"])[row["bucket"]] += row["total"]
-    for row in source.sums("copy"):
-        copies[row["copy"]].count(row)
-    for row in source.times("copy"):
-        getattr(copies[row["copy"]], row["metric"])[row["bucket"]] += row["total"]
+    for row in source.sums("slot", "copy"):
+        for metrics in (slots[row["slot"]], copies[row["copy"]]):
+            metrics.count(row)
+    for row in source.times("slot", "copy"):
+        for metrics in (slots[row["slot"]], copies[row["copy"]]):
+            metrics.count_times(row)
     total = Metrics()
     for metrics in slots:
         total.add(metrics)
@@ -162,7 +162,7 @@ def metrics_by_adapter(
     for row in source.sums("adapter"):
         found[row["adapter"]].count(row)
     for row in source.times("adapter"):
-        getattr(found[row["adapter"]], row["metric"])[row["bucket"]] += row["total"]
+        found[row["adapter"]].count_times(row)
     return found
 
 
@@ -174,36 +174,32 @@ class _Hours:
             Q(day__gt=start.date()) | Q(day=start.date(), hour__gte=start.hour)
         )
         self._span, self._start = span, start
+        slot_hours = int(span.slot.total_seconds()) // 3600
+        self._part = F("hour") / slot_hours
+        """Number of the slot within its day: a division of integers."""
 
-    def sums(self, by: str) -> Iterator[dict[str, Any]]:
-        rows = AdapterHour.objects.filter(self._where).order_by()
-        columns = self._columns(by)
-        totals = rows.values(*columns, "status", "error_code").annotate(
+    def sums(self, *by: str) -> Iterator[dict[str, Any]]:
+        rows = AdapterHour.objects.filter(self._where).order_by().annotate(part=self._part)
+        totals = rows.values(*_columns(_HOURLY, by), "status", "error_code").annotate(
             total=Sum("requests"),
             prompt=Sum("prompt_tokens"),
             cached=Sum("cached_tokens"),
             completion=Sum("completion_tokens"),
         )
-        yield from self._grouped(totals, by)
+        yield from self._named(totals, by)
 
-    def times(self, by: str) -> Iterator[dict[str, Any]]:
-        rows = LatencyHour.objects.filter(self._where).order_by()
-        columns = self._columns(by)
-        totals = rows.values(*columns, "metric", "bucket").annotate(total=Sum("requests"))
-        yield from self._grouped(totals, by)
+    def times(self, *by: str) -> Iterator[dict[str, Any]]:
+        rows = LatencyHour.objects.filter(self._where).order_by().annotate(part=self._part)
+        buckets = rows.values(*_columns(_HOURLY, by), "metric", "bucket").annotate(total=Sum("requests"))
+        yield from self._named(buckets, by)
 
-    def _columns(self, by: str) -> tuple[str, ...]:
-        by_day = ("day",) if self._span.slot >= dt.timedelta(days=1) else ("day", "hour")
-        return {"slot": by_day, "copy": ("endpoint",), "adapter": ("adapter",)}[by]
-
-    def _grouped(self, rows: Iterable[dict[str, Any]], by: str) -> Iterator[dict[str, Any]]:
+    def _named(self, rows: Iterable[dict[str, Any]], by: Sequence[str]) -> Iterator[dict[str, Any]]:
         for row in rows:
-            if by == "slot":
-                at = dt.datetime.combine(row["day"], dt.time(row.get("hour", 0)), dt.UTC)
+            if "slot" in by:
+                at = dt.datetime.combine(row["day"], dt.time(), dt.UTC) + self._span.slot * row["part"]
                 # The event of a gateway whose clock is ahead counts in the last slot.
                 row["slot"] = min((at - self._start) // self._span.slot, self._span.slots - 1)
-            elif by == "copy":
-                row["copy"] = row["endpoint"]
+            row["copy"] = row.get("endpoint")
             yield row
 
 
@@ -249,31 +245,36 @@ class _LastHour:
     def __init__(self, tenant: str, adapters: Collection[str], span: TimeRange, start: dt.datetime) -> None:
         self._last, self._adapters = span.slots - 1, adapters
         end = start + span.slot * span.slots
-        named = [Q(adapter__startswith=f"t_{tenant}.a_{name}.") for name in adapters]
-        where = events_of_tenant(tenant, start=start, end=end) & (
-            reduce(operator.or_, named) if len(named) == 1 else Q(adapter__gt="")
-        )
+        where = events_of_tenant(tenant, start=start, end=end) & Q(adapter__gt="")
+        if len(adapters) == 1:
+            where &= Q(adapter__startswith=f"t_{tenant}.a_{next(iter(adapters))}.")
         self._events = LiveEvents(where, start=start, end=end, slot=span.slot)
 
-    def sums(self, by: str) -> Iterator[dict[str, Any]]:
-        yield from self._grouped(self._events.sums(_EVENT_COLUMNS[by]), by)
+    def sums(self, *by: str) -> Iterator[dict[str, Any]]:
+        yield from self._named(self._events.sums(*_columns(_EVENTS, by)))
 
-    def times(self, by: str) -> Iterator[dict[str, Any]]:
-        yield from self._grouped(self._events.times(_EVENT_COLUMNS[by]), by)
+    def times(self, *by: str) -> Iterator[dict[str, Any]]:
+        yield from self._named(self._events.times(*_columns(_EVENTS, by)))
 
-    def _grouped(self, rows: Iterable[dict[str, Any]], by: str) -> Iterator[dict[str, Any]]:
+    def _named(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for row in rows:
-            row[by] = row[_EVENT_COLUMNS[by]]
-            if by == "slot":
+            row["copy"] = row.get("endpoint")
+            if "slot" in row:
                 row["slot"] = min(row["slot"], self._last)
-            if by == "adapter":
+            if "adapter" in row:
                 row["adapter"] = adapter_of(row["adapter"])
                 if row["adapter"] not in self._adapters:
                     continue
             yield row
 
 
-_EVENT_COLUMNS: Final = {"slot": "slot", "copy": "endpoint", "adapter": "adapter"}
+_HOURLY: Final = {"slot": ("day", "part"), "copy": ("endpoint",), "adapter": ("adapter",)}
+_EVENTS: Final = {"slot": ("slot",), "copy": ("endpoint",), "adapter": ("adapter",)}
+"""Columns by which rows are summed, of the hourly tables and of events."""
+
+
+def _columns(named: Mapping[str, Sequence[str]], by: Sequence[str]) -> list[str]:
+    return [column for name in by for column in named[name]]
 
 
 def events_of_tenant(tenant: str, *, start: dt.datetime, end: dt.datetime) -> Q:
