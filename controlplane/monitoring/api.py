@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Final
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers, status
+from rest_framework import generics, status
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -15,7 +16,7 @@ from rest_framework.views import APIView
 from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_get, adapter_list
 from controlplane.metering.adapter_metrics import RANGES, adapter_metrics, metrics_by_adapter, range_named
-from controlplane.monitoring.filters import AlarmFilter
+from controlplane.monitoring.filters import AlarmFilter, MetricsFilter
 from controlplane.monitoring.models import Alarm, AlarmChange
 from controlplane.monitoring.selectors import alarm_change_list, alarm_get, alarm_list
 from controlplane.monitoring.serializers import (
@@ -37,6 +38,7 @@ from controlplane.tenants.permissions import Staff, request_tenant, request_user
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
 
+_Permissions = tuple[type[BasePermission], ...]
 _READ: Final = tenant_may(Permission.ADAPTERS_READ)
 _MAY: Final = tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE)
 _RANGE: Final = OpenApiParameter(
@@ -47,18 +49,15 @@ _RANGE: Final = OpenApiParameter(
 )
 
 
-class _OfTenant:
+class _OfTenant(APIView):
     """The tenant of a route, by the caller or (staff) by the path."""
-
-    request: Request
-    kwargs: dict[str, Any]
 
     def tenant(self) -> Tenant:
         return tenant_get(slug=self.kwargs["slug"]) if "slug" in self.kwargs else request_tenant(self.request)
 
 
-class AdapterMetricsApi(_OfTenant, APIView):
-    permission_classes = (_READ,)
+class AdapterMetricsApi(_OfTenant):
+    permission_classes: _Permissions = (_READ,)
 
     @extend_schema(parameters=[_RANGE], responses=AdapterMetricsSerializer)
     def get(self, request: Request, name: str, slug: str = "") -> Response:
@@ -80,19 +79,19 @@ class TenantAdapterMetricsApi(AdapterMetricsApi):
 class AdaptersMetricsApi(_OfTenant, generics.ListAPIView[Adapter]):
     """Metrics of the tenant's adapters, by name."""
 
-    permission_classes = (_READ,)
-    serializer_class = NamedMetricsSerializer
-    filter_backends = ()
+    permission_classes: _Permissions = (_READ,)
+    serializer_class = NamedMetricsSerializer  # type: ignore[assignment]  # shows metrics of the rows
+    filterset_class = MetricsFilter
     queryset = Adapter.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[Adapter]:
         return adapter_list(tenant=self.tenant())
 
-    @extend_schema(parameters=[_RANGE])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Returns each adapter's requests, errors, tokens and latency percentiles in the range."""
-        span = range_named(request.query_params.get("range", "day"))
-        page = self.paginate_queryset(self.get_queryset()) or []
+        page = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
+        # The filter accepts known names only.
+        span = RANGES[request.query_params.get("range") or "day"]
         names = [adapter.name for adapter in page]
         found = metrics_by_adapter(tenant=self.tenant().pk, adapters=names, span=span, now=timezone.now())
         rows = [{**MetricsSerializer(found[name]).data, "adapter": name} for name in names]
@@ -103,11 +102,9 @@ class TenantAdaptersMetricsApi(AdaptersMetricsApi):
     permission_classes = (Staff,)
 
 
-class _OfOwner:
+class _OfOwner(APIView):
     """The owner of a route's alarms: the caller's tenant, or None for the operator."""
 
-    request: Request
-    kwargs: dict[str, Any]
     is_operator: ClassVar[bool] = False
 
     def owner(self) -> Tenant | None:
@@ -121,7 +118,7 @@ class _OfOwner:
 class AlarmsApi(_OfOwner, generics.ListAPIView[Alarm]):
     """Alarms by name."""
 
-    permission_classes: ClassVar[Any] = (_MAY,)
+    permission_classes: _Permissions = (_MAY,)
     serializer_class = AlarmSerializer
     filterset_class = AlarmFilter
     queryset = Alarm.objects.none()  # tells the schema the model
@@ -146,7 +143,7 @@ class FleetAlarmsApi(AlarmsApi):
 
 
 class AlarmApi(_OfOwner, RetrieveApi[Alarm]):
-    permission_classes: ClassVar[Any] = (_MAY,)
+    permission_classes: _Permissions = (_MAY,)
     serializer_class = AlarmSerializer
     etag_ignores = frozenset({"state", "state_reason", "state_at", "evaluated_to"})
 
@@ -177,8 +174,8 @@ class FleetAlarmApi(AlarmApi):
 class AlarmHistoryApi(_OfOwner, generics.ListAPIView[AlarmChange]):
     """Changes of an alarm's state, newest first."""
 
-    permission_classes: ClassVar[Any] = (_MAY,)
-    serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]] = AlarmChangeSerializer
+    permission_classes: _Permissions = (_MAY,)
+    serializer_class = AlarmChangeSerializer
     queryset = AlarmChange.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[AlarmChange]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.metering.adapter_metrics import PERCENTILES, AdapterMetrics, Metrics
@@ -24,7 +25,7 @@ class MetricsSerializer(serializers.Serializer[Metrics]):
     requests = serializers.IntegerField(help_text="Attempts: each retry or fallback counts.")
     failed = serializers.IntegerField(help_text="Attempts that the copy or the gateway failed.")
     error_rate = serializers.FloatField(allow_null=True, help_text="Failed attempts in percent.")
-    errors = serializers.DictField(
+    errors = serializers.DictField(  # type: ignore[assignment]  # a field, not the validation's errors
         child=serializers.IntegerField(), help_text="Failed attempts by error code."
     )
     client_errors = serializers.DictField(
@@ -37,14 +38,16 @@ class MetricsSerializer(serializers.Serializer[Metrics]):
     ttft_ms = serializers.SerializerMethodField()
     itl_ms = serializers.SerializerMethodField()
 
-    def get_ttft_ms(self, metrics: Metrics) -> PercentilesSerializer:
+    @extend_schema_field(PercentilesSerializer)
+    def get_ttft_ms(self, metrics: Metrics) -> dict[str, float | None]:
         return _percentiles(metrics, "ttft")
 
-    def get_itl_ms(self, metrics: Metrics) -> PercentilesSerializer:
+    @extend_schema_field(PercentilesSerializer)
+    def get_itl_ms(self, metrics: Metrics) -> dict[str, float | None]:
         return _percentiles(metrics, "itl")
 
 
-def _percentiles(metrics: Metrics, metric: str) -> Any:
+def _percentiles(metrics: Metrics, metric: str) -> dict[str, float | None]:
     return {f"p{percent}": metrics.percentile_ms(metric, percent) for percent in PERCENTILES}
 
 
@@ -53,7 +56,7 @@ class TimedMetricsSerializer(MetricsSerializer):
 
 
 class CopyMetricsSerializer(MetricsSerializer):
-    copy = serializers.CharField(help_text="Id of the deployment's copy; '' if none answered.")  # type: ignore[assignment]
+    copy = serializers.CharField(help_text="Id of the deployment's copy; '' if none answered.")
 
 
 class NamedMetricsSerializer(MetricsSerializer):
@@ -180,7 +183,7 @@ class AlarmChangesInput(AlarmInput):
 
 
 class AlarmChangeSerializer(serializers.ModelSerializer[AlarmChange]):
-    values = serializers.ListField(child=serializers.FloatField(allow_null=True))  # type: ignore[assignment]
+    values = serializers.ListField(child=serializers.FloatField(allow_null=True))
 
     class Meta:
         model = AlarmChange
