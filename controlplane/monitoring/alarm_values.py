@@ -20,7 +20,7 @@ _PERCENT: Final = 95
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What alarms with equal values watch: one statement reads the events for all of them.
+    """Events that an alarm watches: one statement reads them for all alarms with an equal value.
 
     Attributes:
         tenant: id of the tenant whose adapters are watched; "" for a deployment.
@@ -32,8 +32,8 @@ class Watched:
     period: int
 
     @classmethod
-    def of(cls, alarm: Alarm) -> Watched:
-        """Return what an alarm watches."""
+    def from_alarm(cls, alarm: Alarm) -> Watched:
+        """Return the events that an alarm watches."""
         if alarm.deployment_id is not None:
             return cls("", alarm.deployment_id, alarm.period_seconds)
         tenant = alarm.tenant_id or (alarm.adapter.tenant_id if alarm.adapter else "")

@@ -36,7 +36,7 @@ def alarms_evaluate(*, now: dt.datetime | None = None) -> int:
     due = Alarm.objects.filter(next_at__lte=moment).select_related("adapter").order_by("next_at")[:_AT_ONCE]
     groups: dict[Watched, list[Alarm]] = defaultdict(list)
     for alarm in due:
-        groups[Watched.of(alarm)].append(alarm)
+        groups[Watched.from_alarm(alarm)].append(alarm)
     changed = 0
     for watched, alarms in groups.items():
         try:

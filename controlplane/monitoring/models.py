@@ -22,7 +22,7 @@ class State(models.TextChoices):
 
 
 class Metric(models.TextChoices):
-    """What an alarm compares with its threshold, over each of its periods."""
+    """Metrics that alarms compare with their thresholds, in each period."""
 
     ERROR_RATE = "error_rate", _("Error rate (percent)")
     TTFT_P95 = "ttft_p95_ms", _("TTFT p95 (ms)")
@@ -49,7 +49,7 @@ SIGNS: Final = {
 
 
 class MissingData(models.TextChoices):
-    """What a period without a value counts as, by Amazon CloudWatch's names."""
+    """Verdict on a period without a value, by Amazon CloudWatch's names."""
 
     MISSING = "missing", _("missing (insufficient data)")
     IGNORE = "ignore", _("ignore (keep the state)")

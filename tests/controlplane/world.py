@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.test import Client, override_settings
@@ -200,7 +201,7 @@ def _sealed(tenant: Tenant, request_id: str) -> bytes:
 
 def _alarms(own: Tenant) -> dict[str, str]:
     """Create the tenant's alarm, with a change of its state, and the operator's."""
-    rule = {
+    rule: dict[str, Any] = {
         "name": "errors",
         "metric": "error_rate",
         "comparison": "GreaterThanThreshold",

@@ -14,7 +14,8 @@ from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.services import copy_register
 from controlplane.deployments.models import Deployment, Target
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
-from controlplane.monitoring import services
+from controlplane.monitoring import evaluation, services
+from controlplane.monitoring.alarm_values import alarm_values
 from controlplane.monitoring.evaluation import KEEP_CHANGES, alarms_evaluate, changes_forget, last_end
 from controlplane.monitoring.models import Alarm, AlarmChange
 from controlplane.monitoring.notices import alarm_notice_send, alarm_notices_due
@@ -186,11 +187,9 @@ def test_only_chosen_states_are_announced(acme: Tenant, owner: User) -> None:
 
 
 def test_two_runs_at_once_announce_a_change_once(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    from controlplane.monitoring import evaluation
-
     alarm = made(acme)
     minute(0, 900.0)
-    read, runs = evaluation.alarm_values, []
+    read, runs = alarm_values, list[bool]()
 
     def overtaken(*args: Any, **values: Any) -> Any:
         found = read(*args, **values)
@@ -205,11 +204,9 @@ def test_two_runs_at_once_announce_a_change_once(acme: Tenant, monkeypatch: pyte
 
 
 def test_a_failing_group_does_not_stop_the_others(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    from controlplane.monitoring import evaluation
-
     broken, works = made(acme, period_seconds=300), made(acme, name="other")
     minute(0, 900.0)
-    read = evaluation.alarm_values
+    read = alarm_values
 
     def fails(watched: Any, *args: Any, **values: Any) -> Any:
         if watched.period == 300:

@@ -154,7 +154,7 @@ def test_a_failed_minute_goes_on_where_it_stopped(
     assert row.exported_to == START
     assert row.pending is not None
     assert len(row.pending) == 2, "one of three batches was sent"
-    # What arrives meanwhile does not change the minute's batches.
+    # Events that arrive meanwhile do not change the minute's batches.
     traffic(0, 7)
     assert metrics_export(now=after(1)) == 0, "not before the next attempt is due"
     assert metrics_export(now=after(2)) == 2

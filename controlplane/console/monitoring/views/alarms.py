@@ -104,11 +104,11 @@ def _index(request: HttpRequest, tenant: Tenant | None) -> HttpResponse:
 
 def _detail(request: HttpRequest, tenant: Tenant | None, alarm_id: int) -> HttpResponse:
     alarm = alarm_get(tenant=tenant, alarm_id=alarm_id)
-    errors = FormErrors(request, conflict_field="name", shown=_shown(alarm))
+    errors = FormErrors(request, conflict_field="name", shown=_form_state(alarm))
     values = _values(alarm)
     if request.method == "POST":
         values = _posted(request, tenant)
-        current = lambda: _shown(alarm_get(tenant=tenant, alarm_id=alarm_id))  # noqa: E731
+        current = lambda: _form_state(alarm_get(tenant=tenant, alarm_id=alarm_id))  # noqa: E731
         with errors, unchanged(request, row=alarm, shown=current):
             alarm_update(alarm=alarm, **_parsed(values))
             messages.success(request, _("Alarm updated."))
@@ -156,7 +156,7 @@ def _values(alarm: Alarm) -> dict[str, Any]:
     }
 
 
-def _shown(alarm: Alarm) -> dict[str, str]:
+def _form_state(alarm: Alarm) -> dict[str, str]:
     values = _values(alarm) | {"notify_on": ", ".join(alarm.notify_on)}
     return {name: str(value) for name, value in values.items()}
 
