@@ -1,4 +1,4 @@
-"""REST of adapters' metrics and of alarms."""
+"""REST of alarms and of adapters' metrics."""
 
 from __future__ import annotations
 

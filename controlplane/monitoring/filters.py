@@ -16,7 +16,7 @@ class MetricsFilter(filters.FilterSet):  # type: ignore[misc]
     range = filters.ChoiceFilter(
         choices=[(name, name) for name in RANGES],
         method="as_read",
-        help_text="`hour`, `day` (default), `week` or `month`.",
+        help_text="Range: `hour`, `day` (default), `week` or `month`.",
     )
 
     def by_name(self, adapters: QuerySet[Adapter], name: str, value: str) -> QuerySet[Adapter]:
