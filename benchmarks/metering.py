@@ -81,6 +81,7 @@ def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) 
             completion_tokens=draw.randrange(1, 600),
             estimated=False,
             ttft_ms=41.5,
+            itl_ms=18.2,
             duration_ms=900.25,
             started_at=moment,
             gateway_id="gateway-1",

@@ -52,6 +52,7 @@ _EVENT: Final = UsageEvent(
     completion_tokens=64,
     estimated=False,
     ttft_ms=95.1,
+    itl_ms=11.4,
     duration_ms=812.4,
     started_at=1,
     gateway_id="g",

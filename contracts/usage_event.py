@@ -54,6 +54,8 @@ class UsageEvent:
         prompt_tokens: the cached ones included.
         estimated: True when the backend reported no usage and the gateway counted instead.
         ttft_ms: from request to first token; None if no token came.
+        itl_ms: mean inter-token latency: time from the first token to the last, divided by the tokens after
+            the first; None with fewer than two tokens, or if all came at once.
     """
 
     event_id: EventId
@@ -76,6 +78,7 @@ class UsageEvent:
     completion_tokens: TokenCount
     estimated: bool
     ttft_ms: Milliseconds | None
+    itl_ms: Milliseconds | None
     duration_ms: Milliseconds
     started_at: UnixMilliseconds
     gateway_id: Name

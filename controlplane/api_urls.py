@@ -22,6 +22,7 @@ from controlplane.catalog import api as catalog
 from controlplane.metering import api as metering
 from controlplane.metering.adapter_use import adapter_is_called
 from controlplane.metering.prompt_log import api as prompt_log
+from controlplane.monitoring.monitoring_urls import MONITORING_ROUTES
 from controlplane.operations import api as operations
 from controlplane.operations.deployment_urls import DEPLOYMENT_ROUTES
 from controlplane.operations.live_urls import LIVE_ROUTES
@@ -144,6 +145,7 @@ urlpatterns = [
     path("organization/costs", openai_api.CostsApi.as_view(), name="organization-costs"),
     path("hosting", metering.HostingApi.as_view(), name="hosting"),
     *LIVE_ROUTES,
+    *MONITORING_ROUTES,
     path("fleet/hosting", metering.FleetHostingApi.as_view(), name="fleet-hosting"),
     path("instance-prices", reports.InstancePricesApi.as_view(), name="instance-prices"),
     path("fleet/attribution", reports.AttributionApi.as_view(), name="fleet-attribution"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Iterator
 from typing import Final
@@ -10,14 +9,14 @@ from typing import Final
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.billing.currency import money, money_rounded
 from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
-from controlplane.platform.mail_server import MailServer, Outcome
+from controlplane.platform.mail_notices import notice_mail_send, notices_due
+from controlplane.platform.mail_server import MailServer
 from controlplane.platform.mail_texts import mail_texts
 from controlplane.platform.queue import enqueue
 from controlplane.tenants.limits.models import ScopeLimits
@@ -30,10 +29,6 @@ logger = logging.getLogger(__name__)
 THRESHOLDS: Final = (50, 80, 100)
 """Percent of a budget."""
 NOTIFY_TASK: Final = "billing.notify_budget"
-RETRY_AFTER: Final = dt.timedelta(minutes=2)
-"""Delay before an attempt is retried; it doubles with each attempt."""
-ATTEMPTS: Final = 12
-"""Attempts before giving up: they span nearly three days."""
 _NOTIFIED_ROLES: Final = [
     role for role, permissions in GRANTS.items() if Permission.BILLING_READ in permissions
 ]
@@ -91,44 +86,17 @@ def _notify(
 
 
 def budget_notice_send(*, notice_id: int, server: MailServer) -> bool:
-    """Mails the tenant's owners, admins and billing members; returns True when no recipient remains.
-
-    Each recipient is recorded after the message, so delivery is at least once. The periodic task retries the
-    remaining recipients. Returns False also when the notice is not due.
-
-    Raises:
-        MailServerAwayError: nothing can be sent at present.
-    """
-    now = timezone.now()
-    due = BudgetNotice.objects.filter(pk=notice_id, notify_at__lte=now)
-    if not due.update(notify_at=now + RETRY_AFTER, notify_attempts=F("notify_attempts") + 1):
-        return False
-    notice = BudgetNotice.objects.get(pk=notice_id)
-    row = BudgetNotice.objects.filter(pk=notice_id)
-    is_last = notice.notify_attempts >= ATTEMPTS
-    row.update(notify_at=None if is_last else now + RETRY_AFTER * 2 ** (notice.notify_attempts - 1))
-    notified, remaining = list(notice.notified or []), 0
-    for user_id, message in _messages(notice, notified):
-        if server.send(message) is Outcome.LATER:
-            remaining += 1
-            continue
-        notified.append(user_id)
-        row.update(notified=notified)
-    if remaining:
-        logger.warning("%d recipients still await the notice about %s", remaining, notice)
-        return False
-    row.update(notify_at=None)
-    return True
+    """Mails the tenant's owners, admins and billing members; see `platform.mail_notices`."""
+    rows = BudgetNotice.objects.filter(pk=notice_id)
+    return notice_mail_send(rows=rows, server=server, messages=_messages)
 
 
 def budget_notices_due() -> list[int]:
     """Ids of the notices whose mail is due, oldest first; at most 1,000."""
-    due = BudgetNotice.objects.filter(notify_at__lte=timezone.now())
-    return list(due.order_by("notify_at").values_list("pk", flat=True)[:1000])
+    return notices_due(BudgetNotice.objects.all())
 
 
 def _messages(notice: BudgetNotice, notified: list[int]) -> Iterator[tuple[int, EmailMessage]]:
-    """Yield (user id, message): one message per recipient, so that nobody sees other addresses."""
     tenant = Tenant.objects.filter(pk=notice.tenant).first()
     if tenant is None:
         return

@@ -11,6 +11,7 @@ from controlplane.console.billing import urls as billing
 from controlplane.console.deployments import urls as deployments
 from controlplane.console.home import urls as home
 from controlplane.console.keys import urls as keys
+from controlplane.console.monitoring import urls as monitoring
 from controlplane.console.optimization import urls as optimization
 from controlplane.console.staff import urls as staff
 from controlplane.console.usage import urls as usage
@@ -21,6 +22,7 @@ tenant_urls = [
     *adapters.tenant_urls,
     *billing.tenant_urls,
     *usage.tenant_urls,
+    *monitoring.tenant_urls,
     *keys.tenant_urls,
     *account.tenant_urls,
     *home.tenant_urls,
@@ -29,6 +31,7 @@ urlpatterns = [
     path("", pages.entry, name="entry"),
     *billing.urls,
     *usage.urls,
+    *monitoring.urls,
     *deployments.urls,
     *optimization.urls,
     *staff.urls,

@@ -14,6 +14,13 @@ from typing import Any, Final
 
 from django.db import connection
 
+from controlplane.metering.adapter_hours import (
+    SOURCES,
+    adapter_hours_sql,
+    adapter_hours_write,
+    on_conflict_sql,
+    upsert_sql,
+)
 from controlplane.metering.event_rows import COLUMNS, EventRow
 from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 
@@ -26,7 +33,9 @@ _SUMS_OF_EVENTS: Final = ", ".join(
     ("count(*)", *(f"sum({name})" for name in _TOKENS), "sum(CASE WHEN estimated THEN 1 ELSE 0 END)")
 )
 _KEY: Final = "day, tenant, request_id, attempt"
-_SUMMED: Final = ", ".join((*UsageHour.DIMENSIONS, *_TOKENS, "estimated", "request_id", "attempt"))
+_SUMMED: Final = ", ".join(
+    dict.fromkeys((*UsageHour.DIMENSIONS, *_TOKENS, "estimated", "request_id", "attempt", *SOURCES))
+)
 """Columns that the sums are made of, and the rest of the unique key."""
 EventKey = tuple[str, str, str, int]
 
@@ -85,29 +94,18 @@ def _insert_sql(answer: str) -> str:
     """
     hour, day = ", ".join(UsageHour.DIMENSIONS), ", ".join(UsageRollup.DIMENSIONS)
     again = ", ".join(f"sum({name})" for name in UsageHour.SUMS)
-    hourly = f"{_upsert_sql(UsageHour)} SELECT * FROM hours {_on_conflict_sql(UsageHour)}"  # noqa: S608
+    hourly = f"{upsert_sql(UsageHour)} SELECT * FROM hours {on_conflict_sql(UsageHour)}"  # noqa: S608
     daily = (
-        f"{_upsert_sql(UsageRollup)} SELECT {day}, {again} FROM hours GROUP BY {day} ORDER BY {day}"  # noqa: S608
-        f" {_on_conflict_sql(UsageRollup)}"
+        f"{upsert_sql(UsageRollup)} SELECT {day}, {again} FROM hours GROUP BY {day} ORDER BY {day}"  # noqa: S608
+        f" {on_conflict_sql(UsageRollup)}"
     )
     return (
         f"WITH fresh AS (INSERT INTO {_EVENTS} ({_COLUMNS}) SELECT {_COLUMNS} FROM {_INCOMING}"  # noqa: S608
         f" ORDER BY {_KEY} ON CONFLICT ({_KEY}) DO NOTHING RETURNING {_SUMMED}),"
         f" hours ({hour}, {', '.join(UsageHour.SUMS)}) AS"
         f" (SELECT {hour}, {_SUMS_OF_EVENTS} FROM fresh GROUP BY {hour} ORDER BY {hour}),"
-        f" hourly AS ({hourly}), daily AS ({daily}) {answer}"
+        f" hourly AS ({hourly}), daily AS ({daily}), {adapter_hours_sql('fresh')} {answer}"
     )
-
-
-def _upsert_sql(sums: type[UsageRollup | UsageHour]) -> str:
-    return f"INSERT INTO {sums._meta.db_table} ({', '.join((*sums.DIMENSIONS, *sums.SUMS))})"
-
-
-def _on_conflict_sql(sums: type[UsageRollup | UsageHour]) -> str:
-    # The ORM's upsert overwrites; this one adds. The same text serves SQLite and PostgreSQL.
-    table = sums._meta.db_table
-    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in sums.SUMS)
-    return f"ON CONFLICT ({', '.join(sums.DIMENSIONS)}) DO UPDATE SET {added}"
 
 
 def _by_rows(rows: Sequence[EventRow]) -> list[EventRow]:
@@ -130,9 +128,10 @@ def _by_rows(rows: Sequence[EventRow]) -> list[EventRow]:
         for sums in (UsageRollup, UsageHour):
             count = len(sums.DIMENSIONS) + len(sums.SUMS)
             cursor.executemany(
-                f"{_upsert_sql(sums)} VALUES ({_placeholders(count)}) {_on_conflict_sql(sums)}",
+                f"{upsert_sql(sums)} VALUES ({_placeholders(count)}) {on_conflict_sql(sums)}",
                 _summed(fresh, sums.DIMENSIONS),
             )
+    adapter_hours_write(fresh)
     return fresh
 
 

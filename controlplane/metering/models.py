@@ -43,6 +43,7 @@ class UsageEventRow(models.Model):
     completion_tokens = models.BigIntegerField()
     estimated = models.BooleanField()
     ttft_ms = models.FloatField(null=True)
+    itl_ms = models.FloatField(null=True, help_text="Mean inter-token latency.")
     duration_ms = models.FloatField()
     started_at = models.BigIntegerField(help_text="Unix milliseconds.")
     gateway_id = models.CharField(max_length=NAME)
@@ -147,6 +148,84 @@ class UsageHour(_Sums):
                 fields=["tenant", "day", "hour", *_Sums.DIMENSIONS[2:]], name="usage_hour_once"
             )
         ]
+
+
+class AdapterHour(models.Model):
+    """A UTC hour's sums of one adapter at one copy, by outcome: for monitoring, kept for weeks."""
+
+    day = models.DateField()
+    hour = models.SmallIntegerField(help_text="UTC hour of the day.")
+    tenant = models.CharField(max_length=NAME)
+    adapter = models.CharField(max_length=NAME, help_text="Name, without the version.")
+    endpoint = models.CharField(max_length=NAME, help_text="Copy that answered.")
+    status = models.CharField(max_length=20)
+    error_code = models.CharField(max_length=NAME)
+    requests = models.BigIntegerField()
+    prompt_tokens = models.BigIntegerField()
+    cached_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+
+    DIMENSIONS: ClassVar[tuple[str, ...]] = (
+        "day",
+        "hour",
+        "tenant",
+        "adapter",
+        "endpoint",
+        "status",
+        "error_code",
+    )
+    SUMS: ClassVar[tuple[str, ...]] = ("requests", *_Sums.SUMS[1:4])
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                # Tenant and adapter first: pages read one adapter's range of days.
+                fields=["tenant", "adapter", "day", "hour", "endpoint", "status", "error_code"],
+                name="adapter_hour_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.hour}:00 {self.tenant} {self.adapter}"
+
+
+class LatencyHour(models.Model):
+    """A bucket of a UTC hour's latency histogram of one adapter at one copy; see `metering.histogram`."""
+
+    class Metric(models.TextChoices):
+        TTFT = "ttft"
+        ITL = "itl"
+
+    day = models.DateField()
+    hour = models.SmallIntegerField(help_text="UTC hour of the day.")
+    tenant = models.CharField(max_length=NAME)
+    adapter = models.CharField(max_length=NAME, help_text="Name, without the version.")
+    endpoint = models.CharField(max_length=NAME, help_text="Copy that answered.")
+    metric = models.CharField(max_length=4, choices=Metric.choices)
+    bucket = models.SmallIntegerField()
+    requests = models.BigIntegerField()
+
+    DIMENSIONS: ClassVar[tuple[str, ...]] = (
+        "day",
+        "hour",
+        "tenant",
+        "adapter",
+        "endpoint",
+        "metric",
+        "bucket",
+    )
+    SUMS: ClassVar[tuple[str, ...]] = ("requests",)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "adapter", "day", "hour", "endpoint", "metric", "bucket"],
+                name="latency_hour_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.hour}:00 {self.tenant} {self.adapter} {self.metric}"
 
 
 class DeadUsageEvent(models.Model):

@@ -146,7 +146,7 @@ def ttft_ms_of(
         # A shared template: the ORM would take half a millisecond to build each part.
         parts.append(_SPAN.format(number=number, most=most))
         values += [tenant, day_of(begin.date(), connection)]
-        values += [id_of(_first_id(at), connection) for at in (begin, end)]
+        values += [id_of(first_id(at), connection) for at in (begin, end)]
     found: list[list[float]] = [[] for _ in spans]
     # Django's union() does not support LIMIT in its parts on SQLite.
     with connection.cursor() as cursor:
@@ -157,7 +157,7 @@ def ttft_ms_of(
     return [sorted(times) for times in found]
 
 
-def _first_id(at: dt.datetime) -> uuid.UUID:
+def first_id(at: dt.datetime) -> uuid.UUID:
     """The smallest UUIDv7 of that millisecond."""
     return uuid.UUID(int=int(at.timestamp() * 1000) << 80)
 

@@ -7,6 +7,7 @@ import time
 
 from celery import shared_task
 
+from controlplane.metering.adapter_hours import adapter_hours_drop_old, latency_hours_compact
 from controlplane.metering.hosting.hours import spans_drop_old
 from controlplane.metering.hosting.observation import hosting_observe
 from controlplane.metering.reconcile import days_checked, sums_check
@@ -23,6 +24,8 @@ def nightly() -> int:
     """
     usage_partitions_prepare()
     usage_drop_old()
+    adapter_hours_drop_old(today=dt.datetime.now(dt.UTC).date())
+    latency_hours_compact(today=dt.datetime.now(dt.UTC).date())
     spans_drop_old(before=int(dt.datetime.combine(keep_from(), dt.time(), dt.UTC).timestamp()))
     start, end = days_checked(dt.datetime.now(dt.UTC).date())
     return len(sums_check(start=start, end=end))

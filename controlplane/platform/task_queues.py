@@ -47,6 +47,7 @@ WEBHOOK_LIMITS_S: Final = {"webhooks.deliver": 60}
 DEPLOYMENT_LIMITS_S: Final = {
     "deployments.reconcile": 6 * 3600,
     "deployments.scale": 60,
+    "monitoring.export_metrics": 300,
     # Uploads a checkpoint, or reads a result's files for their digests.
     "optimization.look_at_sagemaker": 6 * 3600,
 }
@@ -59,6 +60,8 @@ MAIL_LIMITS_S: Final = {
     "billing.notify_budgets": DEFAULT_LIMIT_S,
     "members.send_invitation": DEFAULT_LIMIT_S,
     "members.send_invitations": DEFAULT_LIMIT_S,
+    "monitoring.notify_alarm": DEFAULT_LIMIT_S,
+    "monitoring.notify_alarms": DEFAULT_LIMIT_S,
     "sign_up.send": DEFAULT_LIMIT_S,
     "sign_up.send_due": DEFAULT_LIMIT_S,
     "webhooks.notify_disabled": DEFAULT_LIMIT_S,

@@ -6,7 +6,7 @@ from celery import shared_task
 
 from controlplane.platform.mail_server import MailServer
 from controlplane.webhooks.deliveries import deliveries_enqueue_due, delivery_attempt, events_forget
-from controlplane.webhooks.notices import NOTIFY_TASK, notice_send, notices_due
+from controlplane.webhooks.notices import NOTIFY_TASK, endpoint_notices_due, notice_send
 from controlplane.webhooks.outbox import DELIVER_TASK
 
 
@@ -40,5 +40,5 @@ def notify_disabled(endpoint_id: str) -> None:
 def notify_due() -> None:
     """Writes what could not be sent, or enqueued, before."""
     with MailServer() as server:
-        for endpoint_id in notices_due():
+        for endpoint_id in endpoint_notices_due():
             notice_send(endpoint_id=endpoint_id, server=server)

@@ -40,6 +40,7 @@ class Attempt:
     __slots__ = (
         "_copy",
         "_event_id",
+        "_first",
         "_itl",
         "_last",
         "_meter",
@@ -72,6 +73,7 @@ class Attempt:
         self._number = number
         self._event_id = uuid7()
         self._ttft: float | None = None
+        self._first = (0, 0.0)
         self._recorded = 0
         self._itl, self._tokens, self._last = observer.metrics.model(base).itl, 0, 0.0
 
@@ -93,6 +95,7 @@ class Attempt:
         """Record that the answer has `tokens` tokens at `now`, by `time.perf_counter`, perhaps as before."""
         if self._ttft is None:
             self._ttft = round((now - self.context.trace.started) * 1000, 3)
+            self._first = (tokens, now)
         elif (fresh := tokens - self._tokens) > 0:
             self._itl.observe((now - self._last) / fresh, fresh)
         else:
@@ -132,10 +135,17 @@ class Attempt:
             completion_tokens=completion,
             estimated=estimated,
             ttft_ms=self._ttft,
+            itl_ms=self._mean_itl_ms(),
             duration_ms=round((time.perf_counter() - trace.started) * 1000, 3),
             started_at=trace.started_ns // 1_000_000,
             gateway_id=self._meter.gateway_id,
         )
+
+    def _mean_itl_ms(self) -> float | None:
+        """Return the mean time from one token to the next; None if all tokens arrived at once."""
+        tokens, at = self._first
+        later = self._tokens - tokens
+        return round((self._last - at) / later * 1000, 3) if later > 0 else None
 
     def progressed(self) -> bool:
         """Return True if tokens have arrived since the last call."""

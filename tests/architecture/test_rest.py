@@ -47,6 +47,8 @@ REPORTS: Final = {
     "prices-in-force": "computed of the prices at each call",
     "health-parts": "what every part says at each call",
     "queues": "what Redis says at each call",
+    "adapter-metrics": "metrics at each call",
+    "tenant-adapter-metrics": "metrics at each call",
     "optimization-presets": "computed of what the query states",
     "jumpstart-models": "a table that comes with the product",
 }

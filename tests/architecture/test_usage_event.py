@@ -22,7 +22,7 @@ GROUPS: Final = {
     "model": {"requested_model", "alias", "arm", "adapter", "base_model"},
     "outcome": {"backend", "endpoint", "status", "error_code"},
     "tokens": {"prompt_tokens", "cached_tokens", "completion_tokens", "estimated"},
-    "times": {"ttft_ms", "duration_ms", "started_at"},
+    "times": {"ttft_ms", "itl_ms", "duration_ms", "started_at"},
     "ids": {"event_id", "gateway_id"},
 }
 LISTS: Final = {"contracts/usage_event.py", "controlplane/metering/models.py", "gateway/usage/metering.py"}

@@ -50,6 +50,7 @@ EVENT: dict[str, Any] = {
     "completion_tokens": 2,
     "estimated": False,
     "ttft_ms": None,
+    "itl_ms": None,
     "duration_ms": 1.5,
     "started_at": 5,
     "gateway_id": "g",

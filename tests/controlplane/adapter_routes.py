@@ -26,6 +26,16 @@ ADAPTER_ROUTES: dict[str, dict[str, str]] = {
     "rollout-promote": {"post": "adapters.write"},
     "adapter-checks": {"post": "adapters.write"},
     "adapter-quota": {"get": "adapters.read"},
+    "adapters-metrics": {"get": "adapters.read"},
+    "adapter-metrics": {"get": "adapters.read"},
+    "tenant-adapters-metrics": {"get": "staff"},
+    "tenant-adapter-metrics": {"get": "staff"},
+    "alarms": {"get": "adapters.read", "post": "adapters.write"},
+    "alarm": {"get": "adapters.read", "patch": "adapters.write", "delete": "adapters.write"},
+    "alarm-history": {"get": "adapters.read"},
+    "fleet-alarms": {"get": "staff", "post": "staff"},
+    "fleet-alarm": {"get": "staff", "patch": "staff", "delete": "staff"},
+    "fleet-alarm-history": {"get": "staff"},
 }
 ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapters": {"get": "adapters.read"},
@@ -58,6 +68,11 @@ ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapter-rollback": {"post": "adapters.write"},
     "adapter-delete": {"post": "adapters.write"},
     "upload-delete": {"post": "adapters.write"},
+    "monitoring": {"get": "adapters.read"},
+    "monitoring-adapter": {"get": "adapters.read"},
+    "alarms": {"get": "adapters.read", "post": "adapters.write"},
+    "alarm": {"get": "adapters.read", "post": "adapters.write"},
+    "alarm-delete": {"post": "adapters.write"},
     "source-credentials": {"get": "adapters.write", "post": "adapters.write"},
     "source-credential-delete": {"post": "adapters.write"},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 STAFF = "staff"
 DEPLOYMENT_ROUTES: dict[str, dict[str, str]] = {
     "targets": {"get": STAFF, "post": STAFF},
-    "target": {"get": STAFF, "delete": STAFF},
+    "target": {"get": STAFF, "patch": STAFF, "delete": STAFF},
     "deployments": {"get": STAFF, "post": STAFF},
     "deployment": {"get": STAFF, "patch": STAFF, "delete": STAFF},
     "deployment-retry": {"post": STAFF},

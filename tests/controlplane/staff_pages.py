@@ -88,6 +88,10 @@ STAFF_PAGES = {
     "staff-assessment-act": "post",
     "staff-comparison-status": "get",
     "staff-comparison-act": "post",
+    "staff-monitoring": "get",
+    "staff-alarms": "get",
+    "staff-alarm": "get",
+    "staff-alarm-delete": "post",
 }
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
@@ -121,12 +125,15 @@ STAFF_LISTS = (
     "staff-prompt-sets",
     "staff-comparison-new",
     "staff-assessment-new",
+    "staff-alarms",
 )
 
 _THINGS = {
     "staff-tax-remove": "treatment",
     "staff-entry-reverse": "entry",
     "staff-usage-source-delete": "source",
+    "staff-alarm": "operator_alarm_id",
+    "staff-alarm-delete": "operator_alarm_id",
 }
 """Pages whose address names what no other's does -> the name of its value in the world."""
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.test import Client, override_settings
@@ -35,6 +36,7 @@ from controlplane.metering.partitions import partitions_ensure
 from controlplane.metering.prompt_log.models import KeptPrompt
 from controlplane.metering.prompt_log.services import prompt_log_set
 from controlplane.metering.sources import source_create
+from controlplane.monitoring.services import alarm_create
 from controlplane.operations.models import TenantDeletion
 from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.models import Tenant, User
@@ -173,6 +175,7 @@ def world_make(folder: Path) -> World:
         "invoice": str(invoice.pk),
         "form": "csv",
         "term": str(book.terms.get(tenant="").pk),
+        **_alarms(own),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
         **optimization_values(base_model),
     }
@@ -194,6 +197,25 @@ def _sealed(tenant: Tenant, request_id: str) -> bytes:
     answer = b'data: {"choices": [{"delta": {"content": "A pirate."}}]}\n\ndata: [DONE]\n\n'
     path = "/v1/chat/completions"
     return seal(Record(tenant.prompt_key, tenant.pk, request_id, path, body, False, 0, [answer]))
+
+
+def _alarms(own: Tenant) -> dict[str, str]:
+    """Create the tenant's alarm, with a change of its state, and the operator's."""
+    rule: dict[str, Any] = {
+        "name": "errors",
+        "metric": "error_rate",
+        "comparison": "GreaterThanThreshold",
+        "threshold": 5.0,
+        "period_seconds": 300,
+        "evaluation_periods": 3,
+        "datapoints_to_alarm": 2,
+    }
+    alarm = alarm_create(tenant=own, adapter="pirate", **rule)
+    of_operator = alarm_create(tenant=None, adapter=f"{OWN}/pirate", **rule)
+    alarm.changes.create(
+        before="OK", after="ALARM", reason="2 of the last 3 periods are > 5 %.", values=[9.0]
+    )
+    return {"alarm": str(alarm.pk), "alarm_id": str(alarm.pk), "operator_alarm_id": str(of_operator.pk)}
 
 
 def _request() -> UsageEventRow:

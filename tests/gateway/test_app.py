@@ -74,6 +74,8 @@ def test_a_stream_shows_no_usage_unless_asked(gateway: GatewayProcess, control_p
     assert (event.status, event.completion_tokens) == ("ok", 7)
     assert event.ttft_ms is not None
     assert event.ttft_ms <= event.duration_ms
+    assert event.itl_ms is not None
+    assert 0 < 6 * event.itl_ms <= event.duration_ms - event.ttft_ms + 0.01
 
 
 def test_a_stream_with_usage(gateway: GatewayProcess) -> None:

@@ -192,6 +192,7 @@ def test_an_abandoned_log_is_shipped(
         completion_tokens=2,
         estimated=False,
         ttft_ms=None,
+        itl_ms=None,
         duration_ms=1.5,
         started_at=control_plane.since,
         gateway_id="gone",

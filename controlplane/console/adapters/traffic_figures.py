@@ -11,20 +11,16 @@ from typing import Final
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
 from controlplane.adapters.models import Adapter
+from controlplane.console import chart_axes
 from controlplane.metering.adapter_use import DayUse, Times, adapter_use, first_token_times
 
 SPANS: Final = (7, 30, 90)
 """Selectable ranges in days."""
 MEASURES: Final = ("requests", "tokens", "errors")
-WIDTH: Final = 720
-HEIGHT: Final = 200
-"""In the chart's own units: the drawing scales with the page."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 22
 _HUES: Final = 3
 """Number of versions with their own colour, those with the most requests; the others share one."""
 _REST: Final = 0
 _FILLED: Final = 0.68
-_LABELS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +94,8 @@ def adapter_traffic(*, adapter: Adapter, days: int, measure: str, today: dt.date
         days=days,
         measure=measure,
         bars=tuple(bars),
-        x_labels=_x_labels(start, days),
-        y_labels=_y_labels(top),
+        x_labels=chart_axes.x_labels([f"{start + dt.timedelta(days=at):%d %b}" for at in range(days)]),
+        y_labels=chart_axes.y_labels(top),
         versions=tuple(versions),
         aliases=tuple(aliases),
         total=total,
@@ -134,15 +130,15 @@ def _bars(
     sums: dict[dt.date, Counter[str]] = defaultdict(Counter)
     for use in uses:
         sums[use.day][use.adapter] += getattr(use, measure)
-    top = _round_up(max((day.total() for day in sums.values()), default=0))
-    step = (WIDTH - _LEFT - _RIGHT) / days
+    top = chart_axes.round_up(max((day.total() for day in sums.values()), default=0))
+    step = chart_axes.step(days)
     bars = []
     for day, amounts in sums.items():
-        at = float(HEIGHT - _BOTTOM)
-        x = _LEFT + ((day - start).days + (1 - _FILLED) / 2) * step
+        at = float(chart_axes.HEIGHT - chart_axes.BOTTOM)
+        x = chart_axes.LEFT + ((day - start).days + (1 - _FILLED) / 2) * step
         # The busiest version is at the bottom, in the order of the legend.
         for name in hues:
-            height = (HEIGHT - _TOP - _BOTTOM) * amounts[name] / top if top else 0.0
+            height = chart_axes.height(amounts[name], top)
             if height:
                 at -= height
                 title = f"{day:%Y-%m-%d}, {_version(name)}: {amounts[name]:,}"
@@ -157,30 +153,3 @@ def _bars(
                     )
                 )
     return bars, top
-
-
-def _round_up(amount: int) -> int:
-    """Round up to the next 1, 2 or 5 times a power of ten; 0 stays."""
-    if amount <= 0:
-        return 0
-    unit = int("1".ljust(len(str(amount)), "0"))
-    return next(times * unit for times in (1, 2, 5, 10) if times * unit >= amount)
-
-
-def _x_labels(start: dt.date, days: int) -> tuple[tuple[float, str], ...]:
-    step, every = (WIDTH - _LEFT - _RIGHT) / days, _parts(days, _LABELS)
-    return tuple(
-        (round(_LEFT + (at + 0.5) * step, 1), f"{start + dt.timedelta(days=at):%d %b}")
-        for at in range((days - 1) % every, days, every)
-    )
-
-
-def _parts(amount: int, parts: int) -> int:
-    return -(-amount // parts)
-
-
-def _y_labels(top: int) -> tuple[tuple[float, int], ...]:
-    """Return (height, amount) of the grid's lines: the bottom, the middle if it is whole, the top."""
-    amounts = [0, *([top // 2] if top % 2 == 0 else []), *([top] if top else [])]
-    height = HEIGHT - _TOP - _BOTTOM
-    return tuple((round(HEIGHT - _BOTTOM - (height * each / top if top else 0), 1), each) for each in amounts)

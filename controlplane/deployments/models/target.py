@@ -34,6 +34,13 @@ class Target(models.Model):
     store = models.CharField(
         max_length=500, blank=True, help_text="sagemaker: s3://bucket/prefix for adapter archives."
     )
+    metrics_namespace = models.CharField(
+        max_length=255,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="sagemaker: CloudWatch namespace for metrics of adapters; '' for no export.",
+    )
     owner = models.CharField(
         max_length=12,
         default=_new_owner,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import django_filters as filters
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
@@ -11,9 +13,9 @@ from rest_framework.response import Response
 
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import target_get
-from controlplane.deployments.targets.services import target_create, target_remove
+from controlplane.deployments.targets.services import target_create, target_remove, target_update
 from controlplane.platform.http.object_api import ObjectApi, conditional
-from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
@@ -38,8 +40,19 @@ class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
             "host",
             "address",
             "urls",
+            "metrics_namespace",
             "created_at",
         )
+
+
+def _namespace(**options: Any) -> serializers.CharField:
+    return serializers.CharField(
+        max_length=255,
+        allow_blank=True,
+        help_text="sagemaker: CloudWatch namespace to which metrics of adapters are exported each minute. "
+        "Default: no export.",
+        **options,
+    )
 
 
 class TargetInput(StrictSerializer):
@@ -79,6 +92,11 @@ class TargetInput(StrictSerializer):
         help_text="Address that gateways use. Default: 127.0.0.1.",
     )
     urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
+    metrics_namespace = _namespace(default="")
+
+
+class TargetChangesInput(StrictSerializer):
+    metrics_namespace = _namespace()
 
 
 class TargetsApi(generics.ListAPIView[Target]):
@@ -109,6 +127,13 @@ class TargetApi(ObjectApi[Target]):
     @conditional()
     def get(self, request: Request, target: str) -> Response:
         return Response(DeploymentTargetSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=TargetChangesInput)
+    def patch(self, request: Request, target: str) -> Response:
+        """Starts or ends the export of metrics to CloudWatch."""
+        values = validated(TargetChangesInput, request.data)
+        return Response(DeploymentTargetSerializer(target_update(target=self.get_object(), **values)).data)
 
     @conditional()
     @extend_schema(responses={204: None})

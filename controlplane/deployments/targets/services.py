@@ -16,10 +16,11 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.validation import REGION, base_url
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
-from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
 
 _ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,1024}")
 _STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]{0,400})?")
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}")
 _HOST: Final = re.compile(r"[A-Za-z0-9.:_-]{1,255}")
 
 
@@ -36,6 +37,7 @@ def target_create(
     host: str = "",
     address: str = "",
     urls: Sequence[str] = (),
+    metrics_namespace: str = "",
 ) -> Target:
     """Create a target without calling it.
 
@@ -59,6 +61,7 @@ def target_create(
         host=host,
         address=address,
         urls=list(urls),
+        metrics_namespace=metrics_namespace,
     )
     _only_its_own(target)
     match Target.Kind(kind):
@@ -84,6 +87,23 @@ def target_create(
 
 
 @transaction.atomic
+def target_update(*, target: Target, metrics_namespace: str) -> Target:
+    """Change the CloudWatch namespace to which adapters' metrics are exported; "" ends the export.
+
+    Raises:
+        InvalidInputError: the namespace is malformed, or the target is not on SageMaker.
+    """
+    before = locked_snapshot(target)
+    target.refresh_from_db()
+    target.metrics_namespace = metrics_namespace
+    _only_its_own(target)
+    _check_namespace(target)
+    target.save(update_fields=["metrics_namespace"])
+    audit_record(tenant="", action="target.update", target=target, before=before, after=snapshot(target))
+    return target
+
+
+@transaction.atomic
 def target_remove(*, target: Target) -> None:
     """Delete a target and the history of its removed deployments.
 
@@ -105,7 +125,14 @@ def target_remove(*, target: Target) -> None:
 
 
 _TAKES: Final = {
-    Target.Kind.SAGEMAKER: {"region", "endpoint_url", "role_arn", "assume_role_arn", "store"},
+    Target.Kind.SAGEMAKER: {
+        "region",
+        "endpoint_url",
+        "role_arn",
+        "assume_role_arn",
+        "store",
+        "metrics_namespace",
+    },
     Target.Kind.LOCAL: {"host", "address"},
     Target.Kind.OPENAI_HTTP: {"urls"},
 }
@@ -131,11 +158,18 @@ def _check_sagemaker(target: Target) -> None:
         raise _wrong(
             "store", "s3://bucket/prefix, the location of adapter archives for SageMaker", target.store
         )
+    _check_namespace(target)
     if target.endpoint_url:
         parts = urlsplit(target.endpoint_url)
         target.endpoint_url = base_url(target.endpoint_url, field="endpoint_url")
         if parts.path.strip("/"):
             raise _wrong("endpoint_url", "a URL without a path", target.endpoint_url)
+
+
+def _check_namespace(target: Target) -> None:
+    name = target.metrics_namespace
+    if name and (_NAMESPACE.fullmatch(name) is None or name.startswith("AWS/")):
+        raise _wrong("metrics_namespace", "a CloudWatch namespace such as Graftwork, outside of AWS/", name)
 
 
 def _wrong(field: str, wanted: str, given: str) -> InvalidInputError:

@@ -51,6 +51,7 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[a-z0-9_.-]+$")] = "external"
     endpoint: Annotated[str, msgspec.Meta(max_length=NAME, pattern=r"^[\x21-\x7e]*$")] = ""
     ttft_ms: _Ms | None = None
+    itl_ms: _Ms | None = None
     duration_ms: _Ms = 0.0
 
     @classmethod

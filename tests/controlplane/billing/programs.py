@@ -71,6 +71,7 @@ def event(day: dt.date, number: int, **changes: Any) -> UsageEvent:
         "completion_tokens": 0,
         "estimated": False,
         "ttft_ms": None,
+        "itl_ms": None,
         "duration_ms": 1.0,
         "started_at": stamp,
         "gateway_id": "g",

@@ -143,6 +143,7 @@ def _event(number: int, row: Any) -> UsageEvent:
         completion_tokens=int(row.GeneratedTokens),
         estimated=False,
         ttft_ms=None,
+        itl_ms=None,
         duration_ms=1.0,
         started_at=stamp,
         gateway_id="g",

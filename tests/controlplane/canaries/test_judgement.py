@@ -72,6 +72,7 @@ def events(copy: str, *, ok: int, error: int, after: dt.timedelta = dt.timedelta
             completion_tokens=1,
             estimated=False,
             ttft_ms=10.0,
+            itl_ms=3.0,
             duration_ms=20.0,
             started_at=int(at.timestamp() * 1000),
             gateway_id="g",

@@ -42,6 +42,7 @@ def logged(tenant: str, at: dt.datetime, number: int = 0, **values: Any) -> Usag
         "completion_tokens": 30,
         "estimated": False,
         "ttft_ms": 87.4,
+        "itl_ms": 21.5,
         "duration_ms": 1240.0,
         "started_at": int(at.timestamp() * 1000),
         "gateway_id": "gateway-1",

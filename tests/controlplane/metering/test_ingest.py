@@ -62,6 +62,7 @@ def usage_event(
         completion_tokens=3,
         estimated=False,
         ttft_ms=5.0,
+        itl_ms=3.0,
         duration_ms=9.0,
         started_at=int(moment.timestamp() * 1000),
         gateway_id="g1",

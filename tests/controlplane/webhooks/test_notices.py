@@ -12,6 +12,7 @@ from django.core import mail
 from django.utils import timezone
 from pytest_django import Settings
 
+from controlplane.platform.mail_notices import ATTEMPTS, RETRY_AFTER
 from controlplane.platform.mail_server import MailServer
 from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.members.tasks import send_invitations
@@ -20,7 +21,7 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create
 from controlplane.webhooks.deliveries import delivery_attempt
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
-from controlplane.webhooks.notices import ATTEMPTS, RETRY_AFTER, notice_send, notices_due
+from controlplane.webhooks.notices import endpoint_notices_due, notice_send
 from controlplane.webhooks.services import endpoint_create, endpoint_test, endpoint_update
 from controlplane.webhooks.tasks import notify_due
 from tests.controlplane.conftest import Start
@@ -66,9 +67,9 @@ def test_owners_and_admins_are_told_and_nobody_else(tenant: Tenant, receiver: Re
     endpoint, _ = endpoint_create(
         tenant=tenant, url=f"{receiver.url}/T01/B02?token=hush", events=["adapter.deleted"]
     )
-    assert notices_due() == []
+    assert endpoint_notices_due() == []
     given_up(receiver, endpoint)
-    assert notices_due() == [endpoint.pk]
+    assert endpoint_notices_due() == [endpoint.pk]
     assert send(endpoint.pk)
     assert [message.to for message in mail.outbox] == [["admin@acme.test"], ["owner@acme.test"]]
     message = mail.outbox[0]
@@ -88,7 +89,7 @@ def test_one_notice_for_each_time(tenant: Tenant, receiver: Receiver) -> None:
     given_up(receiver, endpoint)
     send(endpoint.pk)
     assert not send(endpoint.pk)
-    assert notices_due() == []
+    assert endpoint_notices_due() == []
     assert len(mail.outbox) == 2
     given_up(receiver, endpoint_update(endpoint=endpoint, enabled=True))
     send(endpoint.pk)
@@ -101,10 +102,10 @@ def test_who_disables_it_by_hand_or_enables_it_in_time_needs_no_mail(
 ) -> None:
     endpoint, _ = endpoint_create(tenant=tenant, url=receiver.url, events=["adapter.deleted"])
     endpoint_update(endpoint=endpoint, enabled=False)
-    assert notices_due() == []
+    assert endpoint_notices_due() == []
     given_up(receiver, endpoint_update(endpoint=endpoint, enabled=True))
     endpoint_update(endpoint=endpoint, enabled=True)
-    assert notices_due() == []
+    assert endpoint_notices_due() == []
     assert not send(endpoint.pk)
     assert mail.outbox == []
 
@@ -118,7 +119,7 @@ def test_a_mail_server_that_is_away_is_tried_again(
     with smtp(settings) as server:
         server.refuses = True
         assert not send(endpoint.pk)
-        assert notices_due() == [], "not before the next attempt is due"
+        assert endpoint_notices_due() == [], "not before the next attempt is due"
         kept = WebhookEndpoint.objects.get()
         assert kept.notify_at is not None
         assert kept.notify_at - timezone.now() > RETRY_AFTER - dt.timedelta(minutes=1)
@@ -147,7 +148,7 @@ def test_a_refused_address_holds_up_nobody_and_repeats_nothing(
         again()
         notify_due()
         assert len(server.messages) == 2
-    assert notices_due() == []
+    assert endpoint_notices_due() == []
 
 
 @pytest.mark.usefixtures("people")
@@ -174,7 +175,7 @@ def test_attempts_grow_rarer_and_end(tenant: Tenant, receiver: Receiver, setting
     waits: list[int | None] = []
     with smtp(settings) as server:
         server.refuses = True
-        while notices_due() and len(waits) <= ATTEMPTS:
+        while endpoint_notices_due() and len(waits) <= ATTEMPTS:
             notify_due()
             next_at = WebhookEndpoint.objects.get().notify_at
             waits.append(round((next_at - timezone.now()) / RETRY_AFTER) if next_at else None)

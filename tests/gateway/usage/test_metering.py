@@ -86,6 +86,18 @@ def test_a_stream_without_usage_is_billed_by_its_text_unless_it_is_forgotten(tmp
     log.close()
 
 
+@pytest.mark.parametrize("arrivals", [(), ((1, 10.0),), ((4, 10.0), (4, 10.5))])
+def test_an_answer_that_comes_at_once_has_no_time_between_tokens(
+    tmp_path: Path, arrivals: tuple[tuple[int, float], ...]
+) -> None:
+    log = Wal(slot(tmp_path))
+    attempt = start(a_meter(log))
+    for count, now in arrivals:
+        attempt.has(count, now)
+    assert attempt.event("ok").itl_ms is None
+    log.close()
+
+
 def test_time_between_tokens_is_that_of_the_chunk_divided_by_its_tokens(tmp_path: Path) -> None:
     log = Wal(slot(tmp_path))
     attempt = start(a_meter(log))
@@ -93,6 +105,7 @@ def test_time_between_tokens_is_that_of_the_chunk_divided_by_its_tokens(tmp_path
         attempt.has(count, now)
     found = Scrape(render(tmp_path).decode())
     log.close()
+    assert attempt.event("ok").itl_ms == 80.0, "five tokens in 0.4 s after the first"
     assert found.sum("itl_seconds_count", model="base") == 5
     assert found.sum("itl_seconds_sum", model="base") == pytest.approx(0.4)
     assert found.sum("itl_seconds_bucket", model="base", le="0.05") == 4, "four tokens in 0.2 s"

@@ -15,7 +15,8 @@ from django.utils.translation import gettext as _
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
 from controlplane.adapters.selectors import adapter_get
-from controlplane.console.adapters.traffic_figures import HEIGHT, MEASURES, SPANS, WIDTH, adapter_traffic
+from controlplane.console.adapters.traffic_figures import MEASURES, SPANS, adapter_traffic
+from controlplane.console.chart_axes import HEIGHT, WIDTH
 from controlplane.console.pages import tenant_page
 from controlplane.metering.adapter_use import NEWEST, adapter_requests
 from controlplane.tenants.models import Tenant

@@ -1,0 +1,1 @@
+"""Export of adapters' metrics to Amazon CloudWatch."""
