@@ -136,6 +136,9 @@ def test_a_snapshot_without_its_frame_is_torn(cut: int) -> None:
         assert RouteTable.from_snapshot(text) != route_table("http://a")
 
 
+_TGI = SageMakerTarget("eu-central-1", "e", "t", "name", container="tgi")
+
+
 def test_copies_of_every_kind_round_trip() -> None:
     copies = (
         CopyRoute("w", "worker", "http://w"),
@@ -143,6 +146,7 @@ def test_copies_of_every_kind_round_trip() -> None:
         CopyRoute(
             "s", "sagemaker", "", sagemaker=SageMakerTarget("eu-central-1", "e", "c", "name", "openai")
         ),
+        CopyRoute("t", "sagemaker", "", sagemaker=replace(_TGI, loaded=("t_a.a_b.v1.0123456789ab",))),
     )
     homes = {"t_acme.a_bot.v1.0123456789ab": AdapterHomes(("w",), ("v", "s"))}
     canary = CanaryRoute("rollout-7", 5, ("v",))

@@ -64,6 +64,19 @@ def test_the_same_place_again_changes_how_it_is_spoken_to(staff: Client, base_mo
     }
 
 
+def test_a_tgi_copy_has_the_adapters_that_its_operator_names_and_else_none(
+    staff: Client, base_model: BaseModel
+) -> None:
+    tgi = {**SAGEMAKER, "adapters": "name", "container": "tgi"}
+    answer = register(staff, base_model, kind="sagemaker", sagemaker=tgi)
+    assert answer.json()["sagemaker"]["loaded"] == []
+    loaded = ["t_acme.a_bot.v1.0123456789ab"]
+    register(staff, base_model, kind="sagemaker", sagemaker={**tgi, "loaded": loaded})
+    (copy,) = published(base_model).copies
+    assert copy.sagemaker is not None
+    assert (copy.sagemaker.container, copy.sagemaker.loaded) == ("tgi", tuple(loaded))
+
+
 def test_vllm_copies_may_load_adapters(staff: Client, base_model: BaseModel) -> None:
     url = "http://vllm.test:8000/v1"
     answer = register(staff, base_model, kind="openai_http", url=url, loads_adapters=True)
@@ -84,6 +97,15 @@ def test_vllm_copies_may_load_adapters(staff: Client, base_model: BaseModel) -> 
         ({"kind": "sagemaker", "sagemaker": {**SAGEMAKER, "component": "-a"}}, "sagemaker.component"),
         ({"kind": "sagemaker", "sagemaker": {**SAGEMAKER, "component": ""}}, "sagemaker.adapters"),
         ({"kind": "sagemaker", "sagemaker": {**SAGEMAKER, "adapters": "guess"}}, "sagemaker.adapters"),
+        ({"kind": "sagemaker", "sagemaker": {**SAGEMAKER, "container": "jar"}}, "sagemaker.container"),
+        ({"kind": "sagemaker", "sagemaker": {**SAGEMAKER, "container": "tgi"}}, "sagemaker.adapters"),
+        (
+            {
+                "kind": "sagemaker",
+                "sagemaker": {**SAGEMAKER, "adapters": "name", "container": "triton", "api": "openai"},
+            },
+            "sagemaker.api",
+        ),
     ],
 )
 def test_what_a_kind_does_not_take_is_refused_by_name(
