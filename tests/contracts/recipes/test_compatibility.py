@@ -36,6 +36,9 @@ REFUSED: dict[str, Stack] = {
     "merged_adapter_on_quantized_base": stack(
         {"quantization": "int8"}, situation=Situation(merge_adapter=True)
     ),
+    "merged_copy_of_quantized": stack({}, replace(LLAMA, quantized="awq"), merges=True),
+    "merged_copy_with_quantization": stack({"quantization": "int8"}, merges=True),
+    "merged_copy_is_local": stack({"compilation": {"ahead_of_time": True}, "target": AWAY}, merges=True),
     "draft_vocabulary": stack({"speculation": DRAFT}, draft=replace(LLAMA, vocabulary="another")),
     "draft_architecture": stack({"speculation": DRAFT}, draft=replace(LLAMA, architecture="Mamba")),
     "eagle_is_not_served_here": stack({"speculation": {"method": "eagle"}}),
