@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("adapters", "0001_initial"),
-        ("deployments", "0002_metrics_namespace"),
+        ("deployments", "0005_metrics_namespace"),
         ("tenants", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

@@ -84,7 +84,7 @@ def test_refusals_come_while_one_chooses(open_page: Open, staffed: BaseModel) ->
     page.get_by_test_id("preset-own").check()
     page.get_by_test_id("quantization").select_option("int8")
     page.get_by_test_id("speculation").select_option("eagle")
-    expect(page.get_by_test_id("refusals")).to_contain_text("the worker speculates by ngram or draft")
+    expect(page.get_by_test_id("refusals")).to_contain_text("EAGLE heads are trained and served by SageMaker")
     fits(page, "new")
     page.get_by_test_id("speculation").select_option("none")
     expect(page.get_by_test_id("check")).to_contain_text("Compatible options.")
@@ -108,7 +108,7 @@ def test_a_choice_made_while_an_answer_is_on_its_way_is_answered(open_page: Open
         page.get_by_test_id("base").select_option(staffed.name)
     page.get_by_test_id("speculation").select_option("eagle")
     held[0].continue_()
-    expect(page.get_by_test_id("refusals")).to_contain_text("the worker speculates by ngram or draft")
+    expect(page.get_by_test_id("refusals")).to_contain_text("EAGLE heads are trained and served by SageMaker")
 
 
 def test_a_job_is_followed_to_its_deployment(open_page: Open, staffed: BaseModel) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from controlplane.catalog.models import BaseModel
@@ -19,12 +21,14 @@ from controlplane.deployments.services import (
 )
 from controlplane.deployments.targets.services import target_create
 from controlplane.errors import InvalidInputError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import api_key_create
 from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
 from tests.controlplane.deployments.dying import killed_at_each_call
 from tests.controlplane.deployments.test_autoscaling import NIGHT, registered
-from tests.controlplane.deployments.test_sagemaker import credentials, pause, stand
-from tests.sagemaker_local.stand import REGION, ROLE, SMALL, Stand
+from tests.controlplane.deployments.test_sagemaker import credentials, gateway_of, pause, stand
+from tests.sagemaker_local.stand import BUCKET, REGION, ROLE, SMALL, Stand
 
 __all__ = ("credentials", "stand")
 pytestmark = pytest.mark.django_db
@@ -116,6 +120,41 @@ def test_a_policy_scales_the_variant(stand: Stand, tiny: BaseModel) -> None:
     assert (resources(stand), registered(client)["targets"]) == (NOTHING, [])
 
 
+@pytest.mark.costly("a real worker behind the local SageMaker, and a gateway")
+def test_sagemakers_draft_model_speculates_and_the_gateway_calls_the_endpoint(
+    stand: Stand, tiny: BaseModel, tenant: Tenant, redis_url: str, tmp_path: Path
+) -> None:
+    for file in Path(tiny.source).iterdir():
+        stand.client("s3").upload_file(str(file), BUCKET, f"draft/{file.name}")
+    options = {"speculation": "sagemaker", "draft_model": f"s3://{BUCKET}/draft", "accept_eula": True}
+    deployment = drive(deploy(stand, tiny, hosting="endpoint", options=options), settled, pause=pause)
+    (model,) = resources(stand)["models"]
+    container = stand.client("sagemaker").describe_model(ModelName=model)["PrimaryContainer"]
+    (source,) = container["AdditionalModelDataSources"]
+    assert source["S3DataSource"]["ModelAccessConfig"] == {"AcceptEula": True}
+    (pid,) = stand.workers()
+    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    (port,) = (line.partition("=")[2] for line in variables if line.startswith("SAGEMAKER_BIND_TO_PORT="))
+    assert httpx.get(f"http://127.0.0.1:{port}/health").json()["speculation"] == "draft"
+    _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
+    with gateway_of(redis_url, tmp_path) as gateway:
+        answer = httpx.post(
+            f"{gateway.url}/v1/completions",
+            json={"model": tiny.name, "prompt": "hello", "max_tokens": 4},
+            headers={"authorization": f"Bearer {key}"},
+            timeout=60,
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["usage"]["completion_tokens"] > 0
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    stand.client("s3").delete_objects(
+        Bucket=BUCKET,
+        Delete={"Objects": [{"Key": f"draft/{file.name}"} for file in Path(tiny.source).iterdir()]},
+    )
+    assert resources(stand) == NOTHING
+
+
 @pytest.fixture
 def unreached(db: None, tiny: BaseModel) -> Any:
     """Creates deployments in a target that no test calls."""
@@ -195,3 +234,31 @@ def test_sagemakers_draft_model_and_license_are_for_endpoints_alone(
         LmiOptions.from_values(values, image, hosting="components")
     assert caught.value.field == f"options.{option}"
     LmiOptions.from_values(values, image, hosting="endpoint")
+
+
+@pytest.mark.parametrize("hosting", ["components", "endpoint"])
+def test_a_stated_concurrency_sizes_the_kv_cache_and_is_kept(unreached: Any, hosting: str) -> None:
+    row = unreached(hosting=hosting, compute={"concurrency": 2})
+    assert row.compute["concurrency"] == 2
+    assert any(
+        "2 sequences (compute.concurrency, of 32 that may run)" in text for text in row.compute["reasons"]
+    )
+    changed = deployment_update(deployment=row, options={"max_model_len": 32})
+    assert changed.compute["concurrency"] == 2
+
+
+@pytest.mark.parametrize(
+    ("compute", "field", "says"),
+    [
+        ({"concurrency": 33}, "compute.concurrency", "up to max_rolling_batch_size, which is 32"),
+        ({"concurrency": 1.5}, "compute.concurrency", "a whole number"),
+        ({"concurrency": 2, "memory_mb": 4096}, "compute.concurrency", "omit the others"),
+        ({"gpus": 2}, "compute.gpus", "does not exist; existing fields"),
+    ],
+)
+def test_compute_that_has_no_effect_is_refused_by_name(
+    unreached: Any, compute: dict[str, Any], field: str, says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=says) as caught:
+        unreached(hosting="components", compute=compute)
+    assert caught.value.field == field

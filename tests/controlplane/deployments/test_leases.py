@@ -211,7 +211,7 @@ def test_a_hand_that_changes_it_meanwhile_is_not_forgotten(deployment: Deploymen
 
     class Changing(Failing):
         def observe(self) -> Observation:
-            deployment_update(deployment=deployment, min_copies=0)
+            deployment_update(deployment=deployment, urls=["http://127.0.0.1:2"])
             return Observation(complete=True)
 
     deployment_reconcile(deployment_id=deployment.pk, make=Changing(ValueError()))
