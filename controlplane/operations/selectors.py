@@ -33,6 +33,7 @@ NOBODYS: Final = {
     "deployments.Target": "locations of the operator's servers",
     "idempotency.KeptAnswer": "sealed under keys that only callers have; deleted within a day",
     "metering.HostingObservation": "time of the last observation of the operator's servers",
+    "monitoring.MetricExport": "progress of exports from the operator's servers",
     "operations.TenantDeletion": "record of the deletion itself",
     "optimization.Artifact": "the operator's optimized checkpoints",
     "optimization.Assessment": "the operator's requests to SageMaker",
