@@ -109,6 +109,13 @@ class CopyRoute:
         sagemaker = None if target is None else SageMakerTarget.from_dict(target)
         return cls(**{**known_fields(cls, value), "sagemaker": sagemaker})
 
+    def can_serve(self, engine_name: str) -> bool:
+        """Return False if it surely cannot serve this adapter, or the base model for ""."""
+        if self.merged:
+            return self.merged == engine_name
+        loaded = None if self.sagemaker is None else self.sagemaker.loaded
+        return loaded is None or not engine_name or engine_name in loaded
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterHomes:
@@ -172,7 +179,7 @@ class BaseRoute:
 
     def copies_for(self, engine_name: str) -> tuple[CopyRoute, ...]:
         """Return every copy that can serve an adapter, or the base model for "", in no order."""
-        return tuple(copy for copy in self.copies if copy.merged in ("", engine_name))
+        return tuple(copy for copy in self.copies if copy.can_serve(engine_name))
 
     def merged_copies(self, engine_name: str) -> tuple[CopyRoute, ...]:
         """Return the copies that have this adapter merged into their weights; none for ""."""

@@ -23,6 +23,8 @@ MAX_PROMPT_ADAPTERS: Final = 64
 _ID_LENGTH: Final = 36
 """Characters of a UUID."""
 STATUSES: Final[tuple[UsageStatus, ...]] = get_args(UsageStatus)
+ADDED: Final = ("itl_ms",)
+"""Fields that events of older gateways lack, and then are null."""
 
 EventId = str
 """UUIDv7."""
@@ -95,6 +97,8 @@ class UsageEvent:
             raise ContractError(f"a usage event is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise ContractError("a usage event must be an object")
+        for name in ADDED:
+            value.setdefault(name, None)
         names = {item.name for item in fields(cls)}
         if wrong := sorted(names ^ set(value)):
             raise ContractError(f"a usage event lacks or does not know: {', '.join(wrong)}")

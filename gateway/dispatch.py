@@ -105,7 +105,7 @@ class Dispatcher:
                 if canary is not None and len(tried) == MAX_TRIES - 1:
                     passed_over = canary.copies  # the last try is not the new ones', however many there are
                 copy = self._fleet.choose(
-                    resolution.merged_copies, None, prefix, tried
+                    resolution.merged_copies, None, prefix, tried, passed_over=passed_over
                 ) or self._fleet.choose(
                     resolution.copies, resolution.adapter, prefix, tried, homes, passed_over
                 )

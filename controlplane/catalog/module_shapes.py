@@ -63,10 +63,10 @@ def _of_tensor(name: str, info: TensorInfo, settings: Mapping[str, Any]) -> Iter
 def _unpacked(shape: Shape, settings: Mapping[str, Any]) -> Shape:
     """Return (out, in) of a `qweight`: GPTQ packs along the inputs, [in / n, out]; AWQ along the outputs."""
     rows, columns = shape
-    values = _WORD_BITS // _bits(settings.get("bits"))
+    bits = _bits(settings.get("bits"))
     if settings.get("quant_method") == "awq":
-        return columns * values, rows
-    return columns, rows * values
+        return columns * _WORD_BITS // bits, rows
+    return columns, rows * _WORD_BITS // bits
 
 
 def _packed_bits(settings: Mapping[str, Any]) -> int:

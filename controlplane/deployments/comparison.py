@@ -104,7 +104,7 @@ def _base(deployment: Deployment) -> str:
     """Return the desired `base` value: the served model name, or the checkpoint's location."""
     if deployment.target.kind == Target.Kind.OPENAI_HTTP:
         return deployment.base_model.served_name
-    state = copies_state(deployment.base_model, state_values(deployment), strict=False)
+    state = copies_state(deployment, state_values(deployment), strict=False)
     return str(state["checkpoint"])
 
 

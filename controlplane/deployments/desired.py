@@ -50,7 +50,7 @@ def desired_of(deployment: Deployment) -> Desired:
         scaled=scaling is not None,
         scaling=policy_of(deployment, scaling) if deployment.is_wanted else None,
         endpoint_scaling=endpoint_policy(deployment) if deployment.is_wanted else None,
-        **copies_state(base, state_values(deployment), strict=deployment.is_wanted),
+        **copies_state(deployment, state_values(deployment), strict=deployment.is_wanted),
     )
     return with_stage(deployment, desired) if deployment.is_wanted else desired
 

@@ -23,7 +23,7 @@ def endpoint_hosting_check(deployment: Deployment) -> None:
     for field, remedy in _UNUSED.items():
         if getattr(deployment, field) != getattr(Deployment(), field):
             raise InvalidInputError(f"{field} has no effect in hosting endpoint: {remedy}", field=field)
-    if set(deployment.compute) - {"concurrency"} and not deployment.compute.get("reasons"):
+    if set(deployment.compute) - {"concurrency"} and not deployment.has_computed_requirements:
         text = "compute has no effect in hosting endpoint, where a copy has its whole instance: omit it"
         raise InvalidInputError(text, field="compute")
     if deployment.min_copies < 1:

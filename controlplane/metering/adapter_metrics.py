@@ -24,8 +24,8 @@ from controlplane.metering.requests import first_id
 LONGEST_REQUEST: Final = dt.timedelta(hours=1)
 """Of requests that run longer, live metrics know nothing: events are found by the start of their request."""
 PERCENTILES: Final = (50, 95, 99)
-FAILED: Final = "error"
-"""Status of attempts that count as errors: the copy or the gateway failed, timeouts included."""
+FAILED: Final = frozenset({"error", "interrupted"})
+"""Statuses of attempts that count as errors: the copy or the gateway failed, timeouts included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Metrics:
     def count(self, row: Mapping[str, Any]) -> None:
         """Add a group of attempts with one status and error code."""
         self.requests += row["total"]
-        if row["status"] == FAILED:
+        if row["status"] in FAILED:
             self.errors[row["error_code"]] += row["total"]
         elif row["status"] == "client_error":
             self.client_errors[row["error_code"]] += row["total"]

@@ -14,7 +14,7 @@ import msgspec
 from django.utils import timezone
 
 from contracts.errors import ContractError
-from contracts.usage_event import STATUSES, UsageEvent, UsageStatus
+from contracts.usage_event import ADDED, STATUSES, UsageEvent, UsageStatus
 from controlplane.metering.models import NAME
 
 logger = logging.getLogger(__name__)
@@ -67,8 +67,9 @@ _TYPES: Final[dict[str, Any]] = {
 _FIELD_TYPES: Final = {item.name: cast(str, item.type) for item in fields(UsageEvent)}
 _Event = msgspec.defstruct(
     "_Event",
-    [(name, _TYPES[kind]) for name, kind in _FIELD_TYPES.items()],
+    [(name, _TYPES[kind], *[None] * (name in ADDED)) for name, kind in _FIELD_TYPES.items()],
     frozen=True,
+    kw_only=True,
     forbid_unknown_fields=True,
     gc=False,
 )

@@ -1,11 +1,12 @@
-"""The state of an alarm from the values of its last periods, as Amazon CloudWatch evaluates them.
+"""The state of an alarm from the values of its last periods, in the terms of Amazon CloudWatch.
 
 With N evaluation periods and M datapoints to alarm:
 
-1. A period without a value is missing. `breaching` and `notBreaching` give it that verdict.
+1. A period without a value is missing. With `breaching` it counts as breaching, with `notBreaching` as not.
 2. M breaching periods of the last N make ALARM.
 3. If all N are missing, `missing` makes INSUFFICIENT_DATA and `ignore` keeps the state.
-4. If the missing periods could complete M breaching ones, the state is kept: they decide once they are known.
+4. If the missing periods could complete M breaching ones, the state is kept. CloudWatch decides here by the
+   periods before the last N, which we do not read.
 5. Otherwise the state is OK.
 """
 
@@ -60,7 +61,7 @@ def reason_text(values: Sequence[float | None], *, metric: str, comparison: str,
     unit = _UNITS.get(Metric(metric), "")
     if not known:
         return f"No values in the last {len(values)} periods."
-    shown = ", ".join("none" if value is None else f"{value:g}{unit}" for value in values[-5:])
+    shown = ", ".join("none" if value is None else f"{value:.6g}{unit}" for value in values[-5:])
     if metric == Metric.NO_REQUESTS:
         return f"Requests of the last periods: {shown}."
     count = sum(breaches(value, comparison, threshold) for value in known)

@@ -67,7 +67,7 @@ class AdapterMetricsApi(_OfTenant):
         """
         tenant = self.tenant()
         adapter = adapter_get(tenant=tenant, name=name)
-        span = range_named(request.query_params.get("range", "day"))
+        span = range_named(request.query_params.get("range") or "day")
         found = adapter_metrics(tenant=tenant.pk, adapter=adapter.name, span=span, now=timezone.now())
         return Response(adapter_metrics_shown(adapter.name, found))
 

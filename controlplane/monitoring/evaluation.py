@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import transaction
 from django.utils import timezone
 
@@ -23,17 +24,23 @@ logger = logging.getLogger(__name__)
 EVENT: Final = "alarm.state_changed"
 _AT_ONCE: Final = 1000
 """Most alarms of one run; the next run takes the others."""
+RETRY: Final = dt.timedelta(minutes=3)
+"""When an evaluation that did not end is tried again: after the task's time limit."""
 KEEP_CHANGES: Final = dt.timedelta(days=90)
 
 
 def alarms_evaluate(*, now: dt.datetime | None = None) -> int:
     """Evaluate the alarms that are due; return how many changed their state.
 
-    Alarms that watch the same are evaluated together. A failure of one group does not stop the others; the
-    group is due again at the next run.
+    Alarms that watch the same are evaluated together. A failure of one group does not stop the others. While
+    a group is read, other runs leave it alone; one that failed is due again after RETRY.
     """
     moment = now or timezone.now()
-    due = Alarm.objects.filter(next_at__lte=moment).select_related("adapter").order_by("next_at")[:_AT_ONCE]
+    due = (
+        Alarm.objects.filter(next_at__lte=moment, adapter__deleted_at=None)
+        .select_related("adapter", "deployment")
+        .order_by("next_at")[:_AT_ONCE]
+    )
     groups: dict[Watched, list[Alarm]] = defaultdict(list)
     for alarm in due:
         groups[Watched.from_alarm(alarm)].append(alarm)
@@ -41,15 +48,27 @@ def alarms_evaluate(*, now: dt.datetime | None = None) -> int:
     for watched, alarms in groups.items():
         try:
             changed += _evaluate(watched, alarms, moment)
+        except SoftTimeLimitExceeded:
+            raise
         except Exception:
             logger.exception("alarms of %s were not evaluated; the next run retries", watched)
     return changed
 
 
 def _evaluate(watched: Watched, alarms: Sequence[Alarm], now: dt.datetime) -> int:
+    claimed = [alarm for alarm in alarms if _claim(alarm, until=now + RETRY)]
+    if not claimed:
+        return 0
     end = last_end(now, watched.period)
-    values = alarm_values(watched, alarms, end=end)
-    return sum(_apply(alarm, values[alarm.pk], end) for alarm in alarms)
+    values = alarm_values(watched, claimed, end=end)
+    return sum(_apply(alarm, values[alarm.pk], end) for alarm in claimed)
+
+
+def _claim(alarm: Alarm, *, until: dt.datetime) -> bool:
+    """Return True if this run evaluates the alarm, and no other does before `until`."""
+    claimed = bool(Alarm.objects.filter(pk=alarm.pk, next_at=alarm.next_at).update(next_at=until))
+    alarm.next_at = until
+    return claimed
 
 
 def last_end(now: dt.datetime, period_seconds: int) -> dt.datetime:
@@ -99,7 +118,8 @@ def _announce(alarm: Alarm, change: AlarmChange) -> None:
         data = {
             "alarm": alarm.pk,
             "name": alarm.name,
-            "adapter": alarm.adapter.name if alarm.adapter else None,
+            "adapter": _adapter_name(alarm),
+            "deployment": alarm.deployment.name if alarm.deployment else None,
             "metric": alarm.metric,
             "comparison": alarm.comparison,
             "threshold": alarm.threshold,
@@ -111,6 +131,13 @@ def _announce(alarm: Alarm, change: AlarmChange) -> None:
         event_emit(tenant=tenant, type=EVENT, data=data)
     if change.notify_at is not None:
         enqueue(NOTIFY_TASK, change_id=change.pk)
+
+
+def _adapter_name(alarm: Alarm) -> str | None:
+    """Return the adapter's name; in the operator's alarms with its tenant."""
+    if alarm.adapter is None:
+        return None
+    return alarm.adapter.name if alarm.tenant_id else str(alarm.adapter)
 
 
 def changes_forget(*, now: dt.datetime | None = None) -> int:

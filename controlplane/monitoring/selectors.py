@@ -34,6 +34,7 @@ def alarm_list_on(*, tenant: Tenant | None, adapter: Adapter) -> QuerySet[Alarm]
     return alarm_list(tenant=tenant).filter(watching)
 
 
-def alarm_list_in_alarm(*, tenant: Tenant | None) -> QuerySet[Alarm]:
-    """Return an owner's alarms in the state ALARM."""
-    return alarm_list(tenant=tenant).filter(state=State.ALARM, enabled=True)
+def alarm_list_in_alarm(*, tenant: Tenant | None, adapters_of: Tenant) -> QuerySet[Alarm]:
+    """Return an owner's alarms in the state ALARM on a tenant's adapters."""
+    alarms = alarm_list(tenant=tenant).filter(state=State.ALARM, enabled=True)
+    return alarms.filter(Q(adapter=None, tenant=adapters_of) | Q(adapter__tenant=adapters_of))

@@ -90,15 +90,20 @@ def alarm_delete(*, alarm: Alarm) -> None:
 
 
 def _set(alarm: Alarm, values: dict[str, Any]) -> None:
+    if alarm.metric == Metric.NO_REQUESTS and values.get("metric", alarm.metric) != Metric.NO_REQUESTS:
+        for field in ("comparison", "threshold"):
+            if field not in values:
+                raise InvalidInputError(f"{field} is required, since the metric changes", field=field)
     for name, value in values.items():
         if name not in _REFERENCES:
             setattr(alarm, name, value)
     if alarm.tenant is None:
         _refer_for_operator(alarm, values)
     else:
-        if values.get("deployment") or values.get("webhook_tenant"):
-            raise InvalidInputError("only the operator's alarms can watch a deployment", field="deployment")
-        if "adapter" in values:
+        for field in ("deployment", "webhook_tenant"):
+            if values.get(field):
+                raise InvalidInputError(f"only the operator's alarms have a {field}: omit it", field=field)
+        if "adapter" in values and values["adapter"] != (alarm.adapter and alarm.adapter.name):
             name = values["adapter"]
             alarm.adapter = adapter_get(tenant=alarm.tenant, name=name) if name else None
     if alarm.metric == Metric.NO_REQUESTS:
@@ -119,7 +124,7 @@ def _refer_for_operator(alarm: Alarm, values: dict[str, Any]) -> None:
         slug = values["webhook_tenant"]
         alarm.webhook_tenant = _tenant(slug, "webhook_tenant") if slug else None
     if (alarm.adapter is None) == (alarm.deployment is None):
-        raise InvalidInputError("name either an adapter or a deployment to watch", field="adapter")
+        raise InvalidInputError("set either adapter or deployment", field="adapter")
 
 
 def _tenant(slug: str, field: str) -> Tenant:

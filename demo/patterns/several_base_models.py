@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,9 +52,11 @@ def remove(session: httpx.Client, base_model: str) -> None:
     """Remove the deployment and wait until it is gone; the base model stays in the catalogue.
 
     Raises:
-        DemoError: it takes over five minutes.
+        DemoError: the API refuses it, or it takes over five minutes.
     """
-    session.delete(f"/api/v1/deployments/{base_model}")
+    answer = session.delete(f"/api/v1/deployments/{base_model}")
+    if not answer.is_success and answer.status_code != httpx.codes.NOT_FOUND:
+        raise DemoError(f"deployments/{base_model}: {answer.status_code} {answer.text}")
     deadline = time.monotonic() + _PATIENCE_S
     while session.get(f"/api/v1/deployments/{base_model}").status_code != httpx.codes.NOT_FOUND:
         if time.monotonic() > deadline:
@@ -92,7 +95,7 @@ def main(options: Sequence[str] | None = None) -> int:
         description = read_description(chosen.demo)
         with operator_session(description) as session:
             if chosen.remove:
-                with client_of(description, description["tenants"][0]) as client:
+                with client_of(description, description["tenants"][0]) as client, suppress(NotFoundError):
                     client.adapters.delete(f"{chosen.adapter.name}-on-{chosen.base_model}")
                 remove(session, chosen.base_model)
                 return 0

@@ -61,7 +61,7 @@ class SageMakerBackend:
         target = request.copy.sagemaker
         if target is None:
             raise UpstreamFailed(f"Copy {request.copy.id} names no SageMaker endpoint; register it anew.")
-        adapter = request.resolution.adapter
+        adapter = request.adapter
         if adapter is not None and target.loaded is not None and adapter.name not in target.loaded:
             raise adapter_missing()
         body = self._body(request, target)

@@ -78,7 +78,8 @@ class _Writer:
             self._rewrite(name, files[name], stored[name])
         if adds_head:
             self._add_head(stored, files)
-        self._copy_others({*weights, *([_CONFIG, _INDEX] if self._changes.unties else [])})
+        rewritten = [_CONFIG] * self._changes.unties + [_INDEX] * adds_head
+        self._copy_others({*weights, *rewritten})
 
     def _rewrite(self, name: str, new_name: str, tensors: list[StoredTensor]) -> None:
         goal, (size, sha256) = self._target / new_name, self._source.files[name]

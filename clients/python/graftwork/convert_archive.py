@@ -137,6 +137,8 @@ def _convert_folder(source: Path, target: Path, folder: Path, seconds: float) ->
     for where, files in found.items():
         read: _Read = lambda name: (source / name).open("rb")  # noqa: E731
         with _weights(folder, files, read, where, seconds) as weights:
+            # A link that leads nowhere would have the file written where it points to.
+            (target / where / WEIGHTS).unlink(missing_ok=True)
             shutil.copyfile(weights, target / where / WEIGHTS)
     return sorted(found)
 

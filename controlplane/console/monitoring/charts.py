@@ -65,7 +65,7 @@ class Chart:
 def charts_of(found: AdapterMetrics) -> list[Chart]:
     """Return the charts of requests, tokens, and both latencies."""
     requests: list[tuple[Hue, str, Callable[[Metrics], int]]] = [
-        (1, _("Answered"), lambda metrics: metrics.requests - metrics.failed),
+        (1, _("Not failed"), lambda metrics: metrics.requests - metrics.failed),
         (_FAILED, _("Failed"), lambda metrics: metrics.failed),
     ]
     tokens: list[tuple[Hue, str, Callable[[Metrics], int]]] = [

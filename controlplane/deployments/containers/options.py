@@ -13,7 +13,7 @@ from controlplane.deployments.containers.compiled_engines import (
     compiled_engine_environment,
     compiled_engine_options,
 )
-from controlplane.deployments.containers.images import Family, Image
+from controlplane.deployments.containers.images import FORMS, Family, Image
 from controlplane.deployments.containers.speculation import (
     METHODS,
     PROVIDED,
@@ -200,7 +200,7 @@ class LmiOptions:
         fused = _places_none(values, image, hosting)
         made = cls(**{**values, "enable_lora": False} if fused else values)
         made._check(image)
-        made._check_hosting(hosting)
+        made._check_hosting(hosting, image)
         # Fused hosting turns adapters off by itself, for every image.
         (replace(made, enable_lora=True) if fused else made)._check_served(image)
         return made
@@ -303,8 +303,13 @@ class LmiOptions:
                 "enable_lora", f"is not supported by {image.name}: choose an lmi image, or hosting fused"
             )
 
-    def _check_hosting(self, hosting: str) -> None:
+    def _check_hosting(self, hosting: str, image: Image) -> None:
         """Refuse options that have no effect in the hosting mode. Raises InvalidInputError."""
+        if hosting == ENDPOINT and self.enable_lora and image.family in FORMS:
+            raise _wrong(
+                "enable_lora",
+                f"has no effect in hosting endpoint with {image.name}: choose hosting preloaded",
+            )
         if hosting != ENDPOINT:
             if self.speculation == PROVIDED:
                 raise _wrong(

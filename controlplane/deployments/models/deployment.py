@@ -130,6 +130,11 @@ class Deployment(models.Model):
         return self.removal_asked_at is None
 
     @property
+    def has_computed_requirements(self) -> bool:
+        """True if `compute` was computed, not stated: only then it has a list of reasons."""
+        return isinstance(self.compute.get("reasons"), list)
+
+    @property
     def is_settled(self) -> bool:
         """True if the status is final for now, so that a page stops polling."""
         final = (self.Status.FAILED, self.Status.REMOVED)

@@ -85,7 +85,7 @@ def with_stage(deployment: Deployment, desired: Desired) -> Desired:
         return replace(desired, had_rollouts=had)
     rolling_back = rollout.status == Status.ROLLING_BACK
     other: Mapping[str, Any] = rollout.after if rolling_back else rollout.before
-    before = replace(desired, **copies_state(deployment.base_model, other))
+    before = replace(desired, **copies_state(deployment, other))
     kind, total = deployment.target.kind, copies_wanted(deployment, desired)
     policy = policy_of(rollout, kind)
     stage = RolloutStage(

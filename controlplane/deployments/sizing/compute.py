@@ -22,7 +22,7 @@ def compute_of(deployment: Deployment) -> dict[str, Any]:
         InvalidInputError: a value is unknown or out of bounds, or a copy does not fit on an instance.
     """
     given = deployment.compute
-    if not given.get("reasons"):
+    if not deployment.has_computed_requirements:
         if unknown := sorted(set(given) - {*_STATED, _CONCURRENCY}):
             listed = ", ".join((*_STATED, _CONCURRENCY))
             text = f"compute.{unknown[0]} does not exist; existing fields: {listed}"

@@ -31,6 +31,8 @@ SYSTEM_GIB: Final = 2
 CONTAINER_GIB: Final = 2.0
 """Host memory of the server process, without weights and adapters."""
 _BYTES: Final[Mapping[str, int]] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int8": 1}
+_LAYERS: Final = "model.layers."
+"""Of the language model: a vision tower has layers of the same names, but no KV cache and no adapters."""
 _KV: Final = ("self_attn.k_proj", "self_attn.v_proj")
 _LORA: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -70,12 +72,13 @@ class Shape:
         element = _BYTES.get(dtype)
         if element is None:
             raise InvalidInputError(f"the size of dtype {dtype!r} is not known; known: {', '.join(_BYTES)}")
-        kv = [shape for path, shape in modules.items() if path.endswith(_KV) and len(shape) == 2]
+        layers = {path: shape for path, shape in modules.items() if path.startswith(_LAYERS)}
+        kv = [shape for path, shape in layers.items() if path.endswith(_KV) and len(shape) == 2]
         if not kv:
             raise InvalidInputError(
                 "the checkpoint has no k_proj and v_proj, so its KV cache has no known size"
             )
-        lora = sum(sum(shape) for path, shape in modules.items() if path.endswith(_LORA) and len(shape) == 2)
+        lora = sum(sum(shape) for path, shape in layers.items() if path.endswith(_LORA) and len(shape) == 2)
         return cls(
             weight_bytes=file_bytes or sum(math.prod(shape) for shape in modules.values()) * element,
             kv_bytes=sum(shape[0] for shape in kv) * element,

@@ -110,6 +110,18 @@ def test_a_pickle_that_would_run_code_is_refused_by_its_adapter(name: str, tmp_p
 
 
 @pytest.mark.costly("loads PyTorch in a process")
+def test_a_link_in_the_place_of_the_weights_is_not_followed(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "source" / "es", tmp_path / "outside"
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps(CONFIG))
+    torch.save(HELD, folder / "adapter_model.bin")
+    (folder / WEIGHTS).symlink_to(outside)
+    assert convert_all(tmp_path / "source", tmp_path / "new") == ["es"]
+    assert not outside.exists()
+    assert (tmp_path / "new" / "es" / WEIGHTS).read_bytes()
+
+
+@pytest.mark.costly("loads PyTorch in a process")
 def test_links_are_kept_as_links_and_odd_names_lead_nowhere(tmp_path: Path) -> None:
     source, target = tmp_path / "odd.tar.gz", tmp_path / "new.tar.gz"
     pickled = io.BytesIO()

@@ -135,6 +135,7 @@ def test_the_language_model_of_a_vision_language_model_is_read(
         ({"quant_method": "awq", "bits": 4}, {"qweight": ("I32", (32, 2)), "qzeros": ("I32", (1, 2))}),
         ({"quant_method": "gptq", "bits": 4}, {"qweight": ("I32", (4, 16)), "scales": ("F16", (1, 16))}),
         ({"quant_method": "gptq", "bits": 8}, {"qweight": ("I32", (8, 16))}),
+        ({"quant_method": "gptq", "bits": 3}, {"qweight": ("I32", (3, 16))}),
         ({"quant_method": "fp8"}, {"weight": ("F8_E4M3", (16, 32)), "weight_scale": ("BF16", (16, 1))}),
         (
             {
@@ -144,7 +145,7 @@ def test_the_language_model_of_a_vision_language_model_is_read(
             {"weight_packed": ("I32", (16, 4)), "weight_scale": ("BF16", (16, 1))},
         ),
     ],
-    ids=["awq", "gptq-4", "gptq-8", "fp8", "compressed-tensors"],
+    ids=["awq", "gptq-4", "gptq-8", "gptq-3", "fp8", "compressed-tensors"],
 )
 def test_packed_weights_have_the_shape_of_their_layer(
     tmp_path: Path, quantization: Mapping[str, Any], tensors: Mapping[str, tuple[str, tuple[int, ...]]]

@@ -14,8 +14,10 @@ from pytest_django import Settings
 from contracts.base_routes import BaseRoute
 from contracts.recipes.recipe import Recipe
 from controlplane.catalog.models import BaseModel, Variant
-from controlplane.catalog.services import variant_create
+from controlplane.catalog.services import variant_create, variant_remove
+from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.scaling.selectors import hold_seconds
 from controlplane.deployments.services import (
     deployment_create,
@@ -218,3 +220,18 @@ def test_a_deployment_keeps_the_adapter_it_was_created_for(
     hot = deployment_create(name="hot", target=here, base_model=tiny, hosting="fused", variant=variant.name)
     with pytest.raises(InvalidInputError, match="hot serves only t_"):
         deployment_update(deployment=hot, variant="")
+
+
+def test_a_variant_of_the_same_name_never_replaces_another(
+    tiny: BaseModel, register: Register, local_root: Path
+) -> None:
+    """A deployment knows its variant by name: a merged copy of that name must not serve all tenants."""
+    here = target_create(name="here", kind="local")
+    values: dict[str, Any] = {"base_model": tiny, "name": "fast", "dtype": "float32", "source": tiny.source}
+    plain = variant_create(**values)
+    shared = deployment_create(name="shared", target=here, base_model=tiny, variant=plain.name)
+    assert desired_of(shared).checkpoint == plain.source
+    variant_remove(variant=plain)
+    variant_create(**values, merged_adapter=register("plain").engine_name)
+    with pytest.raises(ProvisioningError, match="variant fast was replaced since this deployment was"):
+        desired_of(shared)

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.db.models import Sum
 
 from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
-from contracts.usage_event import UsageEvent
+from contracts.usage_event import ADDED, UsageEvent
 from controlplane.metering import ingest, services
 from controlplane.metering.event_rows import EventRow, StreamEntry, event_row
 from controlplane.metering.ingest import UsageIngester
@@ -296,3 +296,13 @@ def test_what_only_the_database_refuses_is_dead_alone(
     assert "the database refuses it" in DeadUsageEvent.objects.get().reason
     with redis.Redis.from_url(redis_url) as client:
         assert client.xlen(USAGE_STREAM) == 0
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_an_event_of_an_older_gateway_counts(name: str) -> None:
+    """It lacks the fields that were added since."""
+    value = json.loads(usage_event().to_json())
+    del value[name]
+    text = json.dumps(value).encode()
+    assert getattr(event_row(StreamEntry("1-0", text)), name) is None
+    assert getattr(UsageEvent.from_json(text), name) is None

@@ -9,6 +9,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from controlplane.adapters.lifecycle import adapter_delete
 from controlplane.adapters.selectors import adapter_get
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.services import copy_register
@@ -189,17 +190,15 @@ def test_only_chosen_states_are_announced(acme: Tenant, owner: User) -> None:
 def test_two_runs_at_once_announce_a_change_once(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     alarm = made(acme)
     minute(0, 900.0)
-    read, runs = alarm_values, list[bool]()
+    read, changed = alarm_values, list[int]()
 
-    def overtaken(*args: Any, **values: Any) -> Any:
-        found = read(*args, **values)
-        if not runs:
-            runs.append(True)
-            assert run(0) == 1, "the second run overtakes the first"
-        return found
+    def beside_another(*args: Any, **values: Any) -> Any:
+        changed.append(run(0))
+        return read(*args, **values)
 
-    monkeypatch.setattr(evaluation, "alarm_values", overtaken)
-    assert run(0) == 0
+    monkeypatch.setattr(evaluation, "alarm_values", beside_another)
+    assert run(0) == 1
+    assert changed == [0], "the second run leaves to the first what it evaluates"
     assert states(alarm) == ["ALARM"]
 
 
@@ -272,7 +271,7 @@ def test_the_operator_watches_a_deployment_and_any_tenant_s_adapter(
         ({"treat_missing_data": "guess"}, "treat_missing_data"),
         ({"notify_on": ["FIRE"]}, "notify_on"),
         ({"deployment": "d1"}, "deployment"),
-        ({"webhook_tenant": "globex"}, "deployment"),
+        ({"webhook_tenant": "globex"}, "webhook_tenant"),
     ],
 )
 def test_a_rule_out_of_bounds_is_refused(acme: Tenant, changes: dict[str, Any], field: str) -> None:
@@ -285,6 +284,22 @@ def test_a_rule_out_of_bounds_is_refused(acme: Tenant, changes: dict[str, Any], 
 def test_the_operator_names_what_to_watch(acme: Tenant, adapter: str | None) -> None:
     with pytest.raises((InvalidInputError, NotFoundError)):
         made(None, adapter=adapter)
+
+
+def test_another_metric_needs_a_rule_of_its_own(acme: Tenant) -> None:
+    """No requests is compared with 0: an error rate of at most 0 would be an alarm while all is well."""
+    alarm = made(acme, metric="no_requests")
+    with pytest.raises(InvalidInputError) as caught:
+        alarm_update(alarm=alarm, metric="error_rate", comparison="GreaterThanThreshold")
+    assert caught.value.field == "threshold"
+
+
+def test_an_alarm_of_a_deleted_adapter_rests(acme: Tenant) -> None:
+    alarm = made(acme, metric="no_requests", treat_missing_data="breaching")
+    assert alarm.adapter is not None
+    adapter_delete(adapter=alarm.adapter)
+    assert run(0) == 0
+    assert not alarm_update(alarm=alarm, adapter=alarm.adapter.name, enabled=False).enabled
 
 
 def test_names_and_numbers_of_alarms_are_limited(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

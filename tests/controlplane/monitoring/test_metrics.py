@@ -116,13 +116,14 @@ def test_errors_are_told_apart_by_kind_and_who_is_at_fault(name: str) -> None:
         ("error", "upstream_refused"),
         *[("client_error", "invalid_request")] * 2,
         ("cancelled", ""),
-        *[("ok", "")] * 13,
+        ("interrupted", "gateway_died"),
+        *[("ok", "")] * 12,
     ]
     ingest(attempt(at, status=status, error_code=code) for status, code in outcomes)
     total = adapter_metrics(tenant="acme", adapter="support-bot", span=RANGES[name], now=NOW).total
-    assert dict(total.errors) == {"upstream_timeout": 3, "upstream_refused": 1}
+    assert dict(total.errors) == {"upstream_timeout": 3, "upstream_refused": 1, "gateway_died": 1}
     assert dict(total.client_errors) == {"invalid_request": 2}
-    assert (total.requests, total.failed, total.cancelled, total.error_rate) == (20, 4, 1, 20.0)
+    assert (total.requests, total.failed, total.cancelled, total.error_rate) == (20, 5, 1, 25.0)
 
 
 @pytest.mark.parametrize("name", RANGES)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.base_routes import BaseRoute, CopyRoute, SageMakerTarget
 from contracts.route_table import RouteTable
 from gateway.routing import resolve
 from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, reference, route_table
@@ -56,6 +56,20 @@ def test_a_base_with_merged_copies_alone_has_no_copy_for_others() -> None:
     alone = replace(table, bases={"base": base})
     assert resolve(alone, "umbrella", "hive").copies == ()
     assert resolve(alone, "acme", "bot").copies == base.copies
+
+
+def test_a_copy_without_the_adapter_is_no_copy_for_it() -> None:
+    """So that such requests wait for another copy, or wake it, instead of being refused here."""
+    loaded = SageMakerTarget("eu", "endpoint", "base", "name", container="tgi", loaded=(BOT.name,))
+    copies = (
+        CopyRoute("has", "sagemaker", "", sagemaker=loaded),
+        CopyRoute("lacks", "sagemaker", "", sagemaker=replace(loaded, loaded=())),
+        CopyRoute("any", "sagemaker", "", sagemaker=replace(loaded, container="", loaded=None)),
+        CopyRoute("merged", "sagemaker", "", sagemaker=replace(loaded, loaded=()), merged=BOT.name),
+    )
+    base = BaseRoute("base", 2048, copies)
+    assert [copy.id for copy in base.copies_for(BOT.name)] == ["has", "any", "merged"]
+    assert [copy.id for copy in base.copies_for("")] == ["has", "lacks", "any"]
 
 
 @pytest.mark.costly("requests over two copies, one of which fails")

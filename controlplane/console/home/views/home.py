@@ -10,6 +10,7 @@ from django.shortcuts import render
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_list, version_counts
 from controlplane.billing.price_list import PriceList
+from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.snippets import snippets
 from controlplane.console.billing.spend import budget_state
@@ -42,7 +43,7 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "to_do": to_do(access=access, limits=limits, budget=budget, currency=currency, a_day_nano=a_day_nano),
         "statuses": _statuses(tenant),
         "adapters": adapter_list(tenant=tenant)[:5],
-        "bases": base_model_list(),
+        "bases": [(base, _copies(base, tenant)) for base in base_model_list()],
         **_steps(first_steps_of(tenant)),
     }
     return render(request, "console/home.html", context)
@@ -87,3 +88,9 @@ def _statuses(tenant: Tenant) -> list[tuple[str, int]]:
     """Count the versions in each status, in the order of their life cycle."""
     counts = version_counts(tenant=tenant)
     return [(str(status), counts.get(status.value, 0)) for status in AdapterVersion.Status]
+
+
+def _copies(base_model: BaseModel, tenant: Tenant) -> int:
+    """Return how many copies can serve the tenant: others' merged adapters are theirs alone."""
+    merged = [copy.merged_adapter for copy in base_model.copies.all()]
+    return sum(not name or name.startswith(f"t_{tenant.pk}.") for name in merged)

@@ -149,7 +149,7 @@ def _values(alarm: Alarm) -> dict[str, Any]:
     adapter = "" if alarm.adapter is None else alarm.adapter.name if alarm.tenant else str(alarm.adapter)
     return {name: getattr(alarm, name) for name in (*_TEXTS, "notify_on", "email", "enabled")} | {
         "adapter": adapter,
-        "threshold": f"{alarm.threshold:g}",
+        "threshold": f"{alarm.threshold:.15g}",
         "period_seconds": str(alarm.period_seconds),
         "deployment": alarm.deployment.name if alarm.deployment else "",
         "webhook_tenant": alarm.webhook_tenant_id or "",

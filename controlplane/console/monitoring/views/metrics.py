@@ -96,7 +96,7 @@ def _index(request: HttpRequest, tenant: Tenant, prefix: str) -> HttpResponse:
         "columns": _columns(),
         "page": page,
         "search": search,
-        "ringing": alarm_list_in_alarm(tenant=None if prefix else tenant),
+        "ringing": alarm_list_in_alarm(tenant=None if prefix else tenant, adapters_of=tenant),
     }
     return render(request, "console/monitoring/index.html", context)
 

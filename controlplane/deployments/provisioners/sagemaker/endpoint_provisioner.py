@@ -193,8 +193,9 @@ class EndpointProvisioner:
         # The bundled worker takes an adapter's reference; other containers know the names in their own files.
         naming = "reference" if self._desired.image_family == Family.WORKER else "name"
         target = SageMakerTarget(self._target.region, self._names.endpoint, "", naming)
-        if (family := self._specs.family) in FORMS:
-            target = replace(target, container=family.value, loaded=() if family is Family.TGI else None)
+        family = self._specs.family
+        loaded = None if self._specs.serves_adapters and family not in FORMS else ()
+        target = replace(target, container=family.value if family in FORMS else "", loaded=loaded)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _resources(self, seen: ObservedResources) -> tuple[Resource, ...]:

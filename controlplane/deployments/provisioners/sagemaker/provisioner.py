@@ -179,9 +179,11 @@ class SageMakerProvisioner:
     def _route_endpoint(self, seen: ObservedResources) -> Endpoint:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
-        if (family := self._specs.family) in FORMS:
-            loaded = seen.loaded_adapters if family is Family.TGI else None
-            target = replace(target, container=family.value, loaded=loaded)
+        family = self._specs.family
+        loaded = seen.loaded_adapters if family is Family.TGI else None
+        if not self._specs.serves_adapters:
+            loaded = ()
+        target = replace(target, container=family.value if family in FORMS else "", loaded=loaded)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:

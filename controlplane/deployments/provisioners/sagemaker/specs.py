@@ -26,6 +26,7 @@ class Specs:
     Attributes:
         checkpoint_folder: key of the folder for a copy of the checkpoint; "" if none is needed.
         data: the model's container and its files.
+        serves_adapters: False if the container would ignore a request's adapter and answer by the base model.
     """
 
     names: Names
@@ -35,6 +36,7 @@ class Specs:
     family: Family
     checkpoint_folder: str
     data: ModelData
+    serves_adapters: bool
 
     @property
     def model_name(self) -> str:
@@ -87,6 +89,7 @@ class Specs:
             family=image.family,
             checkpoint_folder=folder,
             data=data,
+            serves_adapters=options.enable_lora or image.family is Family.WORKER,
         )
 
 
