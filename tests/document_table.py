@@ -17,13 +17,14 @@ PATH: Final = ROOT / "docs" / "documents.md"
 STATES: Final = ("done", "partly", "not measured", "not built")
 _HEAD: Final = """# The documents that Graftwork implements
 
-Graftwork implements what five documents of AWS say about serving many LoRA adapters. Each row is a statement
-of a document, where the product does it, and the tests that show it.
+Graftwork implements the features described in five AWS documents on serving many LoRA adapters. Each row is a
+statement of a document, where the product implements it, and the tests that show it.
 
 - **done**: the product does it, and the tests fail if it stops doing so.
-- **partly**: the remark says what is missing.
-- **not measured**: a figure of a GPU that we have not run on yet; [gpu-report.md](gpu-report.md) has the row.
-- **not built**: the remark says what to use instead.
+- **partly**: the note in italics says what is missing.
+- **not measured**: a performance figure for a GPU that we have not tested yet; [gpu-report.md](gpu-report.md)
+  has the row.
+- **not built**: the note in italics says what to use instead.
 
 `python -m tests.document_table` writes this page from [documents.toml](documents.toml). A test fails if a
 file or test that the page names no longer exists.

@@ -64,8 +64,9 @@ class Metrics:
     """Metrics of attempts. Each retry or fallback of a request is an attempt of its own.
 
     Attributes:
-        errors: failed attempts by error code; client_errors: attempts whose request was at fault, the same.
-        cancelled: attempts whose client left.
+        errors: failed attempts by error code; client_errors: attempts that failed because the request was
+            invalid, the same.
+        cancelled: attempts that the client cancelled.
         ttft, itl: histograms of the time to first token and of the mean inter-token latency of an attempt.
     """
 

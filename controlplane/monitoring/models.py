@@ -49,7 +49,7 @@ SIGNS: Final = {
 
 
 class MissingData(models.TextChoices):
-    """Verdict on a period without a value, by Amazon CloudWatch's names."""
+    """How a period without a value is treated, by Amazon CloudWatch's names."""
 
     MISSING = "missing", _("missing (insufficient data)")
     IGNORE = "ignore", _("ignore (keep the state)")
@@ -94,7 +94,7 @@ class Alarm(models.Model):
     treat_missing_data = models.CharField(
         max_length=12, choices=MissingData.choices, default=MissingData.MISSING
     )
-    notify_on = models.JSONField(help_text="States whose beginning is notified.")
+    notify_on = models.JSONField(help_text="States that send a notification when the alarm enters them.")
     email = models.BooleanField(default=True, help_text="Notify by e-mail besides webhooks.")
     webhook_tenant = models.ForeignKey(
         Tenant,

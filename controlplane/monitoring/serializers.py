@@ -29,9 +29,10 @@ class MetricsSerializer(serializers.Serializer[Metrics]):
         child=serializers.IntegerField(), help_text="Failed attempts by error code."
     )
     client_errors = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Attempts whose request was at fault, by error code."
+        child=serializers.IntegerField(),
+        help_text="Attempts that failed because the request was invalid, by error code.",
     )
-    cancelled = serializers.IntegerField(help_text="Attempts whose client left.")
+    cancelled = serializers.IntegerField(help_text="Attempts cancelled by the client.")
     prompt_tokens = serializers.IntegerField(help_text="Includes cached tokens.")
     cached_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
@@ -67,7 +68,7 @@ class AdapterMetricsSerializer(serializers.Serializer[Any]):
     adapter = serializers.CharField()
     range = serializers.CharField()
     start = serializers.DateTimeField()
-    slot_seconds = serializers.IntegerField(help_text="Length of each slot of `over_time`.")
+    interval_seconds = serializers.IntegerField(help_text="Length of each slot of `over_time`.")
     total = MetricsSerializer()
     over_time = TimedMetricsSerializer(many=True, help_text="Oldest first, with empty slots.")
     by_copy = CopyMetricsSerializer(many=True, help_text="Busiest first.")
@@ -79,7 +80,7 @@ def adapter_metrics_shown(adapter: str, found: AdapterMetrics) -> dict[str, Any]
         "adapter": adapter,
         "range": found.span.name,
         "start": found.start,
-        "slot_seconds": int(found.span.slot.total_seconds()),
+        "interval_seconds": int(found.span.slot.total_seconds()),
         "total": MetricsSerializer(found.total).data,
         "over_time": [{**MetricsSerializer(item).data, "start": at} for at, item in found.over_time],
         "by_copy": [{**MetricsSerializer(item).data, "copy": name} for name, item in found.by_copy.items()],
@@ -151,17 +152,17 @@ class AlarmInput(StrictSerializer):
         default=1,
         min_value=1,
         max_value=360,
-        help_text="Latest periods that decide the state; six hours at most.",
+        help_text="Number of most recent periods to evaluate; six hours in total at most.",
     )
     datapoints_to_alarm = serializers.IntegerField(
-        default=1, min_value=1, max_value=360, help_text="Breaching periods of these that make ALARM."
+        default=1, min_value=1, max_value=360, help_text="How many of these periods must breach for ALARM."
     )
     treat_missing_data = serializers.ChoiceField(MissingData.choices, default=MissingData.MISSING)
     notify_on = serializers.ListField(
         child=serializers.ChoiceField(State.choices),
         required=False,
         max_length=3,
-        help_text="States whose beginning is notified. Default: ALARM and OK.",
+        help_text="States that send a notification when the alarm enters them. Default: ALARM and OK.",
     )
     email = serializers.BooleanField(
         default=True, help_text="Notify owners, admins and engineers (the operator: staff) by e-mail."

@@ -23,7 +23,7 @@ EVENTS: Final = {
     "invoice.finalized": "An invoice was finalized; it does not change anymore.",
     "credit_note.issued": "A credit note was issued for part of an invoice or all of it.",
     "credit_note.voided": "A credit note was voided by this credit note.",
-    "alarm.state_changed": "An alarm changed its `state` to one of its `notify_on`.",
+    "alarm.state_changed": "An alarm entered a state that is listed in its `notify_on`.",
     DISABLED: "Another endpoint was disabled after failing for days.",
     TEST: "A test event; sent to one endpoint regardless of its event types.",
 }

@@ -70,7 +70,10 @@ class Migration(migrations.Migration):
                         max_length=12,
                     ),
                 ),
-                ("notify_on", models.JSONField(help_text="States whose beginning is notified.")),
+                (
+                    "notify_on",
+                    models.JSONField(help_text="States that send a notification when the alarm enters them."),
+                ),
                 ("email", models.BooleanField(default=True, help_text="Notify by e-mail besides webhooks.")),
                 ("enabled", models.BooleanField(default=True)),
                 (

@@ -56,7 +56,7 @@ def test_an_adapter_s_metrics_are_one_response(api: Client, span: str) -> None:
     assert sum(slot["requests"] for slot in body["over_time"]) == 4
     seconds = [dt.datetime.fromisoformat(slot["start"]).timestamp() for slot in body["over_time"]]
     steps = {later - earlier for earlier, later in itertools.pairwise(seconds)}
-    assert steps == {body["slot_seconds"]}
+    assert steps == {body["interval_seconds"]}
 
 
 def test_a_tenant_s_adapters_are_a_list_and_staff_read_any_tenant_s(api: Client, staff: User) -> None:
