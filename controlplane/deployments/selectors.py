@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
+from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, RemovedCopy, Target
 from controlplane.errors import ConflictError, NotFoundError
 
 
@@ -21,6 +21,15 @@ def copy_get(*, copy_id: str) -> Copy:
     if copy is None:
         raise NotFoundError(f"copy {copy_id!r} does not exist")
     return copy
+
+
+def copies_and_removed(*, deployments: QuerySet[Deployment]) -> dict[str, Copy | RemovedCopy]:
+    """Return the deployments' copies by id, including those that were removed lately."""
+    found: dict[str, Copy | RemovedCopy] = {}
+    # In this order: a copy that is removed between the two queries is not missed.
+    found |= {copy.pk: copy for copy in Copy.objects.filter(deployment__in=deployments)}
+    found |= {copy.pk: copy for copy in RemovedCopy.objects.filter(deployment__in=deployments)}
+    return found
 
 
 def target_list(*, kind: Target.Kind | None = None) -> QuerySet[Target]:

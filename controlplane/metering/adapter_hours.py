@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from django.db import connection
+from django.db.models import Min
 
 from controlplane.metering.event_rows import EventRow
 from controlplane.metering.histogram import bucket_of, bucket_sql
@@ -122,6 +123,15 @@ def adapter_hours_drop_old(*, today: dt.date) -> int:
     """Deletes what is older than KEEP_DAYS; returns how many rows."""
     before = today - dt.timedelta(days=KEEP_DAYS)
     return sum(table.objects.filter(day__lt=before).delete()[0] for table in (AdapterHour, LatencyHour))
+
+
+def adapter_hours_complete(*, day: dt.date) -> bool:
+    """Return whether `AdapterHour` was written for the whole UTC day.
+
+    It holds nothing of events before its introduction, so its first day can lack events.
+    """
+    first: dt.date | None = AdapterHour.objects.aggregate(first=Min("day"))["first"]
+    return first is not None and day > first
 
 
 def adapter_sums_differ(*, day: dt.date) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from typing import Final
 from django.conf import settings
 from django.db import connection
 
-from controlplane.metering.adapter_hours import KEEP_DAYS, adapter_sums_differ
+from controlplane.metering.adapter_hours import KEEP_DAYS, adapter_hours_complete, adapter_sums_differ
 from controlplane.metering.insert import summed_from_events
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.metering.services import keep_from
@@ -52,7 +52,8 @@ def sums_drift(*, day: dt.date) -> list[Drift]:
     One statement per table reads both at one moment, whatever is ingested meanwhile.
     """
     found = [drift for sums in (UsageRollup, UsageHour) for drift in _drift(sums, day)]
-    if day >= dt.datetime.now(dt.UTC).date() - dt.timedelta(days=KEEP_DAYS):
+    kept = day >= dt.datetime.now(dt.UTC).date() - dt.timedelta(days=KEEP_DAYS)
+    if kept and adapter_hours_complete(day=day):
         for row in adapter_sums_differ(day=day):
             logger.error("hourly totals of an adapter differ from events: %s", row)
     for drift in found:

@@ -10,7 +10,8 @@ from typing import Final
 
 from django.db.models import Q
 
-from controlplane.deployments.models import Copy
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.selectors import copies_and_removed
 from controlplane.metering.adapter_hours import adapter_of
 from controlplane.metering.adapter_metrics import LONGEST_REQUEST, LiveEvents, Metrics, events_of_tenant
 from controlplane.monitoring.models import Alarm, Metric
@@ -96,6 +97,6 @@ def _name(alarm: Alarm) -> str:
 def _where(watched: Watched, start: dt.datetime, end: dt.datetime) -> Q:
     if watched.deployment is None:
         return events_of_tenant(watched.tenant, start=start, end=end) & Q(adapter__gt="")
-    copies = Copy.objects.filter(deployment=watched.deployment).values_list("pk", flat=True)
+    copies = copies_and_removed(deployments=Deployment.objects.filter(pk=watched.deployment))
     earliest = int((start - LONGEST_REQUEST).timestamp() * 1000)
     return Q(endpoint__in=list(copies), started_at__gte=earliest)

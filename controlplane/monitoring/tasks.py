@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from controlplane.deployments.copies.services import removed_copies_forget
 from controlplane.monitoring.cloudwatch.export import metrics_export
 from controlplane.monitoring.evaluation import alarms_evaluate, changes_forget
 from controlplane.monitoring.notices import NOTIFY_TASK, alarm_notice_send, alarm_notices_due
@@ -39,5 +40,5 @@ def export_metrics() -> int:
 
 @shared_task(name="monitoring.forget", acks_late=True)
 def forget() -> int:
-    """Deletes old changes of alarms' states; returns how many."""
-    return changes_forget()
+    """Deletes old changes of alarms' states, and rows of copies removed long ago; returns how many."""
+    return changes_forget() + removed_copies_forget()

@@ -28,6 +28,7 @@ NOBODYS: Final = {
     "deployments.DeploymentRollout": "changes of the operator's servers",
     "deployments.DeploymentStep": "changes of the operator's servers",
     "deployments.Placement": "derived from the published table, and deleted with its entries",
+    "deployments.RemovedCopy": "the operator's servers; deleted after a day",
     "deployments.ScaleUp": "the operator's servers",
     "deployments.Scaling": "the operator's servers",
     "deployments.Target": "locations of the operator's servers",

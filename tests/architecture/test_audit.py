@@ -48,6 +48,7 @@ UNRECORDED = {
     "controlplane.deployments.autoscaler.controller.scale": "a task's, by a recorded policy; a step tells it",
     "controlplane.deployments.rollouts.decisions.rollout_decide": "its ends record themselves",
     "controlplane.deployments.rollouts.services.deployment_rollout_judged": "the figures of a look",
+    "controlplane.deployments.copies.services.removed_copies_forget": "removals are recorded; kept for a day",
     "controlplane.deployments.copies.endpoints.copies_sync": "drain times; copies record themselves",
     "controlplane.deployments.journal.step_add": "is a journal of its own",
     "controlplane.deployments.scheduling.deployments_sweep": "queueing: no decision of anybody's",

@@ -33,6 +33,8 @@ NAMES = {
     "billing.HostingPrice.kind": "shown as REST has it",
     "billing.Invoice.status": "shown as REST has it",
     "billing.JournalEntry.kind": "shown as REST has it",
+    "metering.LatencyHour.metric": "on no page: the label that pages show is that of an alarm's metric",
+    "optimization.Artifact.state": "on no page: the label that pages show is that of an alarm's state",
     "webhooks.WebhookDelivery.status": "webhooks/state.html says each in words of its own",
 }
 """Fields named as ones whose labels pages show -> why theirs need no translation."""

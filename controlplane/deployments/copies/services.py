@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import secrets
 from typing import Any, Final
 
 from django.db import transaction
+from django.utils import timezone
 
 from contracts.base_routes import SageMakerTarget
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.publishing import publish_locked
-from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.models import Copy, Deployment, RemovedCopy
 from controlplane.deployments.validation import REGION, base_url
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
@@ -20,6 +22,8 @@ from controlplane.webhooks.outbox import event_emit
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """Names that SageMaker accepts for an endpoint or inference component."""
+KEEP_REMOVED: Final = dt.timedelta(days=1)
+"""How long removed copies are known: longer than the windows of alarms and of the export to CloudWatch."""
 
 
 @transaction.atomic
@@ -98,10 +102,24 @@ def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
         )
     base_model = BaseModel.objects.select_for_update().get(pk=copy.base_model_id)
     if Copy.objects.filter(pk=copy.pk).delete()[0]:
+        if copy.deployment_id is not None:
+            RemovedCopy.objects.create(
+                pk=copy.pk,
+                deployment_id=copy.deployment_id,
+                endpoint=copy.endpoint,
+                component=copy.component,
+                adapter_naming=copy.adapter_naming,
+            )
         audit_record(tenant="", action="copy.remove", target=copy, before=snapshot(copy))
         if not copy.merged_adapter:
             _emit("deployment.copy.removed", base_model)
     publish_locked(base_model)
+
+
+def removed_copies_forget(*, now: dt.datetime | None = None) -> int:
+    """Delete the rows of copies that were removed longer ago than KEEP_REMOVED; return how many."""
+    before = (now or timezone.now()) - KEEP_REMOVED
+    return RemovedCopy.objects.filter(removed_at__lt=before).delete()[0]
 
 
 def _emit(event: str, base_model: BaseModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controlplane.deployments.models.copy import Copy as Copy
+from controlplane.deployments.models.copy import RemovedCopy as RemovedCopy
 from controlplane.deployments.models.deployment import Deployment as Deployment
 from controlplane.deployments.models.deployment import DeploymentStep as DeploymentStep
 from controlplane.deployments.models.placement import AdapterRule as AdapterRule

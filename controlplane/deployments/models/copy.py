@@ -102,3 +102,17 @@ class Copy(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class RemovedCopy(models.Model):
+    """A deployment's copy that was removed lately: metrics still count its requests. Has the copy's id."""
+
+    id = models.CharField(primary_key=True, max_length=40)
+    deployment = models.ForeignKey(Deployment, models.CASCADE, related_name="removed_copies")
+    endpoint = models.CharField(max_length=63, blank=True)
+    component = models.CharField(max_length=63, blank=True)
+    adapter_naming = models.CharField(max_length=20)
+    removed_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.id

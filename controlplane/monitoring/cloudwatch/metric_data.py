@@ -15,7 +15,8 @@ from django.db.models import Q
 from contracts.adapters.reference import EngineName
 from contracts.base_routes import adapter_component
 from contracts.errors import ContractError
-from controlplane.deployments.models import Copy, Target
+from controlplane.deployments.models import Copy, Deployment, RemovedCopy, Target
+from controlplane.deployments.selectors import copies_and_removed
 from controlplane.metering.adapter_metrics import LONGEST_REQUEST, LiveEvents, Metrics
 from controlplane.metering.histogram import bucket_ms
 
@@ -32,7 +33,7 @@ def metric_batches(*, target: Target, minute: dt.datetime) -> list[list[Datum]]:
 
     They are JSON; `Timestamp` is in Unix seconds. Each batch fits one request.
     """
-    copies = {copy.pk: copy for copy in Copy.objects.filter(deployment__target=target)}
+    copies = copies_and_removed(deployments=Deployment.objects.filter(target=target))
     if not copies:
         return []
     earliest = int((minute - LONGEST_REQUEST).timestamp() * 1000)
@@ -56,7 +57,7 @@ def metric_batches(*, target: Target, minute: dt.datetime) -> list[list[Datum]]:
     return [data[at : at + _BATCH] for at in range(0, len(data), _BATCH)]
 
 
-def dimensions_of(copy: Copy, engine_name: str) -> tuple[tuple[str, str], ...]:
+def dimensions_of(copy: Copy | RemovedCopy, engine_name: str) -> tuple[tuple[str, str], ...]:
     """Return the dimensions (name, value) of an adapter's metrics at a copy; "" is the base model."""
     found = [("EndpointName", copy.endpoint)]
     if engine_name and copy.adapter_naming == Copy.AdapterNaming.COMPONENTS and copy.component:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from io import StringIO
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db.models import F
 
 from controlplane.metering.event_rows import StreamEntry
-from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
+from controlplane.metering.models import AdapterHour, UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.reconcile import sums_drift
 from controlplane.metering.services import usage_ingest
 from controlplane.metering.tasks import nightly
@@ -94,3 +95,31 @@ def test_missing_rows_are_found_on_either_side(day: dt.date) -> None:
         ("UsageHour", True),
     }
     assert nightly() == 3
+
+
+def test_adapters_hours_are_checked_from_their_second_day_on(caplog: pytest.LogCaptureFixture) -> None:
+    days = [_yesterday() - dt.timedelta(days=back) for back in (2, 1, 0)]
+    names = [f"t_acme.a_{name}.v1.0123abcd" for name in ("one", "two")]
+    events = [
+        usage_event(f"{adapter}{day}", day=day, adapter=adapter, endpoint=adapter[:12])
+        for day in days
+        for adapter in names
+    ]
+    entries = [StreamEntry(stream_id(n), event.to_json().encode()) for n, event in enumerate(events)]
+    assert usage_ingest(entries=entries) == 6
+    # As after an upgrade in the course of the second day.
+    AdapterHour.objects.filter(day=days[0]).delete()
+    AdapterHour.objects.filter(day=days[1], adapter="one").delete()
+    with caplog.at_level(logging.ERROR, logger="controlplane.metering.reconcile"):
+        assert nightly() == 0
+        assert caplog.messages == []
+        AdapterHour.objects.filter(day=days[2], adapter="one").delete()
+        assert nightly() == 0
+    (message,) = caplog.messages
+    assert "hourly totals of an adapter differ" in message
+    assert str(days[2]) in message or repr(days[2]) in message
+    # Without any sums there is nothing to compare.
+    AdapterHour.objects.all().delete()
+    caplog.clear()
+    assert nightly() == 0
+    assert caplog.messages == []

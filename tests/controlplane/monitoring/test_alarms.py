@@ -12,8 +12,13 @@ from django.utils import timezone
 from controlplane.adapters.lifecycle import adapter_delete
 from controlplane.adapters.selectors import adapter_get
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.copies.services import copy_register
-from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.copies.services import (
+    KEEP_REMOVED,
+    copy_register,
+    copy_remove,
+    removed_copies_forget,
+)
+from controlplane.deployments.models import Deployment, RemovedCopy, Target
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.monitoring import evaluation, services
 from controlplane.monitoring.alarm_values import alarm_values
@@ -253,6 +258,39 @@ def test_the_operator_watches_a_deployment_and_any_tenant_s_adapter(
             alarm_notice_send(change_id=change_id, server=server)
     assert {address for message in mail.outbox for address in message.to} == {"staff@example.com"}
     assert AuditRecord.objects.filter(tenant="", action="alarm.create").count() == 2
+
+
+def test_failures_of_a_removed_copy_count_in_its_deployments_alarm_for_a_day(acme: Tenant) -> None:
+    target = Target.objects.create(name="here", kind="openai_http", urls=["http://127.0.0.1:1"])
+    base = BaseModel.objects.get(name="tiny-base")
+    deployment, other = (
+        Deployment.objects.create(name=name, target=target, base_model=base, hosting="on_demand")
+        for name in ("d1", "d2")
+    )
+    stays, crashes, elsewhere, by_hand = (
+        copy_register(base_model=base, kind="openai_http", url=f"http://127.0.0.1:{port}", deployment=owner)
+        for port, owner in enumerate((deployment, deployment, other, None), 1)
+    )
+    alarm = made(None, adapter=None, deployment="d1", metric="error_rate", threshold=10.0)
+    minute(0, count=15, endpoint=stays.pk)
+    failed: dict[str, Any] = {
+        "ttft_ms": None,
+        "itl_ms": None,
+        "status": "error",
+        "error_code": "upstream_unreachable",
+    }
+    minute(0, count=5, endpoint=crashes.pk, **failed)
+    for copy in (elsewhere, by_hand):
+        minute(0, count=80, endpoint=copy.pk, **failed)
+    for copy in (crashes, elsewhere):
+        copy_remove(copy=copy, by_deployment=True)
+    copy_remove(copy=by_hand)
+    run(0)
+    assert AlarmChange.objects.get(alarm=alarm).values == [25.0]
+    assert states(alarm) == ["ALARM"]
+    assert set(RemovedCopy.objects.values_list("pk", flat=True)) == {crashes.pk, elsewhere.pk}
+    assert removed_copies_forget() == 0
+    assert removed_copies_forget(now=timezone.now() + KEEP_REMOVED + MINUTE) == 2
 
 
 @pytest.mark.parametrize(

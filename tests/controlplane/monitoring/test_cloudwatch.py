@@ -11,6 +11,7 @@ from django.test import Client
 
 from contracts.base_routes import adapter_component
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.copies.services import copy_remove
 from controlplane.deployments.models import Copy, Deployment, Target
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
@@ -128,6 +129,18 @@ def test_each_minute_is_exported_once_by_adapter_and_endpoint(stand: Stand, targ
     base = {"EndpointName": "gw-tiny", "InferenceComponentName": "gw-tiny"}
     assert [point["Sum"] for point in statistics(stand, target, "Requests", **base)] == [3]
     assert MetricExport.objects.get().exported_to == START + 2 * MINUTE
+
+
+@pytest.mark.costly("the local SageMaker and its CloudWatch")
+def test_failures_of_a_copy_that_was_removed_since_are_exported(stand: Stand, target: Target) -> None:
+    traffic(0, 2, endpoint="copy-2")
+    traffic(0, 3, endpoint="copy-2", status="error", error_code="upstream_unreachable")
+    for copy in Copy.objects.all():
+        copy_remove(copy=copy, by_deployment=True)
+    assert metrics_export(now=after(1)) == 1
+    (requests,) = statistics(stand, target, "Requests", **dimensions("gw-other"))
+    (errors,) = statistics(stand, target, "Errors", **dimensions("gw-other"))
+    assert (requests["Sum"], errors["Sum"]) == (5, 3)
 
 
 class FailingAccount(ServicesAccount):
