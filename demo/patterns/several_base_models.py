@@ -1,12 +1,13 @@
 """Several base models, each with its adapters: `python -m demo.patterns.several_base_models`.
 
-The operator registers a second base model and deploys it on this machine. A customer registers an adapter
-for it and calls both adapters with one key, at one address: the gateway sends each request to a copy of the
-right base model. `--remove` deletes the adapter and the deployment.
+The operator registers a second base model, deploys it on this machine and sets its price. A customer
+registers an adapter for it and calls both adapters with one key, at one address: the gateway sends each
+request to a copy of the right base model. `--remove` deletes the adapter and the deployment.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import socket
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 from graftwork import GraftworkError, NotFoundError
@@ -46,6 +48,23 @@ def deploy(session: httpx.Client, base_model: str, checkpoint: Path) -> None:
         if state["status"] == "failed" or time.monotonic() > deadline:
             raise DemoError(f"deployment {base_model} is {state['status']}: {state['reason']}")
         time.sleep(_POLL_S)
+
+
+def set_price(session: httpx.Client, base_model: str) -> None:
+    """Set the base model's price from today on in the first price book, unless it has one.
+
+    Raises:
+        DemoError: the API refuses it.
+    """
+    book = session.get("/api/v1/price-books").raise_for_status().json()["results"][0]["name"]
+    path = f"/api/v1/price-books/{quote(book)}/prices"
+    prices = session.get(path, params={"page_size": 500}).raise_for_status().json()["results"]
+    if all(price["base_model"] != base_model for price in prices):
+        today = dt.datetime.now(dt.UTC).date().isoformat()
+        amounts = {"input_nano": 200, "cached_input_nano": 50, "output_nano": 800, "request_nano": 0}
+        answer = session.post(path, json={"base_model": base_model, "effective_from": today} | amounts)
+        if not answer.is_success:
+            raise DemoError(f"{path}: {answer.status_code} {answer.text}")
 
 
 def remove(session: httpx.Client, base_model: str) -> None:
@@ -100,6 +119,7 @@ def main(options: Sequence[str] | None = None) -> int:
                 remove(session, chosen.base_model)
                 return 0
             deploy(session, chosen.base_model, (chosen.checkpoint or model_folder()).resolve())
+            set_price(session, chosen.base_model)
         compare(description, chosen.base_model, chosen.adapter)
     except (DemoError, GraftworkError, OpenAIError, httpx.HTTPError, OSError) as error:
         print(error, file=sys.stderr)
