@@ -146,7 +146,7 @@ FORMS: Final[dict[str, Form]] = {
             )
         },
         target_effect,
-        {"kind": "chooses the kind"},
+        {"kind": "chooses the kind", "metrics_namespace": "where metrics go; monitoring/test_cloudwatch.py"},
     ),
     "base model": Form(
         frozenset(BaseModelInput().fields),
