@@ -64,7 +64,7 @@ def test_a_copy_without_the_adapter_is_no_copy_for_it() -> None:
     copies = (
         CopyRoute("has", "sagemaker", "", sagemaker=loaded),
         CopyRoute("lacks", "sagemaker", "", sagemaker=replace(loaded, loaded=())),
-        CopyRoute("any", "sagemaker", "", sagemaker=replace(loaded, container="", loaded=None)),
+        CopyRoute("any", "sagemaker", "", sagemaker=replace(loaded, container="lmi", loaded=None)),
         CopyRoute("merged", "sagemaker", "", sagemaker=replace(loaded, loaded=()), merged=BOT.name),
     )
     base = BaseRoute("base", 2048, copies)

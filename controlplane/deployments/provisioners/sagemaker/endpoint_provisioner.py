@@ -195,7 +195,9 @@ class EndpointProvisioner:
         target = SageMakerTarget(self._target.region, self._names.endpoint, "", naming)
         family = self._specs.family
         loaded = None if self._specs.serves_adapters and family not in FORMS else ()
-        target = replace(target, container=family.value if family in FORMS else "", loaded=loaded)
+        if family in FORMS:
+            target = replace(target, container=family.value)
+        target = replace(target, loaded=loaded)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _resources(self, seen: ObservedResources) -> tuple[Resource, ...]:

@@ -183,7 +183,9 @@ class SageMakerProvisioner:
         loaded = seen.loaded_adapters if family is Family.TGI else None
         if not self._specs.serves_adapters:
             loaded = ()
-        target = replace(target, container=family.value if family in FORMS else "", loaded=loaded)
+        if family in FORMS:
+            target = replace(target, container=family.value)
+        target = replace(target, loaded=loaded)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:
