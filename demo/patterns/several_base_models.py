@@ -51,20 +51,18 @@ def deploy(session: httpx.Client, base_model: str, checkpoint: Path) -> None:
 
 
 def set_price(session: httpx.Client, base_model: str) -> None:
-    """Set the base model's price from today on in the first price book, unless it has one.
+    """Set the base model's price from today on in the first price book, unless it was set today.
 
     Raises:
         DemoError: the API refuses it.
     """
     book = session.get("/api/v1/price-books").raise_for_status().json()["results"][0]["name"]
     path = f"/api/v1/price-books/{quote(book)}/prices"
-    prices = session.get(path, params={"page_size": 500}).raise_for_status().json()["results"]
-    if all(price["base_model"] != base_model for price in prices):
-        today = dt.datetime.now(dt.UTC).date().isoformat()
-        amounts = {"input_nano": 200, "cached_input_nano": 50, "output_nano": 800, "request_nano": 0}
-        answer = session.post(path, json={"base_model": base_model, "effective_from": today} | amounts)
-        if not answer.is_success:
-            raise DemoError(f"{path}: {answer.status_code} {answer.text}")
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    amounts = {"input_nano": 200, "cached_input_nano": 50, "output_nano": 800, "request_nano": 0}
+    answer = session.post(path, json={"base_model": base_model, "effective_from": today} | amounts)
+    if not answer.is_success and answer.status_code != httpx.codes.CONFLICT:
+        raise DemoError(f"{path}: {answer.status_code} {answer.text}")
 
 
 def remove(session: httpx.Client, base_model: str) -> None:
