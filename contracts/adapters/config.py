@@ -164,24 +164,26 @@ class LoraConfig:
     def adapts(self, module: str) -> bool:
         """Return True if PEFT puts LoRA on the module."""
         is_head = module == HEAD
-        if self.targets.match(self.layout.own(module), is_head=is_head):
+        if self.targets.match(self.layout.path_of(module), is_head=is_head):
             return True
-        embedding = self.layout.own(EMBEDDING)
+        embedding = self.layout.path_of(EMBEDDING)
         return is_head and self.ties_head and self.targets.match(embedding, is_head=False)
 
     def replaces(self, module: str) -> bool:
         """Return True if modules_to_save names the module, or the embedding that the head is tied to."""
         modules = (module, EMBEDDING) if module == HEAD and self.ties_head else (module,)
-        return any(self.layout.own(item).endswith(name) for item in modules for name in self.modules_to_save)
+        return any(
+            self.layout.path_of(item).endswith(name) for item in modules for name in self.modules_to_save
+        )
 
     def rank_of(self, module: str) -> int:
         """Return the rank of the module at this full path."""
-        return int(self.ranks.get(self.layout.own(module), self.rank))
+        return int(self.ranks.get(self.layout.path_of(module), self.rank))
 
     def scaling_of(self, module: str) -> float:
         """Return alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
-        return self.alphas.get(self.layout.own(module), self.alpha) / (
+        return self.alphas.get(self.layout.path_of(module), self.alpha) / (
             math.sqrt(rank) if self.use_rslora else rank
         )
 

@@ -31,7 +31,7 @@ class Layout:
     head: str = _HEAD
     others: str = ""
 
-    def common(self, path: str) -> str:
+    def common_name(self, path: str) -> str:
         """Return the common name of a module, or of a tensor, with this layout's path."""
         if path.startswith(self.body):
             return _BODY + path.removeprefix(self.body)
@@ -39,7 +39,7 @@ class Layout:
             return _HEAD + path.removeprefix(self.head)
         return path.removeprefix(self.others)
 
-    def own(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return this layout's path of a module with a common name."""
         if name.startswith(_BODY):
             return self.body + name.removeprefix(_BODY)

@@ -81,7 +81,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         if name.endswith(_OF_TRAINING):
             continue
         path, part = _split_name(name)
-        module = config.layout.common(path)
+        module = config.layout.common_name(path)
         expected = _expected(config, name, module, part, base)
         if shape != expected:
             raise _shape_error(name, shape, expected, module, base)
@@ -234,7 +234,7 @@ def _tokens(config: LoraConfig, name: str, module: str, weight: Shape) -> tuple[
 def tokens_of(config: LoraConfig, module: str) -> tuple[int, ...]:
     """The tokens whose rows the adapter replaces in the module."""
     for name, indices in config.token_indices.items():
-        if config.layout.own(module).endswith(name):
+        if config.layout.path_of(module).endswith(name):
             return indices
     return ()
 
@@ -258,10 +258,14 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
 
 def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
     """Refuse a file without tensors of a module or field that the configuration names."""
-    own, paths = config.layout.own, _module_paths(config, base)
-    changed = {end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(own(module))}
+    path_of, paths = config.layout.path_of, _module_paths(config, base)
+    changed = {
+        end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(path_of(module))
+    }
     named = paths if config.targets.names else []
-    adapted = {end for path in named if config.adapts(config.layout.common(path)) for end in suffixes(path)}
+    adapted = {
+        end for path in named if config.adapts(config.layout.common_name(path)) for end in suffixes(path)
+    }
     kinds = ", ".join(sorted({module.rpartition(".")[2] for module in modules}))
     for target in sorted(config.targets.names & adapted):
         if target not in changed:
@@ -273,7 +277,7 @@ def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str,
         ("modules_to_save", config.modules_to_save, Part.WEIGHT),
         ("trainable_token_indices", tuple(config.token_indices), Part.TOKENS),
     ):
-        held = [own(module) for module, parts in modules.items() if part in parts]
+        held = [path_of(module) for module, parts in modules.items() if part in parts]
         for wanted in names:
             known = field != "modules_to_save" or _saved(wanted, paths)
             if known and not any(module.endswith(wanted) for module in held):
@@ -288,5 +292,5 @@ def _saved(name: str, paths: Sequence[str]) -> bool:
 
 def _module_paths(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:
     """Return the paths of the base's modules as the adapter's trainer called them."""
-    own = config.layout.own
-    return [own(name.removesuffix(".weight")) for name in base if name.endswith(".weight")]
+    path_of = config.layout.path_of
+    return [path_of(name.removesuffix(".weight")) for name in base if name.endswith(".weight")]

@@ -39,7 +39,7 @@ def module_shapes(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) 
     for name, info in sorted(tensors.items()):
         for path, shape in _of_tensor(name, info, settings):
             if len(shape) in (1, 2):
-                shapes[layout.common(path)] = shape
+                shapes[layout.common_name(path)] = shape
     return shapes
 
 

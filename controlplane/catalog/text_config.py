@@ -1,4 +1,4 @@
-"""What a checkpoint's config.json says of its language model, whichever class it configures."""
+"""Reads the language model's settings from config.json, also where it is one of several parts."""
 
 from __future__ import annotations
 

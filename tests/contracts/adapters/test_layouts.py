@@ -30,7 +30,7 @@ def sorted_by(layout: Layout, ranks: dict[str, int], **fields: Any) -> tuple[Lor
     tensors: dict[str, tuple[int, ...]] = {}
     for name, rank in ranks.items():
         out, inner = BASE[f"{name}.weight"]
-        path = f"base_model.model.{layout.own(name)}"
+        path = f"base_model.model.{layout.path_of(name)}"
         tensors |= {f"{path}.lora_A.weight": (rank, inner), f"{path}.lora_B.weight": (out, rank)}
     value = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj", "v_proj"]} | fields
     config = LoraConfig.from_bytes(json.dumps(value).encode()).for_tensors(tensors)
@@ -51,8 +51,8 @@ def test_patterns_are_of_the_trainers_names(layout: Layout) -> None:
         "target_modules": rf"{layout.body}layers\.\d+\.self_attn\.(q_proj|v_proj)".replace(
             ".layers", r"\.layers"
         ),
-        "rank_pattern": {layout.own(V): 3},
-        "alpha_pattern": {layout.own(V): 9},
+        "rank_pattern": {layout.path_of(V): 3},
+        "alpha_pattern": {layout.path_of(V): 9},
     }
     config, modules = sorted_by(layout, {Q: 2, V: 3}, **fields)
     assert max_rank(config, modules) == 3
@@ -64,7 +64,7 @@ def test_a_pattern_of_another_layout_matches_nothing(layout: Layout) -> None:
     others = [other for other in (PLAIN, *LAYOUTS) if other is not layout]
     for other in others:
         with pytest.raises(AdapterConfigError, match="target_modules does not name"):
-            sorted_by(layout, {Q: 2}, target_modules="^" + other.own(Q).replace(".", r"\.") + "$")
+            sorted_by(layout, {Q: 2}, target_modules="^" + other.path_of(Q).replace(".", r"\.") + "$")
 
 
 @EVERY

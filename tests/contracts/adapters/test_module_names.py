@@ -50,11 +50,11 @@ def test_the_layout_follows_from_the_names(paths: list[str], layout: Layout) -> 
 )
 def test_names_of_the_language_model_are_common(layout: Layout, own: list[str]) -> None:
     common = [f"model.{LAYER}", "model.embed_tokens", "lm_head", "lm_head.weight"]
-    assert [layout.common(path) for path in own] == common
-    assert [layout.own(name) for name in common] == own
+    assert [layout.common_name(path) for path in own] == common
+    assert [layout.path_of(name) for name in common] == own
 
 
 @pytest.mark.parametrize(("layout", "own"), [(OLDER, "vision_tower.x"), (NEWER, "model.vision_tower.x")])
 def test_other_modules_keep_apart_from_the_language_model(layout: Layout, own: str) -> None:
-    assert layout.common(own) == "vision_tower.x"
-    assert layout.own("vision_tower.x") == own
+    assert layout.common_name(own) == "vision_tower.x"
+    assert layout.path_of("vision_tower.x") == own

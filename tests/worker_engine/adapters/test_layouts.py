@@ -52,7 +52,7 @@ def whole_model(text_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     }
     (folder / "config.json").write_text(json.dumps(config))
     weights = load_file(text_model / "model.safetensors")
-    tensors = {LAYOUTS[0].own(name): value for name, value in weights.items()}
+    tensors = {LAYOUTS[0].path_of(name): value for name, value in weights.items()}
     tensors["vision_tower.post_layernorm.weight"] = np.ones(4, np.float32)
     save_tensors(folder / "model.safetensors", tensors)
     return folder
@@ -79,11 +79,11 @@ def test_an_adapter_of_each_layout_has_the_same_weights(
     renamed = tmp_path / "renamed"
     renamed.mkdir()
     config = json.loads((plain / "adapter_config.json").read_text())
-    config["alpha_pattern"] = {layout.own("model.layers.1.mlp.down_proj"): 20}
+    config["alpha_pattern"] = {layout.path_of("model.layers.1.mlp.down_proj"): 20}
     (renamed / "adapter_config.json").write_text(json.dumps(config))
     prefix = "base_model.model."
     tensors = {
-        prefix + layout.own(name.removeprefix(prefix)): value
+        prefix + layout.path_of(name.removeprefix(prefix)): value
         for name, value in load_file(plain / "adapter_model.safetensors").items()
     }
     save_tensors(renamed / "adapter_model.safetensors", tensors)
