@@ -278,6 +278,7 @@ _EVERY_S = {
     "limits.tidy": 300.0,
     "optimization.sweep": 5.0,
     "optimization.collect": 1800.0,
+    "metering.add_latencies": 30.0,
     "metering.replay_waiting": 60.0,
     "metering.look_at_hosting": 60.0,
     "billing.publish_budgets": 5.0,

@@ -228,6 +228,24 @@ class LatencyHour(models.Model):
         return f"{self.day} {self.hour}:00 {self.tenant} {self.adapter} {self.metric}"
 
 
+class PendingLatencies(models.Model):
+    """Latencies of one batch of events that are not yet in `LatencyHour`: rows are added, and soon removed.
+
+    Empty on SQLite, where ingestion writes `LatencyHour` itself.
+    """
+
+    day = models.DateField()
+    hour = models.SmallIntegerField(help_text="UTC hour of the day.")
+    tenant = models.CharField(max_length=NAME)
+    adapter = models.CharField(max_length=NAME, help_text="Name, without the version.")
+    endpoint = models.CharField(max_length=NAME, help_text="Copy that answered.")
+    ttft = models.TextField(help_text="Bucket of each event that has one, separated by commas.")
+    itl = models.TextField(help_text="Likewise.")
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.hour}:00 {self.tenant} {self.adapter}"
+
+
 class DeadUsageEvent(models.Model):
     """A usage event that could not be counted, kept with the reason so that no usage is lost."""
 
