@@ -80,7 +80,7 @@ def latency_hours_add_pending() -> int:
         while True:
             # Statement by statement, so that a long outage leaves no single huge one behind.
             cursor.execute(statement, [_AT_ONCE])
-            count = cursor.fetchone()[0]
+            count = int(cursor.fetchone()[0])
             taken += count
             if count < _AT_ONCE:
                 return taken

@@ -26,7 +26,7 @@ from controlplane.deployments.services import (
     scaling_set,
 )
 from controlplane.deployments.targets.services import target_create
-from controlplane.errors import InvalidInputError
+from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.attempt import work_run
 from controlplane.optimization.merging import adapter_to_merge
 from controlplane.optimization.models import OptimizationJob
@@ -231,7 +231,9 @@ def test_a_variant_of_the_same_name_never_replaces_another(
     plain = variant_create(**values)
     shared = deployment_create(name="shared", target=here, base_model=tiny, variant=plain.name)
     assert desired_of(shared).checkpoint == plain.source
-    variant_remove(variant=plain)
+    with pytest.raises(ConflictError, match="variant fast is in use by shared"):
+        variant_remove(variant=plain)
+    plain.delete()
     variant_create(**values, merged_adapter=register("plain").engine_name)
     with pytest.raises(ProvisioningError, match="variant fast was replaced since this deployment was"):
         desired_of(shared)
