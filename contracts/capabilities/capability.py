@@ -105,8 +105,11 @@ def missing_text(traits: Collection[str], rank: int, max_rank: int | None) -> st
 
     Args:
         traits: needed traits that the copy does not serve; unknown ones are named as they are.
-        rank: of the adapter; `max_rank` is the copy's limit, None for no limit.
+        rank: of the adapter.
+        max_rank: the copy's limit; None for no limit, 0 for a copy without adapters.
     """
+    if max_rank == 0:
+        return "adapters"
     parts = [TRAIT_NAMES.get(trait, trait) for trait in sorted(traits)]
     if max_rank is not None and rank > max_rank:
         parts.append(f"rank {rank} (at most {max_rank})")

@@ -16,7 +16,9 @@ import httpx
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.capabilities.vllm import version_of
 from contracts.errors import ContractError
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -40,12 +42,19 @@ _LIST_TIMEOUT: Final = httpx.Timeout(5.0, connect=3.0)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server; `models` is None if it does not answer, `silent` if it is only slow."""
+    """One server.
+
+    Attributes:
+        models: names of its models; None if it does not answer.
+        silent: it is only slow.
+        version: of vLLM, as the server tells it; "" for another server, or a silent one.
+    """
 
     url: str
     models: frozenset[str] | None
     reason: str = ""
     silent: bool = False
+    version: str = ""
 
     def serves(self, name: str) -> bool:
         """Return True if the server answers and lists a model of this name."""
@@ -170,7 +179,12 @@ class OpenAIHttpProvisioner:
     def _route_endpoint(self, server: Server) -> Endpoint:
         stage = self._desired.stage
         share = stage.share if stage is not None and server.url in self._urls else None
-        return Endpoint("openai_http", server.url, self._loads, silent=server.silent, share=share)
+        engine = None
+        if server.version:
+            engine = RunningEngine("vllm", server.version, self._desired.options.get("max_lora_rank"))
+        return Endpoint(
+            "openai_http", server.url, self._loads, silent=server.silent, share=share, engine=engine
+        )
 
     @property
     def _loads(self) -> bool:
@@ -196,11 +210,21 @@ class OpenAIHttpProvisioner:
             return Server(url, None, f"returns status {answer.status_code} for GET /v1/models")
         names = frozenset(str(item.get("id")) for item in listed if isinstance(item, dict))
         if self._desired.served_name in names:
-            return Server(url, names)
+            is_vllm = any(item.get("owned_by") == "vllm" for item in listed if isinstance(item, dict))
+            return Server(url, names, version=self._version(url) if is_vllm else "")
         called = ", ".join(sorted(name for name in names if not _is_adapter(name))) or "nothing"
         return Server(
             url, names, f"serves {called}, not {self._desired.served_name}: start it with that name"
         )
+
+    def _version(self, url: str) -> str:
+        """Return the version of vLLM; "" if the server tells none."""
+        try:
+            value = self._http.get(f"{url}/version", timeout=_LIST_TIMEOUT).json()
+        except (httpx.HTTPError, ValueError):
+            return ""
+        version = value.get("version") if isinstance(value, dict) else None
+        return version if isinstance(version, str) and version_of(version) and len(version) <= 60 else ""
 
     def _adapter(self, name: str, there: list[Server]) -> PlacedAdapter:
         if name in self._refused:
