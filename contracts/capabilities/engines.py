@@ -39,6 +39,12 @@ def capability(engine: str, version: str = "") -> Capability | None:
     return None
 
 
+def newest_engines() -> tuple[Capability, ...]:
+    """Return the engines whose architectures are known, vLLM in the newest examined version."""
+    newest = vllm_capability()
+    return (WORKER,) if newest is None else (WORKER, newest)
+
+
 def base_offers(base: BaseNeeds) -> list[str]:
     """Return the engines that serve a base model, in words: `vLLM from 0.17.1 on`."""
     return list(_offers(lambda item: item.base_problem(base)))

@@ -77,7 +77,8 @@ class RunningEngine:
     def name(self) -> str:
         """Its name in messages; "" if it is not known."""
         found = self.capability
-        return found.engine if found is not None else " ".join((self.engine, self.version)).strip()
+        unversioned = "vLLM" if self.engine == "vllm" else self.engine
+        return found.engine if found is not None else " ".join((unversioned, self.version)).strip()
 
     def problem(self, base: BaseNeeds, ref: AdapterRef) -> str:
         """Return why it cannot serve an adapter; "" if it can, or if that is not known."""

@@ -51,7 +51,7 @@ _MOST_LOCAL: Final = 16
 _SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
 """Fields that concern the endpoint, not one base model's copies."""
 _CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras", "max_lora_rank"})
-"""Options that tell how much a running server can hold and serve; placement and consolidation plan with them."""
+"""Options that tell what a running server can hold and serve; placement and consolidation use them."""
 
 
 def deployment_check(deployment: Deployment) -> None:

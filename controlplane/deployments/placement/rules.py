@@ -155,7 +155,7 @@ def _placeable(deployment: Deployment, engine_name: str) -> tuple[Deployment, Ad
 
 
 def _check_served(deployment: Deployment, ref: AdapterRef, ids: Sequence[str], *, field: str) -> None:
-    """Raise InvalidInputError if a named copy cannot serve the adapter, or if no copy can where none is named."""
+    """Raise InvalidInputError if a named copy cannot serve the adapter, or without names if no copy can."""
     base = base_needs(deployment.base_model, deployment.variant)
     rows = Copy.objects.filter(deployment=deployment)
     problems = {copy.pk: RunningEngine.of_copy(copy).problem(base, ref) for copy in rows}
