@@ -43,7 +43,7 @@ class RequestPreparer:
         if resolution.fallbacks and call.path != EMBEDDINGS:
             others = fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models)
             context.models = (resolution, *others)
-        # Nothing is reserved and nobody waits for what no copy can serve, unless a fallback can.
+        # Refuse before the reservation and the waiting room: neither a retry nor a wait would help.
         if resolution.is_excluded and all(other.is_excluded for other in context.models[1:]):
             raise not_served(resolution)
         context.check = partial(self._check, context.scope, call.model, subject)

@@ -1,4 +1,4 @@
-"""What one version of an engine serves, and in words why it cannot serve a base model or an adapter."""
+"""Capabilities of engines, and the reasons in words why an engine cannot serve a base model or an adapter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TRAIT_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class BaseNeeds:
-    """What a base model needs of the engine that serves it.
+    """Requirements of a base model on the engine that serves it.
 
     Attributes:
         architecture: first of `architectures` in config.json.
@@ -50,7 +50,7 @@ class BaseNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What one version of an engine serves.
+    """Base models, adapters and requests that one version of an engine serves.
 
     Attributes:
         engine: its name in messages, with the version.
@@ -117,6 +117,6 @@ def missing_text(traits: Collection[str], rank: int, max_rank: int | None) -> st
 
 
 def known_traits(values: Collection[str]) -> frozenset[Trait] | None:
-    """Return the traits of these texts; None if a newer release wrote one that is not known here."""
+    """Parse traits; return None if a newer release wrote one that this release does not know."""
     known = {str(trait) for trait in Trait}
     return frozenset(map(Trait, values)) if known.issuperset(values) else None

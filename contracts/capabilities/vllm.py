@@ -1,4 +1,4 @@
-"""What each version of vLLM serves, from the table in vllm.json.
+"""Capability of each version of vLLM, from the table in vllm.json.
 
 The table is built from vLLM's source text by `tests/contracts/capabilities/vllm_table.py`. It says since
 which examined version, and before which one, a fact holds: `0.11.2`, or `0.8.5..0.16.0`. Facts that stand in

@@ -1,4 +1,4 @@
-"""What the bundled worker serves. Tests hold it equal to what `worker_engine` loads."""
+"""Capability of the bundled worker. Tests hold it equal to the adapters that `worker_engine` loads."""
 
 from __future__ import annotations
 

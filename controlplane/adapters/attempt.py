@@ -196,9 +196,9 @@ class ValidationAttempt:
                 size_bytes=size,
                 config=config.raw,
             )
-            problem = self._note_serving(steps)
+            problem = self._note_serving(steps, default_before)
             if problem and adapter.pinned_id is None and default_before is not None:
-                # The bare name would move to a version that only gets errors.
+                # Otherwise the bare name would move to a version whose requests are all refused.
                 adapter.pinned = adapter.versions.get(number=default_before)
                 adapter.save(update_fields=["pinned"])
             elif not problem and version.makes_default and adapter.pinned_id is not None:
@@ -217,12 +217,17 @@ class ValidationAttempt:
             data = {"adapter": adapter.name, "version": version.number, "sha256": digest}
             event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=data)
 
-    def _note_serving(self, steps: list[Step]) -> str:
-        """Note in the last step that nothing can serve the version yet; return why, "" if something can."""
+    def _note_serving(self, steps: list[Step], default: int | None) -> str:
+        """Note in the last step that nothing can serve the version yet; return why, "" if something can.
+
+        Args:
+            default: version of the bare name, which keeps it; None if there is none.
+        """
         row = AdapterVersion.objects.select_related("adapter__base_model").get(pk=self._version.pk)
         problem = serving_problem(base_model=row.adapter.base_model, ref=row.ref())
         if problem:
-            noted = set_step(steps, "publish", "warned", problem[:_MAX_DETAIL])
+            kept = "" if default is None else f"; the bare name is pinned to version {default}"
+            noted = set_step(steps, "publish", "warned", f"{problem[:_MAX_DETAIL]}{kept}")
             AdapterVersion.objects.filter(pk=row.pk).update(steps=noted)
         return problem
 

@@ -75,7 +75,7 @@ class VersionSerializer(serializers.ModelSerializer[AdapterVersion]):
 
 
 class ServingSerializer(serializers.Serializer[Any]):
-    """Whether an engine or a copy can serve the version."""
+    """One engine or copy, with its ability to serve the version."""
 
     kind = serializers.ChoiceField(
         choices=["engine", "copy", "deployment"], help_text="deployment: one that has no copy at this moment."

@@ -20,7 +20,7 @@ _TRIED: Final = "its engine is not known: the adapter is tried there"
 
 @dataclass(frozen=True, slots=True)
 class ServingOption:
-    """Whether one engine or copy can serve an adapter version.
+    """One engine or copy, with its ability to serve an adapter version.
 
     Attributes:
         kind: `engine`; `copy`; or `deployment`, which has no copy at this moment.

@@ -70,7 +70,7 @@ class RunningEngine:
 
     @property
     def capability(self) -> Capability | None:
-        """What it serves; None if that is not known."""
+        """Capability of this version; None if it is not known."""
         return capability(self.engine, self.version)
 
     @property

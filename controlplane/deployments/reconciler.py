@@ -140,16 +140,14 @@ class _Run:
         return False
 
     def _keep(self, deployment: Deployment, desired: Desired, provisioner: Provisioner) -> bool:
-        """Apply the desired state; return True if a rollout, or what servers tell, has changed it."""
+        """Apply the desired state; return True if a rollout, or a version that servers report, has changed it."""
         seen = provisioner.observe()
         for text in seen.drift:
             step_add(deployment, "drift", "", text, Outcome.NOTED)
         engine = RunningEngine.of_deployment(deployment)
         self._serve(deployment, seen.endpoints)
         if RunningEngine.of_deployment(deployment) != engine:
-            return (
-                True  # The servers have told what they are: adapters that they do not serve are not placed.
-            )
+            return True  # Choose the placements again, now that the servers have reported their version.
         if rollout_decide(deployment=deployment, desired=desired, seen=seen, renew=self._renew):
             return True
         count, held = self._do(deployment, provisioner.apply(seen))

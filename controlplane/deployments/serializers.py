@@ -50,7 +50,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_warnings(self, deployment: Deployment) -> list[str]:
         # One list of warnings may read all adapters of the base model, so a list of deployments has none.
-        unserved = "" if self.parent is not None else unserved_adapters(deployment)
+        unserved = "" if getattr(self, "parent", None) is not None else unserved_adapters(deployment)
         return [*warnings_of(deployment), *([unserved] if unserved else [])]
 
     class Meta:

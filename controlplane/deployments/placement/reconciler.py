@@ -240,9 +240,8 @@ class _PlacementReconciler:
                 soon = soon or error.transient
                 failed = failed if error.transient else f"{ref.name}: {error}"
         if not rule.reason and len(rule.on) < rule.copies:
-            rule.reason = (
-                f"the adapter is on {len(rule.on)} of {rule.copies} desired copies: no other copy exists"
-            )
+            count = f"{len(rule.on)} of {rule.copies} desired copies"
+            rule.reason = f"the adapter is on {count}: no other copy can serve it"
         return soon, failed
 
     def _load(self, rule: AdapterRule, ref: AdapterRef, copy: str) -> ProvisioningError | None:

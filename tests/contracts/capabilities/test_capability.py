@@ -1,4 +1,4 @@
-"""What engines serve, and the reasons in words for what they do not."""
+"""Capabilities of engines, and the reasons in words why they do not serve something."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_missing_list_names_traits_in_order_then_the_rank() -> None:
 
 
 def test_unknown_traits_are_not_guessed() -> None:
-    assert known_traits(["dora"]) == {Trait.DORA}
+    assert known_traits(["dora"]) == frozenset({Trait.DORA})
     assert known_traits(["dora", "of-2027"]) is None
 
 

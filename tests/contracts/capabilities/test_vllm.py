@@ -10,14 +10,14 @@ from contracts.capabilities.vllm import examined_versions, version_of, vllm_capa
 from tests.contracts.capabilities.vllm_table import _span
 
 
-def at(version: str) -> Capability:
+def served_by(version: str) -> Capability:
     found = vllm_capability(version)
     assert found is not None
     return found
 
 
 def problem(version: str, architecture: str, *traits: Trait, rank: int = 8) -> str:
-    return at(version).adapter_problem(BaseNeeds(architecture), AdapterNeeds(rank, frozenset(traits)))
+    return served_by(version).adapter_problem(BaseNeeds(architecture), AdapterNeeds(rank, frozenset(traits)))
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_versions_are_read_as_servers_write_them(text: str, numbers: tuple[int, 
 
 def test_a_version_between_two_examined_ones_is_the_older() -> None:
     """0.11.0 is not 0.11.2, the first examined version with LoRA on experts."""
-    assert Trait.EXPERTS not in (at("0.11.0").adapter_traits("Qwen3MoeForCausalLM") or ())
-    assert Trait.EXPERTS in (at("0.11.2").adapter_traits("Qwen3MoeForCausalLM") or ())
-    assert at("0.99.0").architectures == at(examined_versions()[-1]).architectures
+    assert Trait.EXPERTS not in (served_by("0.11.0").adapter_traits("Qwen3MoeForCausalLM") or ())
+    assert Trait.EXPERTS in (served_by("0.11.2").adapter_traits("Qwen3MoeForCausalLM") or ())
+    assert served_by("0.99.0").architectures == served_by(examined_versions()[-1]).architectures
     assert vllm_capability("0.8.4") is None
 
 
@@ -87,19 +87,19 @@ def test_architectures_come_go_and_get_adapters() -> None:
     assert problem("0.16.0", "Qwen3_5ForConditionalGeneration").endswith("Qwen3_5ForConditionalGeneration")
     assert not problem("0.17.1", "Qwen3_5ForConditionalGeneration")
     assert problem("0.32.0", "MambaForCausalLM") == "vLLM 0.32.0 serves MambaForCausalLM without adapters"
-    assert not at("0.21.0").base_problem(BaseNeeds("QWenLMHeadModel"))
-    assert at("0.32.0").base_problem(BaseNeeds("QWenLMHeadModel"))
+    assert not served_by("0.21.0").base_problem(BaseNeeds("QWenLMHeadModel"))
+    assert served_by("0.32.0").base_problem(BaseNeeds("QWenLMHeadModel"))
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq", "fp8", "compressed-tensors", "mxfp4"])
 def test_methods_of_checkpoints_are_known_by_their_names_there(method: str) -> None:
-    assert not at("0.32.0").base_problem(BaseNeeds("LlamaForCausalLM", method))
+    assert not served_by("0.32.0").base_problem(BaseNeeds("LlamaForCausalLM", method))
 
 
 def test_parameters_by_endpoint() -> None:
-    assert "cache_salt" not in at("0.8.5").parameters["chat"]
-    assert {"cache_salt", "chat_template_kwargs"} <= at("0.32.0").parameters["chat"]
-    assert "chat_template_kwargs" not in at("0.32.0").parameters["completions"]
+    assert "cache_salt" not in served_by("0.8.5").parameters["chat"]
+    assert {"cache_salt", "chat_template_kwargs"} <= served_by("0.32.0").parameters["chat"]
+    assert "chat_template_kwargs" not in served_by("0.32.0").parameters["completions"]
 
 
 def test_spans_of_facts() -> None:

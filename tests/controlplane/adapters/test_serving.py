@@ -24,7 +24,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.merging import adapter_to_merge
 from controlplane.routes.selectors import route_adapter
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.services import api_key_create
+from controlplane.tenants.services import api_key_create, user_create
 from tests.controlplane.conftest import CONFIG, HIDDEN, KV, LAYERS, adapter_files, adapter_tensors, bf16
 
 pytestmark = pytest.mark.django_db
@@ -118,7 +118,8 @@ def test_a_new_version_that_nothing_serves_does_not_take_the_bare_name(
     second = register(tenant, base_model, "dora")
     assert last_step(second) == (
         "warned",
-        "no backend can serve this yet: vLLM 0.32.0 does not serve DoRA; engines that do: the bundled worker",
+        "no backend can serve this yet: vLLM 0.32.0 does not serve DoRA; engines that do: the bundled worker"
+        "; the bare name is pinned to version 1",
     )
     assert second.remarks[-1]["name"] == "publish"
     assert published(tenant).default == 1
@@ -186,6 +187,12 @@ def test_rest_shows_a_version_with_where_it_can_be_served(
         ("engine", "no"),
         ("copy", "no"),
     ]
+    page = Client()
+    page.force_login(user_create(email="dev@acme.test", password="correct-horse-battery", tenant=tenant))
+    text = page.get(reverse("console:version", args=[tenant.pk, "pirate", 1])).content.decode()
+    assert "Where it can be served" in text
+    assert text.count('data-testid="serving-engine"') == 2
+    assert "vLLM 0.32.0 does not serve DoRA" in text
     listed = client.get(path, headers={"authorization": f"Bearer {key}"}).json()["results"]
     assert "serving" not in listed[0]
 

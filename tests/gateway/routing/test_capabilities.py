@@ -115,7 +115,7 @@ def test_the_base_has_no_such_error() -> None:
 
 
 def test_a_base_without_any_copy_excludes_nothing() -> None:
-    """What will serve it is not known: the answer is that nothing is deployed."""
+    """The answer is then that nothing is deployed."""
     assert not BaseRoute("base", 2048).excludes(BOT)
     assert not BaseRoute("base", 2048, absent=(WORKER,)).excludes(BOT)
     assert BaseRoute("base", 2048, absent=(VLLM,)).excludes(BOT)

@@ -147,4 +147,4 @@ def test_the_worker_serves_the_traits_that_it_states(base: Path, tmp_path: Path,
 
 def test_the_worker_serves_the_architectures_and_quantizations_that_it_states() -> None:
     assert WORKER.architectures == dict.fromkeys(FAMILIES, TRAITS)
-    assert WORKER.quantizations == set(quantization_config._IGNORED)
+    assert WORKER.quantizations == frozenset(quantization_config._IGNORED)
