@@ -227,6 +227,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "AlarmMetricEnum": "controlplane.monitoring.models.Metric",
         "AlarmStateEnum": "controlplane.monitoring.models.State",
         "CopyKindEnum": "controlplane.deployments.models.Copy.Kind",
+        "VersionStatusEnum": "controlplane.adapters.models.AdapterVersion.Status",
         "SourceCredentialKindEnum": "controlplane.artifacts.credentials.models.SourceCredential.Kind",
     },
 }

@@ -5,6 +5,7 @@ GatewayError
 │   ├── UnknownParameter    400
 │   ├── MissingParameter    400
 │   ├── ContextLengthExceeded 400  the model takes fewer tokens
+│   ├── AdapterNotServed    400  no copy of the base model serves what the adapter needs
 │   ├── PayloadTooLarge     413
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
@@ -88,6 +89,10 @@ class MissingParameter(BadRequest):
 
 class ContextLengthExceeded(BadRequest):
     code = "context_length_exceeded"
+
+
+class AdapterNotServed(BadRequest):
+    code = "adapter_not_served"
 
 
 class PayloadTooLarge(BadRequest):

@@ -68,14 +68,18 @@ class AdapterRef:
         uri: folder that holds `ADAPTER_FILES`: `file:///path/` or `s3://bucket/prefix/`.
         sha256: `adapter_digest` of the files; checked after every fetch.
         rank: largest LoRA rank in the adapter.
+        traits: sorted values of `contracts.capabilities.traits.Trait` that a copy must serve. Texts, since a
+            newer control plane may know more of them.
     """
 
     name: str
     uri: str
     sha256: str
     rank: int
+    traits: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what a worker gets. It reads the traits from the files, and older ones refuse the field."""
         return {"name": self.name, "uri": self.uri, "sha256": self.sha256, "rank": self.rank}
 
     @classmethod

@@ -63,6 +63,8 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
         base_model.max_model_len,
         dropped_parameters=tuple(base_model.dropped_parameters),
         created=int(base_model.created_at.timestamp()),
+        architecture=base_model.architecture,
+        quantization=base_model.quantization,
     )
 
 

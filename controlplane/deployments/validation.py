@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from controlplane.deployments.capabilities import base_check
 from controlplane.deployments.containers.images import (
     BUNDLED_WORKER,
     DEFAULT_IMAGE,
@@ -49,8 +50,8 @@ _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
 _SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
 """Fields that concern the endpoint, not one base model's copies."""
-_CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras"})
-"""Options that tell how much a running server can hold; the consolidation page plans with them."""
+_CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras", "max_lora_rank"})
+"""Options that tell what a running server can hold and serve; placement and consolidation use them."""
 
 
 def deployment_check(deployment: Deployment) -> None:
@@ -74,6 +75,8 @@ def deployment_check(deployment: Deployment) -> None:
         )
     _check_environment(deployment.environment)
     _check_variant(deployment)
+    if kind != Target.Kind.SAGEMAKER:
+        base_check(deployment)
     if deployment.urls and kind != Target.Kind.OPENAI_HTTP:
         raise InvalidInputError("urls is valid only for targets of kind openai_http", field="urls")
     if not isinstance(deployment.urls, list) or len(deployment.urls) > 64:
@@ -182,6 +185,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="image")
     if image.problem:
         raise InvalidInputError(image.problem, field="image")
+    base_check(deployment)
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:

@@ -82,6 +82,9 @@ _DRAFT_MODEL_FROM: Final = (0, 36)
 """Its vLLM has draft models in the engine V1, the only one since LMI 15."""
 _EXTRA_VOCAB_UNTIL: Final = (0, 32)
 _LMI_DIST_UNTIL: Final = (0, 32)
+_VLLM_OF_LMI: Final[Mapping[tuple[int, int], str]] = MappingProxyType({(0, 34): "0.10.2", (0, 35): "0.11.1"})
+"""Version of vLLM by that of DJL Serving, from its release notes for LMI 16 and 17. Of LMI 18 and newer there
+are several images for one version of DJL Serving, with different versions of vLLM."""
 
 
 class _Engine(StrEnum):
@@ -161,6 +164,26 @@ class Image:
     def tensorrt_llm(self) -> bool:
         """True if it serves TensorRT-LLM's engines, which are built for one kind of GPU and fixed shapes."""
         return self.family is Family.LMI and self._engine is _Engine.TENSORRT_LLM
+
+    @property
+    def engine_version(self) -> tuple[str, str]:
+        """Name and version of its engine, by `contracts.capabilities.engines`; "" for what is not known.
+
+        LMI's release notes state the version of vLLM.
+        """
+        match self.family:
+            case Family.WORKER:
+                return "worker", ""
+            case Family.TGI:
+                return "tgi", ""
+            case Family.LMI if self.tensorrt_llm:
+                return "tensorrt-llm", ""
+            case Family.LMI if self.neuron:
+                return "neuron", ""
+            case Family.LMI if self._engine is _Engine.LMI:
+                found = _DJL_TAG.search(self.tag or self.name)
+                return "vllm", _VLLM_OF_LMI.get((int(found[1]), int(found[2])), "") if found else ""
+        return "", ""
 
     @property
     def problem(self) -> str:

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from contracts.base_routes import AdapterHomes, CanaryRoute, CopyRoute, SageMakerTarget
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_route
+from controlplane.deployments.capabilities import absent_routes, base_needs, capable_route
 from controlplane.deployments.models import AdapterRule, Copy
 from controlplane.deployments.scaling.selectors import hold_seconds
 from controlplane.routes.selectors import route_base
@@ -49,12 +50,15 @@ def homes_of(*, base_model_id: int, copies: Collection[str]) -> dict[str, Adapte
 def publish_locked(base_model: BaseModel) -> None:
     """Publish a base model whose row is locked, and was read under that lock."""
     rows = list(_copies(base_model))
-    copies = tuple(_route(copy) for copy in rows)
+    needs = base_needs(base_model)
+    copies = tuple(replace(_route(copy), **capable_route(copy, needs)) for copy in rows)
     held = hold_seconds(base_model_id=base_model.pk)
     homes = homes_of(base_model_id=base_model.pk, copies={copy.id for copy in copies})
     canary = _canary(rows)
     entry = base_model_route(base_model=base_model)
-    entry = replace(entry, copies=copies, hold_seconds=held, homes=homes, canary=canary)
+    entry = replace(
+        entry, copies=copies, hold_seconds=held, homes=homes, canary=canary, absent=absent_routes(base_model)
+    )
     route_set(path=f"bases/{base_model.name}", entry=entry)
 
 

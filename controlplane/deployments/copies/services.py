@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from contracts.base_routes import SageMakerTarget
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.capabilities import UNKNOWN_ENGINE, RunningEngine, engine_check
 from controlplane.deployments.copies.publishing import publish_locked
 from controlplane.deployments.models import Copy, Deployment, RemovedCopy
 from controlplane.deployments.validation import REGION, base_url
@@ -36,6 +37,7 @@ def copy_register(
     sagemaker: SageMakerTarget | None = None,
     deployment: Deployment | None = None,
     canary: tuple[str, int] = ("", 0),
+    engine: RunningEngine = UNKNOWN_ENGINE,
 ) -> Copy:
     """Register a server for `base_model` with the gateways.
 
@@ -43,6 +45,7 @@ def copy_register(
 
     Args:
         deployment: owner of a new copy; an existing copy keeps its owner.
+        engine: what serves it; unknown by default, and then every adapter is tried there.
         canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
 
     Raises:
@@ -60,7 +63,14 @@ def copy_register(
         )
     location = _location_columns(sagemaker)
     location["url"] = base_url(url) if url or sagemaker is None else ""
-    settings: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
+    engine_check(engine.engine, engine.version, engine.max_rank)
+    settings: dict[str, Any] = {
+        "kind": kind,
+        "loads_adapters": loads_adapters,
+        "engine": engine.engine,
+        "engine_version": engine.version,
+        "max_rank": engine.max_rank,
+    }
     if deployment is not None:
         settings["canary"], settings["percent"] = canary
         settings["merged_adapter"] = deployment.merged_adapter

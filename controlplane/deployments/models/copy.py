@@ -36,6 +36,15 @@ class Copy(models.Model):
         TGI = "tgi"
         TRITON = "triton"
 
+    class Engine(models.TextChoices):
+        """Names of engines; see `contracts.capabilities.engines`."""
+
+        WORKER = "worker"
+        VLLM = "vllm"
+        TGI = "tgi"
+        TENSORRT_LLM = "tensorrt-llm"
+        NEURON = "neuron"
+
     id = models.CharField(primary_key=True, max_length=40)
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")
     kind = models.CharField(max_length=20, choices=Kind.choices)
@@ -86,6 +95,24 @@ class Copy(models.Model):
     )
     percent = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="Percent of callers in the canary."
+    )
+    engine = models.CharField(
+        max_length=20,
+        choices=Engine.choices,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Engine that serves it; '' if it is not known.",
+    )
+    engine_version = models.CharField(
+        max_length=60,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Version of the engine, as the server reports it.",
+    )
+    max_rank = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Largest LoRA rank that it was started with."
     )
     silent_since = models.DateTimeField(
         null=True, blank=True, help_text="Time of the first poll without a response."

@@ -7,8 +7,8 @@ the base model in `/v1/models`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -16,7 +16,9 @@ import httpx
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.capabilities.vllm import version_of
 from contracts.errors import ContractError
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -40,12 +42,19 @@ _LIST_TIMEOUT: Final = httpx.Timeout(5.0, connect=3.0)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server; `models` is None if it does not answer, `silent` if it is only slow."""
+    """One server.
+
+    Attributes:
+        models: names of its models; None if it does not answer.
+        silent: it is only slow.
+        engine: as the server tells it, without its largest rank; None for another server, or a silent one.
+    """
 
     url: str
     models: frozenset[str] | None
     reason: str = ""
     silent: bool = False
+    engine: RunningEngine | None = None
 
     def serves(self, name: str) -> bool:
         """Return True if the server answers and lists a model of this name."""
@@ -170,7 +179,11 @@ class OpenAIHttpProvisioner:
     def _route_endpoint(self, server: Server) -> Endpoint:
         stage = self._desired.stage
         share = stage.share if stage is not None and server.url in self._urls else None
-        return Endpoint("openai_http", server.url, self._loads, silent=server.silent, share=share)
+        rank, engine = self._desired.options.get("max_lora_rank"), server.engine
+        engine = None if engine is None else replace(engine, max_rank=rank)
+        return Endpoint(
+            "openai_http", server.url, self._loads, silent=server.silent, share=share, engine=engine
+        )
 
     @property
     def _loads(self) -> bool:
@@ -196,11 +209,28 @@ class OpenAIHttpProvisioner:
             return Server(url, None, f"returns status {answer.status_code} for GET /v1/models")
         names = frozenset(str(item.get("id")) for item in listed if isinstance(item, dict))
         if self._desired.served_name in names:
-            return Server(url, names)
+            owners = {item.get("owned_by") for item in listed if isinstance(item, dict)}
+            return Server(url, names, engine=self._engine(url, owners))
         called = ", ".join(sorted(name for name in names if not _is_adapter(name))) or "nothing"
         return Server(
             url, names, f"serves {called}, not {self._desired.served_name}: start it with that name"
         )
+
+    def _engine(self, url: str, owners: Collection[object]) -> RunningEngine | None:
+        """Return the engine of a server whose models have these owners; None if it does not tell."""
+        if "graftwork" in owners:
+            return RunningEngine("worker")
+        version = self._version(url) if "vllm" in owners else ""
+        return RunningEngine("vllm", version) if version else None
+
+    def _version(self, url: str) -> str:
+        """Return the version of vLLM; "" if the server tells none."""
+        try:
+            value = self._http.get(f"{url}/version", timeout=_LIST_TIMEOUT).json()
+        except (httpx.HTTPError, ValueError):
+            return ""
+        version = value.get("version") if isinstance(value, dict) else None
+        return version if isinstance(version, str) and version_of(version) and len(version) <= 60 else ""
 
     def _adapter(self, name: str, there: list[Server]) -> PlacedAdapter:
         if name in self._refused:

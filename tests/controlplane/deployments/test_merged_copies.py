@@ -150,7 +150,7 @@ def test_a_merged_copy_answers_for_its_adapter_and_for_nobody_else(
     assert {item.option("--model") for item in workers(local_root)} == {tiny.source, job.variant.source}
     copy, shared = hot.copies.get(), base.copies.get()
     assert [item.id for item in route(tiny).merged_copies(version.engine_name)] == [copy.pk]
-    assert [item.id for item in route(tiny).copies_for("")] == [shared.pk]
+    assert [item.id for item in route(tiny).copies_for(None)] == [shared.pk]
     known_everywhere(gateway)
 
     answers = {
