@@ -67,13 +67,15 @@ class LimitsRoute:
 class RateRoute:
     """Today's price of a token, in nano-units of the price books' currency; for budgets, not for bills.
 
-    `request_nano` is charged for each attempt in addition.
+    `request_nano` is charged for each attempt in addition. `reasoning_nano` is the price of output tokens of
+    the thought; None where it is that of other output tokens.
     """
 
     input_nano: int
     cached_input_nano: int
     output_nano: int
     request_nano: int = 0
+    reasoning_nano: int | None = None
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

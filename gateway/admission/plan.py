@@ -48,8 +48,20 @@ class Plan:
             _add_new(union.budgets, plan.budgets)
         return union
 
-    def price(self, prompt: int, cached: int, completion: int) -> int:
-        """Return the price of one attempt in nano-units; 0 without a budget.
+    def reserve(self, prompt: int, completion: int) -> int:
+        """Return the highest price of an attempt with these tokens: all, or none, may be of the thought.
+
+        Raises:
+            QuotaExceeded: as `price`.
+        """
+        rate = self.rate
+        thinks = (
+            rate is not None and rate.reasoning_nano is not None and rate.reasoning_nano > rate.output_nano
+        )
+        return self.price(prompt, 0, completion, completion if thinks else 0)
+
+    def price(self, prompt: int, cached: int, completion: int, reasoning: int) -> int:
+        """Return the price of one attempt in nano-units; 0 without a budget. `reasoning` is in `completion`.
 
         Raises:
             QuotaExceeded: there is a budget, but the model has no price.
@@ -63,10 +75,13 @@ class Plan:
             )
             error.limit = "budget"
             raise error
+        output = self.rate.output_nano
+        by_thought = output if self.rate.reasoning_nano is None else self.rate.reasoning_nano
         return (
             (prompt - cached) * self.rate.input_nano
             + cached * self.rate.cached_input_nano
-            + completion * self.rate.output_nano
+            + (completion - reasoning) * output
+            + reasoning * by_thought
             + self.rate.request_nano
         )
 
@@ -171,11 +186,11 @@ class Ticket:
         self._prompt = self._completion = self._spent = 0
         self.waited = 0.0
 
-    def count(self, prompt: int, cached: int, completion: int) -> None:
-        """Add the usage of one attempt."""
+    def count(self, prompt: int, cached: int, completion: int, reasoning: int = 0) -> None:
+        """Add the usage of one attempt; `reasoning` tokens are among those of the completion."""
         self._prompt += prompt
         self._completion += completion
-        self._spent += self.plan.price(prompt, cached, completion)
+        self._spent += self.plan.price(prompt, cached, completion, reasoning)
 
     def settle(self) -> None:
         """Free the place, and correct the reservations to the counted usage. Never fails or waits."""
