@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db.models import Q, QuerySet, Sum
 
 from controlplane.billing import items
+from controlplane.billing.models import Price
 from controlplane.billing.price_list import PriceList, call_unit
 from controlplane.billing.quantities import adapter_name, call_items, call_price
 from controlplane.billing.reports.openai_usage.query import UsageQuery
@@ -21,7 +22,7 @@ from controlplane.tenants.models import Tenant
 _HOUR: Final = 3600
 _DAY: Final = 86_400
 _EPOCH: Final = dt.date(1970, 1, 1)
-_SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "requests")
+_SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "requests")
 _PRICED: Final = ("adapter", "base_model", "backend")
 """Columns that a call's price depends on, besides its day and tenant."""
 
@@ -29,6 +30,7 @@ _TITLES: Final = {
     items.INPUT: "input tokens",
     items.CACHED_INPUT: "cached input tokens",
     items.OUTPUT: "output tokens",
+    items.REASONING: "reasoning tokens",
     items.REQUEST: "requests",
 }
 Group = tuple[str, ...]
@@ -38,7 +40,7 @@ Found = dict[int, dict[Group, Any]]
 
 def completions_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dict[str, Any]:
     """Return tokens and requests by bucket. `project`: the only one that may be read; None for all."""
-    found: Found = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
+    found: Found = defaultdict(lambda: defaultdict(lambda: [0] * len(_SUMS)))
     for row in _summed(tenant, project, query):
         model = adapter_name(row["adapter"]) or row["base_model"]
         if model not in query.filters.get("models", {model}):
@@ -87,12 +89,21 @@ def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[L
     """Yield the items of a day's sums that have usage."""
     adapter = adapter_name(rollup.adapter)
     price = call_price(rollup, prices)
-    for item, quantity in call_items(rollup):
+    for item, quantity in _folded(call_items(rollup), price):
         # Requests are an item only if they have a price above 0.
         if not quantity or (item == items.REQUEST and not (price and price.request_nano)):
             continue
-        nano = None if price is None else quantity * call_unit(price, item)
+        unit = None if price is None else call_unit(price, item)
+        nano = None if unit is None else quantity * unit
         yield LineItem(f"{adapter or rollup.base_model}, {_TITLES[item]}", quantity, nano)
+
+
+def _folded(quantities: Iterable[tuple[str, int]], price: Price | None) -> list[tuple[str, int]]:
+    """Return the quantities; the thought is part of the output unless it has a price of its own."""
+    found = dict(quantities)
+    if price is None or price.reasoning_nano is None:
+        found[items.OUTPUT] += found.pop(items.REASONING)
+    return list(found.items())
 
 
 @dataclass(slots=True)
@@ -166,13 +177,14 @@ def _page(query: UsageQuery, found: Found, result: Any) -> dict[str, Any]:
 
 
 def _completions_result(group: dict[str, str], sums: list[int]) -> dict[str, Any]:
-    prompt, cached, completion, requests = sums
+    prompt, cached, completion, reasoning, requests = sums
     return {
         "object": "organization.usage.completions.result",
         "input_tokens": prompt,
         "input_cached_tokens": cached,
         "input_uncached_tokens": prompt - cached,
         "output_tokens": completion,
+        "output_reasoning_tokens": reasoning,
         "input_audio_tokens": 0,
         "output_audio_tokens": 0,
         "num_model_requests": requests,
