@@ -77,6 +77,15 @@ class RateRoute:
     request_nano: int = 0
     reasoning_nano: int | None = None
 
+    def output_cost(self, completion: int, reasoning: int) -> int:
+        """Return the price of completion tokens, of which `reasoning` are of the thought."""
+        by_thought = self.output_nano if self.reasoning_nano is None else self.reasoning_nano
+        return (completion - reasoning) * self.output_nano + reasoning * by_thought
+
+    def most_output_cost(self, completion: int) -> int:
+        """Return the highest price of that many completion tokens."""
+        return max(self.output_cost(completion, 0), self.output_cost(completion, completion))
+
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         return cls(**known_fields(cls, value))

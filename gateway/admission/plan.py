@@ -49,16 +49,10 @@ class Plan:
         return union
 
     def reserve(self, prompt: int, completion: int) -> int:
-        """Return the highest price of an attempt with these tokens: all, or none, may be of the thought.
-
-        Raises:
-            QuotaExceeded: as `price`.
-        """
-        rate = self.rate
-        thinks = (
-            rate is not None and rate.reasoning_nano is not None and rate.reasoning_nano > rate.output_nano
-        )
-        return self.price(prompt, 0, completion, completion if thinks else 0)
+        """Return the highest price of an attempt with these tokens. Raises QuotaExceeded as `price`."""
+        if (rate := self._rate()) is None:
+            return 0
+        return prompt * rate.input_nano + rate.most_output_cost(completion) + rate.request_nano
 
     def price(self, prompt: int, cached: int, completion: int, reasoning: int) -> int:
         """Return the price of one attempt in nano-units; 0 without a budget. `reasoning` is in `completion`.
@@ -66,8 +60,19 @@ class Plan:
         Raises:
             QuotaExceeded: there is a budget, but the model has no price.
         """
-        if not self.budgets:
+        if (rate := self._rate()) is None:
             return 0
+        return (
+            (prompt - cached) * rate.input_nano
+            + cached * rate.cached_input_nano
+            + rate.output_cost(completion, reasoning)
+            + rate.request_nano
+        )
+
+    def _rate(self) -> RateRoute | None:
+        """Return the model's prices; None without a budget. Raises QuotaExceeded."""
+        if not self.budgets:
+            return None
         if self.rate is None:
             error = QuotaExceeded(
                 f"The budget of {limit_scope(self.budgets[0].scope)} cannot be enforced: this model has no "
@@ -75,15 +80,7 @@ class Plan:
             )
             error.limit = "budget"
             raise error
-        output = self.rate.output_nano
-        by_thought = output if self.rate.reasoning_nano is None else self.rate.reasoning_nano
-        return (
-            (prompt - cached) * self.rate.input_nano
-            + cached * self.rate.cached_input_nano
-            + (completion - reasoning) * output
-            + reasoning * by_thought
-            + self.rate.request_nano
-        )
+        return self.rate
 
     def has(self, tokens: int, nano: int, now: float) -> bool:
         """Return True if all leases in hand suffice."""
