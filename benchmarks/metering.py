@@ -79,6 +79,7 @@ def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) 
             prompt_tokens=prompt,
             cached_tokens=prompt // 3,
             completion_tokens=draw.randrange(1, 600),
+            reasoning_tokens=0,
             estimated=False,
             ttft_ms=41.5,
             itl_ms=18.2,

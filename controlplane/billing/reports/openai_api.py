@@ -34,7 +34,6 @@ class CompletionsResultSerializer(_Grouped):
     input_cached_tokens = serializers.IntegerField()
     input_uncached_tokens = serializers.IntegerField()
     output_tokens = serializers.IntegerField()
-    output_reasoning_tokens = serializers.IntegerField(help_text="Part of `output_tokens`.")
     input_audio_tokens = serializers.IntegerField()
     output_audio_tokens = serializers.IntegerField()
     num_model_requests = serializers.IntegerField(help_text="Attempts, including failed ones.")

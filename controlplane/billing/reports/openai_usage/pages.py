@@ -22,7 +22,7 @@ from controlplane.tenants.models import Tenant
 _HOUR: Final = 3600
 _DAY: Final = 86_400
 _EPOCH: Final = dt.date(1970, 1, 1)
-_SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "requests")
+_SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "requests")
 _PRICED: Final = ("adapter", "base_model", "backend")
 """Columns that a call's price depends on, besides its day and tenant."""
 
@@ -177,14 +177,13 @@ def _page(query: UsageQuery, found: Found, result: Any) -> dict[str, Any]:
 
 
 def _completions_result(group: dict[str, str], sums: list[int]) -> dict[str, Any]:
-    prompt, cached, completion, reasoning, requests = sums
+    prompt, cached, completion, requests = sums
     return {
         "object": "organization.usage.completions.result",
         "input_tokens": prompt,
         "input_cached_tokens": cached,
         "input_uncached_tokens": prompt - cached,
         "output_tokens": completion,
-        "output_reasoning_tokens": reasoning,
         "input_audio_tokens": 0,
         "output_audio_tokens": 0,
         "num_model_requests": requests,
