@@ -62,7 +62,8 @@ class CallQuantities:
     def read(self, *, tenant: str, day: dt.date) -> Iterator[tuple[Subject, int]]:
         for rollup in rollup_list(tenant=tenant, start=day, end=day):
             name = adapter_name(rollup.adapter)
-            for item, quantity in call_items(rollup):
+            # The ledger adds thoughts without a price of their own to the output.
+            for item, quantity in call_items(rollup, own_reasoning=True):
                 subject = Subject(
                     rollup.project, rollup.key_id, name, rollup.base_model, rollup.backend, item
                 )
@@ -146,17 +147,20 @@ def quantities(*, tenant: str, day: dt.date) -> dict[Subject, int]:
     return dict(sums)
 
 
-def call_items(rollup: UsageRollup | UsageHour | SummedUse) -> tuple[tuple[str, int], ...]:
-    """Return a row's quantities by item: uncached and cached input, answer, thought, and requests.
+def call_items(
+    rollup: UsageRollup | UsageHour | SummedUse, *, own_reasoning: bool
+) -> tuple[tuple[str, int], ...]:
+    """Return a row's quantities by item: uncached and cached input, output, thought, and requests.
 
-    Requests that ended in an error are not counted. Where the thought has no price of its own, it is added
-    to the output when it is priced.
+    Requests that ended in an error are not counted. Unless the thought has a price of its own
+    (`own_reasoning`), it is part of the output.
     """
+    reasoning = rollup.reasoning_tokens if own_reasoning else 0
     return (
         (items.INPUT, rollup.prompt_tokens - rollup.cached_tokens),
         (items.CACHED_INPUT, rollup.cached_tokens),
-        (items.OUTPUT, rollup.completion_tokens - rollup.reasoning_tokens),
-        (items.REASONING, rollup.reasoning_tokens),
+        (items.OUTPUT, rollup.completion_tokens - reasoning),
+        (items.REASONING, reasoning),
         (items.REQUEST, rollup.answered),
     )
 

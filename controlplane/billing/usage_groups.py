@@ -194,14 +194,12 @@ def _priced_sums(part: Usage, units: _Units, priced_by: tuple[str, ...]) -> Colu
     sums = part.columns
     keys = zip(part.column("tenant"), part.column("day"), *(sums[name] for name in priced_by), strict=False)
     found = list(map(units.__getitem__, keys))
-    tokens = [sums[name] for name in _TOKENS]
-    nanos = calls_nano(found, *tokens, sums["answered"])
+    prompt, cached, completion, reasoning = tokens = [sums[name] for name in _TOKENS]
+    nanos = calls_nano(found, prompt, cached, completion, reasoning, sums["answered"])
     # Requests without tokens need no price.
     unpriced = [
-        int(unit is UNPRICED and bool(prompt or completion))
-        for unit, prompt, completion in zip(
-            found, sums["prompt_tokens"], sums["completion_tokens"], strict=True
-        )
+        int(unit is UNPRICED and bool(read or written))
+        for unit, read, written in zip(found, prompt, completion, strict=True)
     ]
     return [sums["requests"], *tokens, nanos, unpriced]
 

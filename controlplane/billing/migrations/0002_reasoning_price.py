@@ -17,12 +17,5 @@ class Migration(migrations.Migration):
                 null=True,
                 validators=[django.core.validators.MinValueValidator(0)],
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("reasoning_nano", None), ("reasoning_nano__gte", 0), _connector="OR"),
-                name="price_reasoning_not_negative",
-            ),
-        ),
+        )
     ]

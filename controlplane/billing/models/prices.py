@@ -100,10 +100,6 @@ class Price(models.Model):
                 ),
                 name="price_not_negative",
             ),
-            models.CheckConstraint(
-                condition=models.Q(reasoning_nano=None) | models.Q(reasoning_nano__gte=0),
-                name="price_reasoning_not_negative",
-            ),
         ]
 
     def __str__(self) -> str:

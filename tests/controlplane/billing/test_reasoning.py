@@ -52,7 +52,12 @@ def used(tenant: Tenant, graftwork: Any, settings: Any) -> Tenant:
 
 def price(reasoning_nano: int | None, **changes: Any) -> PriceBook:
     book = PriceBook.objects.first() or price_book_create(name="standard")
-    values = {"effective_from": MONTH, "input_nano": 11, "cached_input_nano": 5, "output_nano": 13} | changes
+    values: dict[str, Any] = {
+        "effective_from": MONTH,
+        "input_nano": 11,
+        "cached_input_nano": 5,
+        "output_nano": 13,
+    } | changes
     price_set(book=book, base_model="tiny", reasoning_nano=reasoning_nano, **values)
     return book
 

@@ -146,18 +146,18 @@ def test_a_grammar_waits_for_the_end_of_the_thought(tmp_path: Path) -> None:
         chat.encode(text, add_special_tokens=False)[0] for text in ("<think>", "</think>", "x")
     )
     thought = begin_thought(chat, QWEN3, params, (), ThoughtStart())
-    assert thought.constrained
-    assert thought.opening == begin
-    assert thought.answers(letter)
+
+    def state() -> tuple[bool, int | None, bool]:
+        """Whether the grammar restricts the next token, what opens a thought, whose a letter would be."""
+        return thought.constrained, thought.opening, thought.answers(letter)
+
+    assert state() == (True, begin, True)
     assert not thought.answers(begin)
     thought.append(begin)
-    assert not (thought.constrained)
-    assert not (thought.answers(letter))
-    assert not (thought.answers(end))
+    assert state() == (False, None, False)
+    assert not thought.answers(end)
     thought.append(end)
-    assert thought.constrained
-    assert thought.answers(letter)
-    assert thought.opening is None
+    assert state() == (True, None, True)
 
 
 @pytest.mark.parametrize(

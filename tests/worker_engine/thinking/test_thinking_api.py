@@ -117,7 +117,7 @@ def test_the_openai_client_reads_the_thought(worker: Worker) -> None:
     body: dict[str, Any] = {"model": "tiny", "messages": [USER], "max_tokens": 64}
     answer = create(**body, reasoning_effort="high")
     message = answer.choices[0].message
-    assert (message.reasoning_content, message.content) == (THOUGHT, ANSWER)  # type: ignore[attr-defined]
+    assert (message.reasoning_content, message.content) == (THOUGHT, ANSWER)
     details = answer.usage.completion_tokens_details
     assert details is not None
     assert details.reasoning_tokens == count(THINK + THOUGHT + END_THINK)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from django.db.models import Q, QuerySet, Sum
 
 from controlplane.billing import items
-from controlplane.billing.models import Price
 from controlplane.billing.price_list import PriceList, call_unit
 from controlplane.billing.quantities import adapter_name, call_items, call_price
 from controlplane.billing.reports.openai_usage.query import UsageQuery
@@ -89,21 +88,14 @@ def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[L
     """Yield the items of a day's sums that have usage."""
     adapter = adapter_name(rollup.adapter)
     price = call_price(rollup, prices)
-    for item, quantity in _folded(call_items(rollup), price):
+    own = price is not None and price.reasoning_nano is not None
+    for item, quantity in call_items(rollup, own_reasoning=own):
         # Requests are an item only if they have a price above 0.
         if not quantity or (item == items.REQUEST and not (price and price.request_nano)):
             continue
         unit = None if price is None else call_unit(price, item)
         nano = None if unit is None else quantity * unit
         yield LineItem(f"{adapter or rollup.base_model}, {_TITLES[item]}", quantity, nano)
-
-
-def _folded(quantities: Iterable[tuple[str, int]], price: Price | None) -> list[tuple[str, int]]:
-    """Return the quantities; the thought is part of the output unless it has a price of its own."""
-    found = dict(quantities)
-    if price is None or price.reasoning_nano is None:
-        found[items.OUTPUT] += found.pop(items.REASONING)
-    return list(found.items())
 
 
 @dataclass(slots=True)
