@@ -79,6 +79,7 @@ def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) 
             prompt_tokens=prompt,
             cached_tokens=prompt // 3,
             completion_tokens=draw.randrange(1, 600),
+            reasoning_tokens=0,
             estimated=False,
             ttft_ms=round(draw.lognormvariate(4, 0.8), 3),
             itl_ms=round(draw.lognormvariate(3, 0.4), 3),

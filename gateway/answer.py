@@ -51,7 +51,8 @@ class Answer:
     def __init__(self, request: BackendRequest, attempt: Attempt, place: CopySlot) -> None:
         self.request, self.attempt, self.context = request, attempt, attempt.context
         self._names = (request.model_name, request.call.model)
-        self.events = EventStream(attempt.usage, request.call.view, self._names)
+        alone = request.call.parameters.get("n", 1) == 1
+        self.events = EventStream(attempt.usage, request.call.view, self._names, counts_thought=alone)
         self._place = place
         self._stream: BackendStream | None = None
         self._first = b""

@@ -41,6 +41,9 @@ class UsageEventRow(models.Model):
     prompt_tokens = models.BigIntegerField()
     cached_tokens = models.BigIntegerField(help_text="Part of the prompt tokens.")
     completion_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField(
+        default=0, db_default=0, help_text="Part of the completion tokens."
+    )
     estimated = models.BooleanField()
     ttft_ms = models.FloatField(null=True)
     itl_ms = models.FloatField(null=True, help_text="Mean inter-token latency.")
@@ -86,6 +89,9 @@ class _Sums(models.Model):
     prompt_tokens = models.BigIntegerField()
     cached_tokens = models.BigIntegerField()
     completion_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField(
+        default=0, db_default=0, help_text="Part of the completion tokens."
+    )
     estimated_requests = models.BigIntegerField(
         default=0, db_default=0, help_text="Requests whose backend reported no usage."
     )
@@ -107,6 +113,7 @@ class _Sums(models.Model):
         "prompt_tokens",
         "cached_tokens",
         "completion_tokens",
+        "reasoning_tokens",
         "estimated_requests",
     )
 

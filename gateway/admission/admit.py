@@ -98,7 +98,7 @@ class Admission:
             QuotaExceeded: a budget is spent, or the model has no price to hold it against.
             LimitsUnavailable: a budget's state cannot be read at this moment.
         """
-        tokens, nano = prompt + completion, plan.price(prompt, 0, completion)
+        tokens, nano = prompt + completion, plan.reserve(prompt, completion)
         now = clock.now()
         if plan.has(tokens, nano, now):
             return plan.take(tokens, nano, now)

@@ -28,7 +28,9 @@ def estimate_tokens(parameters: Mapping[str, Any]) -> int:
     prompts = parameters.get("prompt") or parameters.get("input")
     if prompts is None:
         tools = parameters.get("tools")
-        return (len(orjson.dumps(tools)) // BYTES_A_TOKEN if tools else 0) + sum(
+        # Templates write tools and arguments into the prompt.
+        extra = [tools, parameters.get("chat_template_kwargs")]
+        return sum(len(orjson.dumps(item)) // BYTES_A_TOKEN + 1 for item in extra if item) + sum(
             map(_message_tokens, parameters.get("messages") or ())
         )
     return sum(
@@ -40,6 +42,8 @@ def estimate_tokens(parameters: Mapping[str, Any]) -> int:
 def _message_tokens(message: Mapping[str, Any]) -> int:
     content, calls = message.get("content"), message.get("tool_calls")
     tokens = MESSAGE_TOKENS + (len(orjson.dumps(calls)) // BYTES_A_TOKEN if calls else 0)
+    if isinstance(thought := message.get("reasoning_content") or message.get("reasoning"), str):
+        tokens += len(thought.encode(errors="replace")) // BYTES_A_TOKEN
     if isinstance(content, str):
         return tokens + len(content.encode(errors="replace")) // BYTES_A_TOKEN
     return tokens + sum(map(_part_tokens, content if isinstance(content, list) else ()))

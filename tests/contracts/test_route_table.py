@@ -48,6 +48,7 @@ EVENT: dict[str, Any] = {
     "prompt_tokens": 1,
     "cached_tokens": 0,
     "completion_tokens": 2,
+    "reasoning_tokens": 0,
     "estimated": False,
     "ttft_ms": None,
     "itl_ms": None,

@@ -46,6 +46,7 @@ def attempt(
         "prompt_tokens": 10,
         "cached_tokens": 4,
         "completion_tokens": 6,
+        "reasoning_tokens": 0,
         "estimated": False,
         "ttft_ms": 100.0,
         "itl_ms": 20.0,
