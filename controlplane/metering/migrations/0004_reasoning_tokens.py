@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("metering", "0002_adapter_latency")]
+    dependencies = [("metering", "0003_pending_latencies")]
 
     operations = [
         migrations.AddField(
