@@ -5,6 +5,7 @@ GatewayError
 │   ├── UnknownParameter    400
 │   ├── MissingParameter    400
 │   ├── ContextLengthExceeded 400  the model takes fewer tokens
+│   ├── EndpointNotServed   400  no copy of the base model has the endpoint
 │   ├── PayloadTooLarge     413
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
@@ -88,6 +89,12 @@ class MissingParameter(BadRequest):
 
 class ContextLengthExceeded(BadRequest):
     code = "context_length_exceeded"
+
+
+class EndpointNotServed(BadRequest):
+    """The base model's copies lack the endpoint; a copy that is found to lack it raises this too."""
+
+    code = "endpoint_not_served"
 
 
 class PayloadTooLarge(BadRequest):
