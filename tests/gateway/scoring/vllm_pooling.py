@@ -126,6 +126,6 @@ def _answer(request: web.Request, body: dict[str, Any], pairs: list[tuple[bytes,
         ]
         results.sort(key=lambda item: item["relevance_score"], reverse=True)  # type: ignore[arg-type, return-value]
         shown = results[: body.get("top_n") or len(results)]
-        return {"id": f"rerank-{name}", "model": "base", "results": shown}
+        return {"id": f"score-{name}", "model": "base", "results": shown}
     data = [{"index": index, "object": "score", "score": score(pair)} for index, pair in enumerate(pairs)]
     return {"id": f"score-{name}", "object": "list", "created": 1, "model": "base", "data": data}
