@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import orjson
 
-from gateway.api.schema import EMBEDDINGS
+from gateway.api.schema import EMBEDDINGS, POOLING
 from gateway.api.sse import EventStream, find_error, find_usage, rename_model
 from gateway.api.usage import estimate_completion, text_bytes
 from gateway.api.whole_answer import WholeAnswer
@@ -168,7 +168,7 @@ class Answer:
         if isinstance(usage, dict):
             self.attempt.usage.take(usage)
         if not self.attempt.usage.reported:
-            written = 0 if call.path == EMBEDDINGS else estimate_completion(text_bytes(body))
+            written = 0 if call.path in POOLING else estimate_completion(text_bytes(body))
             self.attempt.estimate = (call.prompt_estimate, written)
         return rename_model(body, self._names)
 

@@ -16,6 +16,7 @@ from gateway.admission import PRIORITY
 from gateway.answer import Answer
 from gateway.backends.base import Backend, BackendRequest
 from gateway.errors import (
+    EndpointNotServed,
     GatewayError,
     UpstreamBroken,
     UpstreamBusy,
@@ -165,4 +166,4 @@ def _another_may_do(error: GatewayError) -> bool:
     """Return True if another copy or a fallback model may serve the request after `error`."""
     if isinstance(error, UpstreamRefused):
         return error.upstream_status == 429
-    return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy)
+    return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy | EndpointNotServed)

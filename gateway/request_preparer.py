@@ -7,10 +7,11 @@ from functools import partial
 from time import perf_counter
 
 from gateway.admission import Admission, Plan, Reservation, Ticket, clock, reservation
-from gateway.api.schema import EMBEDDINGS
+from gateway.api.schema import POOLING, SCORING
 from gateway.http.asgi import Scope
 from gateway.request_context import RequestContext
 from gateway.routing import Authorizer, Resolution, fallbacks, resolve
+from gateway.routing.endpoints import serving
 from gateway.routing.not_served import not_served
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
@@ -34,13 +35,16 @@ class RequestPreparer:
         Raises:
             ModelNotFound: the model is not the caller's.
             AdapterNotServed: no copy can serve the adapter, and no fallback can.
+            EndpointNotServed: no copy of its base model has the endpoint.
         """
         table, caller, call = context.table, context.caller, context.call
         resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
         context.trace.base, context.trace.adapter = resolution.base, resolution.engine_name
+        if call.path in SCORING:
+            resolution = serving(resolution, call.path)
         context.models = (resolution,)
-        # Embeddings of another model are in another vector space, so they have no fallbacks.
-        if resolution.fallbacks and call.path != EMBEDDINGS:
+        # Embeddings, scores and labels of another model do not compare with this one's: no fallbacks.
+        if resolution.fallbacks and call.path not in POOLING:
             others = fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models)
             context.models = (resolution, *others)
         # Refuse before the reservation and the waiting room: neither a retry nor a wait would help.

@@ -141,11 +141,26 @@ class Pooling(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PoolingParams:
+    """How a prompt's embedding is made of its last hidden states.
+
+    Attributes:
+        normalize: scale the embedding to length 1.
+        dimensions: number of the embedding's first numbers that are returned; None for all.
+    """
+
+    mode: Pooling = Pooling.LAST
+    normalize: bool = True
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One sequence to generate: token ids in, token deltas out.
 
     Attributes:
-        pooling: if not None, return the prompt's embedding; `sampling.max_tokens` is then 0.
+        pooling: if not None, return the prompt's embedding; `sampling.max_tokens` is then 0. An adapter's own
+            mode and normalization replace those given here.
         place: index of this sequence within its request.
         tells_prompt: emit a delta at each step that computes part of the prompt.
         thought: None if nothing of the completion is a thought.
@@ -156,7 +171,7 @@ class GenerateRequest:
     sampling: SamplingParams
     adapter: AdapterRef | AdapterMix | None = None
     origin: Origin = Origin()
-    pooling: Pooling | None = None
+    pooling: PoolingParams | None = None
     place: int = 0
     tells_prompt: bool = False
     thought: ThoughtStart | None = None

@@ -23,6 +23,9 @@ MAX_ADAPTER_BYTES: Final = 2 << 30
 70B model is 1.7 GB in bf16."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 
+FEATURE_EXTRACTION: Final = "FEATURE_EXTRACTION"
+"""PEFT's task_type of adapters that were trained for embeddings."""
+
 _SERVED: Final = frozenset(
     {
         "peft_type",
@@ -67,7 +70,7 @@ _HARMLESS: Final = frozenset(
 init_lora_weights says if an initialisation altered the base as well."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
-    "task_type": ("CAUSAL_LM", None),
+    "task_type": ("CAUSAL_LM", FEATURE_EXTRACTION, None),
     "bias": ("none", "all", "lora_only", None),
 }
 _CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
@@ -151,6 +154,11 @@ class LoraConfig:
             alphas=Numbers.read(value, "alpha_pattern"),
             raw=value,
         )
+
+    @property
+    def embeds_only(self) -> bool:
+        """True if the adapter was trained for embeddings, on a model without an output head."""
+        return self.raw.get("task_type") == FEATURE_EXTRACTION
 
     @property
     def max_rank(self) -> int:

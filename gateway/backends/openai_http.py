@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+import time
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import orjson
 
 from contracts.adapters.reference import AdapterRef
+from gateway.api.schema import CLASSIFY, SCORING
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import UpstreamFailed
+from gateway.errors import EndpointNotServed, UpstreamFailed
+from gateway.routing.endpoints import not_served
+
+_PATHS: Final = {CLASSIFY: "/classify"}
+"""Paths of vLLM's that differ from the gateway's."""
+LACKING_SECONDS: Final = 600.0
+"""How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +34,16 @@ class OpenAIHttpBackend:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._usage = UsageOptions()
         self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._lacking: dict[tuple[str, str], float] = {}
 
     async def stream(self, request: BackendRequest) -> UpstreamStream:
+        endpoint = request.copy.id, request.call.path
+        if self._lacking.get(endpoint, 0.0) > time.monotonic():
+            raise _lacking(request)
         answer = await self._ask(request)
+        if request.call.path in SCORING and isinstance(answer, Refusal) and _is_endpoint_missing(answer):
+            self._lacking[endpoint] = time.monotonic() + LACKING_SECONDS
+            raise _lacking(request)
         unknown = isinstance(answer, Refusal) and answer.status == 404 and request.copy.loads_adapters
         if unknown and (adapter := request.adapter) is not None:
             await self._load(request, adapter)
@@ -38,7 +53,8 @@ class OpenAIHttpBackend:
         return answer
 
     async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
-        call, url = request.call, request.copy.url + request.call.path
+        call = request.call
+        url = request.copy.url + _PATHS.get(call.path, call.path)
         body: dict[str, Any] = {**call.parameters, "model": request.model_name}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
@@ -95,3 +111,21 @@ class OpenAIHttpBackend:
         for task in self._loads.values():
             task.cancel()
         await self._upstream.close()
+
+
+def _lacking(request: BackendRequest) -> EndpointNotServed:
+    reason = f"copy {request.copy.id} runs a model that has no such endpoint"
+    return not_served(request.resolution.base, request.call.path, reason)
+
+
+def _is_endpoint_missing(answer: Refusal) -> bool:
+    """Return True if the server has no such route, or runs a model that does not support it.
+
+    vLLM says so by 404, 501, or, in older versions, by a 400 "The model does not support Score API". It
+    answers 404 for an unknown model too, and names the model as one that does not exist.
+    """
+    if answer.status == 404:
+        return b"does not exist" not in answer.body
+    return answer.status in (405, 501) or (
+        answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
+    )

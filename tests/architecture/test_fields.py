@@ -188,6 +188,7 @@ FORMS: Final[dict[str, Form]] = {
                 hold_seconds=9,
                 routing="RANDOM",
                 release="CONSOLIDATION",
+                metrics_seconds=30,
                 timezone="Europe/Berlin",
             ),
             "schedule": (

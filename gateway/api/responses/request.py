@@ -107,7 +107,7 @@ def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
     for name in _NOT_STORED:
         if value.pop(name, None) is not None:
             raise BadRequest(f"{name} is not served: {_STATELESS}", param=name)
-    given = check_parameters(CHECKS, "input", value)
+    given = check_parameters(CHECKS, ("input",), value)
     if given.get("stream_options") and not given.get("stream"):
         raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
     chat: dict[str, Any] = {
