@@ -22,7 +22,7 @@ BASE = {
     "model.embed_tokens.weight": (16, 4),
     "lm_head.weight": (16, 4),
 }
-EVERY = pytest.mark.parametrize("layout", [PLAIN, *LAYOUTS], ids=["plain", "older", "newer"])
+EVERY = pytest.mark.parametrize("layout", [PLAIN, *LAYOUTS], ids=["plain", "older", "newer", "no-head"])
 
 
 def sorted_by(layout: Layout, ranks: dict[str, int], **fields: Any) -> tuple[LoraConfig, Modules]:
