@@ -140,7 +140,7 @@ class _Run:
         return False
 
     def _keep(self, deployment: Deployment, desired: Desired, provisioner: Provisioner) -> bool:
-        """Apply the desired state; return True if a rollout, or a version that servers report, has changed it."""
+        """Apply the desired state; return True if a rollout or a reported version has changed it."""
         seen = provisioner.observe()
         for text in seen.drift:
             step_add(deployment, "drift", "", text, Outcome.NOTED)

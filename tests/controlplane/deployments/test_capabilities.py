@@ -191,6 +191,7 @@ def test_a_deployment_without_a_copy_is_absent_until_it_has_one_or_is_removed(ti
     assert route(tiny).absent == ()
 
 
+@pytest.mark.costly("several rounds of the reconciler, each with clients of its own")
 def test_a_running_vllm_tells_its_version_and_gets_only_what_it_serves(
     tiny: BaseModel, register: Register, vllm: FakeVllm
 ) -> None:
