@@ -17,6 +17,8 @@ from typing import Final
 
 _BODY: Final = "model."
 _HEAD: Final = "lm_head"
+_ROOTS: Final = ("layers.", "embed_tokens", "norm")
+"""A language model's modules where no prefix marks them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Layout:
         """Return the common name of a module, or of a tensor, with this layout's path."""
         if path == self.head or path.startswith(f"{self.head}."):
             return _HEAD + path.removeprefix(self.head)
-        if path.startswith(self.body):
+        if path.startswith(self.body) and (self.body or path.startswith(_ROOTS)):
             return _BODY + path.removeprefix(self.body)
         return path.removeprefix(self.others)
 
@@ -60,7 +62,6 @@ LAYOUTS: Final = (
 """Vision-language models; the last is such a model without a head."""
 WITHOUT_HEAD: Final = Layout("")
 """A language model alone, without a head."""
-_WITHOUT_HEAD: Final = ("layers.", "embed_tokens.")
 
 
 def layout_of(paths: Iterable[str]) -> Layout:
@@ -69,6 +70,6 @@ def layout_of(paths: Iterable[str]) -> Layout:
         for layout in LAYOUTS:
             if path.startswith(layout.body):
                 return layout
-        if path.startswith(_WITHOUT_HEAD):
+        if path.startswith(_ROOTS[:2]):
             return WITHOUT_HEAD
     return PLAIN

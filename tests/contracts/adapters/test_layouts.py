@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts.adapters.config import AdapterConfigError, LoraConfig
-from contracts.adapters.module_names import LAYOUTS, PLAIN, Layout
+from contracts.adapters.module_names import LAYOUTS, PLAIN, WITHOUT_HEAD, Layout
 from contracts.adapters.tensors import Modules, absent_names, max_rank, sort_tensors
 
 Q, V = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"
@@ -22,7 +22,11 @@ BASE = {
     "model.embed_tokens.weight": (16, 4),
     "lm_head.weight": (16, 4),
 }
-EVERY = pytest.mark.parametrize("layout", [PLAIN, *LAYOUTS], ids=["plain", "older", "newer", "no-head"])
+EVERY = pytest.mark.parametrize(
+    "layout",
+    [PLAIN, *LAYOUTS, WITHOUT_HEAD],
+    ids=["plain", "older", "newer", "vision-without-head", "without-head"],
+)
 
 
 def sorted_by(layout: Layout, ranks: dict[str, int], **fields: Any) -> tuple[LoraConfig, Modules]:

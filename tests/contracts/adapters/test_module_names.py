@@ -6,7 +6,7 @@ import pytest
 
 from contracts.adapters.module_names import LAYOUTS, PLAIN, WITHOUT_HEAD, Layout, layout_of
 
-OLDER, NEWER, NEWER_WITHOUT_HEAD = LAYOUTS
+OLDER, NEWER, VISION_WITHOUT_HEAD = LAYOUTS
 LAYER = "layers.0.self_attn.q_proj"
 
 
@@ -18,8 +18,9 @@ LAYER = "layers.0.self_attn.q_proj"
         (["vision_tower.encoder.layers.0.mlp.fc1.weight", f"language_model.model.{LAYER}.weight"], OLDER),
         ([f"model.vision_tower.{LAYER}.weight", f"model.language_model.{LAYER}.weight"], NEWER),
         ([f"model.vision_tower.{LAYER}.weight", f"model.{LAYER}.weight"], PLAIN),
-        ([f"visual.{LAYER}.weight", f"language_model.{LAYER}.weight"], NEWER_WITHOUT_HEAD),
         ([f"{LAYER}.weight", "norm.weight"], WITHOUT_HEAD),
+        (["norm.weight", "embed_tokens.weight"], WITHOUT_HEAD),
+        ([f"vision_tower.{LAYER}.weight", f"language_model.{LAYER}.weight"], VISION_WITHOUT_HEAD),
     ],
 )
 def test_the_layout_follows_from_the_names(paths: list[str], layout: Layout) -> None:
@@ -39,6 +40,11 @@ def test_the_layout_follows_from_the_names(paths: list[str], layout: Layout) -> 
                 "language_model.lm_head.weight",
             ],
         ),
+        (WITHOUT_HEAD, [LAYER, "embed_tokens", "lm_head", "lm_head.weight"]),
+        (
+            VISION_WITHOUT_HEAD,
+            [f"language_model.{LAYER}", "language_model.embed_tokens", "lm_head", "lm_head.weight"],
+        ),
         (
             NEWER,
             [
@@ -52,13 +58,6 @@ def test_the_layout_follows_from_the_names(paths: list[str], layout: Layout) -> 
 )
 def test_names_of_the_language_model_are_common(layout: Layout, own: list[str]) -> None:
     common = [f"model.{LAYER}", "model.embed_tokens", "lm_head", "lm_head.weight"]
-    assert [layout.common_name(path) for path in own] == common
-    assert [layout.path_of(name) for name in common] == own
-
-
-@pytest.mark.parametrize(("layout", "prefix"), [(WITHOUT_HEAD, ""), (NEWER_WITHOUT_HEAD, "language_model.")])
-def test_names_of_a_class_without_a_head_are_common(layout: Layout, prefix: str) -> None:
-    own, common = [f"{prefix}{LAYER}", f"{prefix}embed_tokens"], [f"model.{LAYER}", "model.embed_tokens"]
     assert [layout.common_name(path) for path in own] == common
     assert [layout.path_of(name) for name in common] == own
 

@@ -18,9 +18,9 @@ from tests.gateway.routing.standin import ServerThread
 from tests.gateway.scoring.vllm_pooling import SEPARATORS, PoolingServer
 
 DOCUMENTS = ["xyz", "cat", "at"]
-RERANK = {"model": "base", "query": "a cat", "documents": DOCUMENTS}
-SCORE = {"model": "base", "text_1": "a cat", "text_2": DOCUMENTS}
-CLASSIFY = {"model": "base", "input": ["tiny", "a longer text"]}
+RERANK: dict[str, Any] = {"model": "base", "query": "a cat", "documents": DOCUMENTS}
+SCORE: dict[str, Any] = {"model": "base", "text_1": "a cat", "text_2": DOCUMENTS}
+CLASSIFY: dict[str, Any] = {"model": "base", "input": ["tiny", "a longer text"]}
 TOKENS = sum(len("a cat") + len(document) + SEPARATORS for document in DOCUMENTS)
 
 

@@ -48,7 +48,10 @@ def test_its_answers_and_counts(
     (event,) = control_plane.wait_events(1)
     assert (event.prompt_tokens, event.completion_tokens) == (value["usage"]["prompt_tokens"], 0)
     assert not event.estimated
-    too_long = {"/v1/rerank": {"documents": ["x y " * 800]}, "/v1/score": {"items": "x y " * 800}}
+    too_long: dict[str, Any] = {
+        "/v1/rerank": {"documents": ["x y " * 800]},
+        "/v1/score": {"items": "x y " * 800},
+    }
     if path in too_long:
         body = {"model": "base", **BODIES[path], **too_long[path]}
         refused = httpx.post(pooled_gateway.url + path, json=body, headers=headers, timeout=120)
