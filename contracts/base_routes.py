@@ -94,6 +94,8 @@ class CopyRoute:
         sagemaker: set for a copy of kind `sagemaker`, else None.
         merged: engine name of the adapter that is merged into its weights; "" for none. Such a copy serves
             that adapter alone, whose requests name no adapter there.
+        credentials: `openai_http` only: `server_credentials.credentials_seal`'s text; "" for none.
+        max_adapters: `openai_http` only: most adapters that gateways leave loaded; 0 for no bound.
     """
 
     id: str
@@ -102,6 +104,8 @@ class CopyRoute:
     loads_adapters: bool = False
     sagemaker: SageMakerTarget | None = None
     merged: str = ""
+    credentials: str = field(default="", repr=False)
+    max_adapters: int = 0
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -180,6 +184,10 @@ class BaseRoute:
     def copies_for(self, engine_name: str) -> tuple[CopyRoute, ...]:
         """Return every copy that can serve an adapter, or the base model for "", in no order."""
         return tuple(copy for copy in self.copies if copy.can_serve(engine_name))
+
+    def placed_on(self, copy_id: str) -> frozenset[str]:
+        """Return the engine names that are placed on a copy."""
+        return frozenset(name for name, homes in self.homes.items() if copy_id in homes.at)
 
     def merged_copies(self, engine_name: str) -> tuple[CopyRoute, ...]:
         """Return the copies that have this adapter merged into their weights; none for ""."""

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.selectors import base_model_get
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy
@@ -100,6 +101,19 @@ class CopyInput(StrictSerializer):
         default=False, help_text="openai_http: whether gateways may make vLLM load missing adapters."
     )
     sagemaker = SageMakerInput(required=False, help_text="Required for kind sagemaker.")
+    token = serializers.CharField(
+        max_length=4096,
+        required=False,
+        allow_blank=True,
+        write_only=True,
+        help_text="openai_http: bearer token of the server; stored sealed, never shown.",
+    )
+    headers = serializers.DictField(
+        child=serializers.CharField(max_length=4096),
+        required=False,
+        write_only=True,
+        help_text="openai_http: headers that gateways add to each request; stored sealed, never shown.",
+    )
 
 
 class CopyFilter(filters.FilterSet):  # type: ignore[misc]
@@ -122,13 +136,16 @@ class CopiesApi(generics.ListAPIView[Copy]):
         data = CopyInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
-        target = values.get("sagemaker")
+        target, credentials = values.get("sagemaker"), None
+        if "token" in values or "headers" in values:
+            credentials = ServerCredentials(values.get("token", ""), values.get("headers", {}))
         copy = copy_register(
             base_model=base_model_get(name=values["base_model"]),
             kind=values["kind"],
             url=values["url"],
             loads_adapters=values["loads_adapters"],
             sagemaker=None if target is None else SageMakerTarget.from_dict(target),
+            credentials=credentials,
         )
         return Response(CopySerializer(copy).data, status.HTTP_201_CREATED)
 

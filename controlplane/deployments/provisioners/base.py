@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import ControlPlaneError
 
@@ -170,6 +171,7 @@ class Endpoint:
         silent: it exists but did not answer in time. It stays in the routes for a while, but is not added to
             them (`copies.endpoints`).
         share: share of callers for all endpoints with this share together; None for the other endpoints.
+        credentials: what an `openai_http` server wants with each request.
     """
 
     kind: str
@@ -178,6 +180,7 @@ class Endpoint:
     sagemaker: SageMakerTarget | None = None
     silent: bool = False
     share: Share | None = None
+    credentials: ServerCredentials = field(default_factory=ServerCredentials)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from aiohttp import web
 from contracts.route_table import RouteTable
 from gateway.errors import RoutesUnavailable
 from gateway.routing import poller
+from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Copy, Fleet
 from gateway.routing.load_reports import of_vllm
 from gateway.routing.poller import LoadPoller
@@ -86,7 +87,7 @@ async def polled(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     table = route_table(f"http://127.0.0.1:{runner.addresses[0][1]}", kind=kind)
     fleet = Fleet()
-    task = asyncio.create_task(LoadPoller(Feed(table), fleet, "hush", interval=0.1).run())  # type: ignore[arg-type]
+    task = asyncio.create_task(LoadPoller(Feed(table), fleet, CopyHeaders("hush", ""), interval=0.1).run())  # type: ignore[arg-type]
     try:
         for _ in range(100):
             await asyncio.sleep(0.05)
