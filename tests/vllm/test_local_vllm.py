@@ -36,7 +36,7 @@ from tests.gateway.conftest import GatewayProcess
 from tests.vllm.checkpoints import CHECKPOINTS
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800)]
 ENVIRONMENT = {
     "GRAFTWORK_VLLM_FLAG_ENFORCE_EAGER": "",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -87,14 +87,16 @@ def caller(tenant: Tenant, redis_url: str, tmp_path: Path) -> Iterator[Caller]:
     gateway = GatewayProcess(redis_url, tmp_path / "wal", tmp_path / "gateway.log")
     try:
         gateway.start()
-        yield Caller(gateway.url, key)
+        calls = Caller(gateway.url, key)
+        with calls.http:
+            yield calls
     finally:
         gateway.stop()
 
 
 def usage_events(redis_url: str) -> list[dict[str, Any]]:
-    entries = Redis.from_url(redis_url).xrange(USAGE_STREAM)
-    return [json.loads(fields[b"event"]) for _, fields in entries]
+    with Redis.from_url(redis_url) as redis:
+        return [json.loads(fields[b"event"]) for _, fields in redis.xrange(USAGE_STREAM)]
 
 
 @contextmanager

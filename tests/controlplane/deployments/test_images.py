@@ -317,6 +317,7 @@ OTHERS: dict[str, Any] = {
     "rolling_batch": "lmi-dist",
     "gpu_memory_utilization": 0.5,
     "trust_remote_code": True,
+    "prefix_caching": False,
     "speculation": "ngram",
     "speculation_tokens": 6,
     "draft_model": "s3://b/draft",
