@@ -350,7 +350,7 @@ def credentials_check(credentials: ServerCredentials) -> None:
             )
         if name == "authorization" and credentials.token:
             raise InvalidInputError("headers must not have authorization beside a token", field="headers")
-        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+        if not _HEADER_VALUE.fullmatch(value):
             raise InvalidInputError(
                 f"headers {name}: the value must be 1 to 4096 visible ASCII characters", field="headers"
             )

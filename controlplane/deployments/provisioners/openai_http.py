@@ -192,8 +192,8 @@ class OpenAIHttpProvisioner:
         return self._desired.hosting != Deployment.Hosting.FUSED
 
     def _surplus(self, loaded: frozenset[str]) -> frozenset[str]:
-        """Return the adapters to unload: only with hosting `api`, and only without a route."""
-        if self._desired.hosting != Deployment.Hosting.API:
+        """Return the adapters to unload, which have no route: neither placed nor loaded for requests."""
+        if self._desired.hosting == Deployment.Hosting.FUSED:
             return frozenset()
         return loaded - self._wanted.keys() - self._routed - self._desired.keep
 

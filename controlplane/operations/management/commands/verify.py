@@ -70,8 +70,10 @@ def _closed_secrets() -> list[str]:
     gated = BaseModel.objects.exclude(sealed_hub_token="")
     sealed += [(row.sealed_hub_token, row.hub_token_place) for row in gated]
     sealed += [(row.sealed_private_key, row.place) for row in PromptLog.objects.all()]
-    for row in (*Target.objects.all(), *Copy.objects.all()):
-        sealed += [(row.sealed_credentials, row.credentials_place)] if row.sealed_credentials else []
+    targets = Target.objects.exclude(sealed_credentials="")
+    sealed += [(target.sealed_credentials, target.credentials_place) for target in targets]
+    copies = Copy.objects.exclude(sealed_credentials="")
+    sealed += [(copy.sealed_credentials, copy.credentials_place) for copy in copies]
     faults = []
     for secret, place in sealed:
         try:
