@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import CopyRoute
 from gateway.backends.upstream import Refusal, UpstreamStream
-from gateway.errors import UpstreamBusy
+from gateway.errors import UpstreamBroken, UpstreamBusy
 from gateway.routing.fleet import Fleet
 
 logger = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 REFUSED_SECONDS: Final = 10.0
 """How long a copy that could not load an adapter is not asked for it again."""
 UNAVAILABLE: Final = "adapter_unavailable"
+_ENGINE_DEAD: Final = b"EngineCore"
 
 Post = Callable[[CopyRoute, str, dict[str, Any]], Awaitable[UpstreamStream | Refusal]]
 
@@ -70,6 +71,8 @@ class AdapterLoads:
         path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else adapter.uri
         body = {"lora_name": adapter.name, "lora_path": path}
         refusal = await self._send(copy, "/v1/load_lora_adapter", body)
+        if refusal is not None and engine_died(refusal):
+            raise UpstreamBroken("The backend's engine has died; retry.")
         # Another gateway may have loaded it meanwhile.
         if refusal is not None and not (refusal.status == 400 and b"already" in refusal.body):
             logger.warning(
@@ -116,3 +119,8 @@ class AdapterLoads:
         now = time.monotonic()
         self._refused = {known: until for known, until in self._refused.items() if until > now}
         self._refused[key] = now + REFUSED_SECONDS
+
+
+def engine_died(refusal: Refusal) -> bool:
+    """Return True for vLLM's answer after its engine died: the server is about to end."""
+    return refusal.status == 500 and _ENGINE_DEAD in refusal.body

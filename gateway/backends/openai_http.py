@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import CopyRoute
-from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads
+from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads, engine_died
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
@@ -15,8 +15,6 @@ from gateway.errors import UpstreamBroken, UpstreamBusy
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet
 
-_ENGINE_DEAD: Final = b"EngineCore"
-"""In vLLM's answers of 500 after its engine died: the server is about to end, and the request is fine."""
 _LOADS: Final = 2
 """Loads for one request: another gateway may unload the adapter in between."""
 
@@ -45,7 +43,7 @@ class OpenAIHttpBackend:
         if answer.status == 404 and adapter is not None and copy.loads_adapters:
             raise UpstreamBusy("1", code=UNAVAILABLE)
         error = answer.error(request.request_id)
-        if answer.status == 500 and _ENGINE_DEAD in answer.body:
+        if engine_died(answer):
             raise UpstreamBroken(error.message)
         raise error
 

@@ -47,12 +47,8 @@ class WorkerEngine:
 
     def launch(self, state: Desired, folder: Path, address: str, port: int, token: str) -> Launch:
         own = ["--host", address, "--port", str(port), _MARK, str(folder)]
-        # The only secret is the fleet token.
-        environment = inherited(*WORKER_VARIABLES) | {
-            "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token,
-            **self.variables(state),
-        }
-        return Launch([sys.executable, "-m", "worker_engine", *self.flags(state), *own], environment)
+        command = [sys.executable, "-m", "worker_engine", *self.flags(state), *own]
+        return Launch(command, inherited_environment() | self.variables(state))
 
     def folder_of(self, process: Process) -> Path | None:
         folder = process.option(_MARK)
@@ -80,3 +76,8 @@ class WorkerEngine:
             return int(http.get(f"{url}/load", headers=headers).json()["pending"])
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return None
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the inherited variables that a worker needs; the only secret is the fleet token."""
+    return {**inherited(*WORKER_VARIABLES), "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
