@@ -94,7 +94,7 @@ class CopyRoute:
         sagemaker: set for a copy of kind `sagemaker`, else None.
         merged: engine name of the adapter that is merged into its weights; "" for none. Such a copy serves
             that adapter alone, whose requests name no adapter there.
-        credentials: `openai_http` only: `server_credentials.credentials_seal`'s text; "" for none.
+        credentials: `openai_http` only: sealed ServerCredentials, see CREDENTIALS_INFO; "" for none.
         max_adapters: `openai_http` only: most adapters that gateways leave loaded; 0 for no bound.
     """
 

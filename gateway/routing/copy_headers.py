@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from contracts.base_routes import CopyRoute
-from contracts.server_credentials import CredentialsError, credentials_open
+from contracts.server_credentials import CREDENTIALS_INFO, ServerCredentials
 from gateway.errors import UpstreamUnreachable
 
 logger = logging.getLogger(__name__)
+
+
+class CredentialsError(ValueError):
+    """Sealed credentials that this fleet token does not open, or that belong to another copy."""
 
 
 class CopyHeaders:
@@ -45,3 +55,17 @@ class CopyHeaders:
                 logger.error("%s: give gateways and control plane the same GRAFTWORK_FLEET_TOKEN", error)
             raise UpstreamUnreachable("No copy of this model answers at this moment; retry later.") from error
         return opened.request_headers(self._default_key)
+
+
+def credentials_open(sealed: str, *, fleet_token: str, copy_id: str) -> ServerCredentials:
+    """Open the credentials in a copy's route. Raises CredentialsError."""
+    if not sealed:
+        return ServerCredentials()
+    key = HKDF(SHA256(), 64, salt=None, info=CREDENTIALS_INFO).derive(fleet_token.encode())
+    try:
+        text = AESSIV(key).decrypt(base64.b64decode(sealed), [copy_id.encode()])
+        return ServerCredentials.from_json(text.decode())
+    except (InvalidTag, ValueError, KeyError, TypeError) as error:
+        raise CredentialsError(
+            f"the credentials of {copy_id} are sealed for another fleet token or copy"
+        ) from error

@@ -9,11 +9,11 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from contracts.base_routes import AdapterHomes, CanaryRoute, CopyRoute, SageMakerTarget
-from contracts.server_credentials import credentials_seal
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_route
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
+from controlplane.deployments.models.credentials import credentials_seal
 from controlplane.deployments.scaling.selectors import hold_seconds
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set

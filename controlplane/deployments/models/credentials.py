@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from contracts.server_credentials import ServerCredentials
+import base64
+
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from contracts.server_credentials import CREDENTIALS_INFO, ServerCredentials
 from controlplane.platform.sealing import seal, unseal
 
 
@@ -14,3 +20,12 @@ def credentials_column(credentials: ServerCredentials, *, place: str) -> str:
 def credentials_of(column: str, *, place: str) -> ServerCredentials:
     """Open a column. Raises UnsealError."""
     return ServerCredentials.from_json(unseal(column, place=place)) if column else ServerCredentials()
+
+
+def credentials_seal(credentials: ServerCredentials, *, fleet_token: str, copy_id: str) -> str:
+    """Return the credentials sealed for gateways, for one copy's route; "" for none."""
+    if not credentials:
+        return ""
+    key = HKDF(SHA256(), 64, salt=None, info=CREDENTIALS_INFO).derive(fleet_token.encode())
+    sealed = AESSIV(key).encrypt(credentials.to_json().encode(), [copy_id.encode()])
+    return base64.b64encode(sealed).decode()

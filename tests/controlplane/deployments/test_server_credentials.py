@@ -9,7 +9,7 @@ import pytest
 from pytest_django import Settings
 
 from contracts.base_routes import BaseRoute
-from contracts.server_credentials import ServerCredentials, credentials_open
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.endpoints import copies_sync
 from controlplane.deployments.copies.publishing import homes_publish
@@ -22,6 +22,7 @@ from controlplane.deployments.targets.services import target_create, target_upda
 from controlplane.errors import InvalidInputError
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.models import RouteEntryRow
+from gateway.routing.copy_headers import credentials_open
 from tests.controlplane.deployments.conftest import TOKEN
 
 pytestmark = pytest.mark.django_db

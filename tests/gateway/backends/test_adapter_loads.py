@@ -18,7 +18,8 @@ from aiohttp import web
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import AdapterHomes, CopyRoute
 from contracts.route_table import AdapterRoute
-from contracts.server_credentials import ServerCredentials, credentials_seal
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.models.credentials import credentials_seal
 from gateway.api.schema import parse
 from gateway.backends.base import BackendRequest
 from gateway.backends.openai_http import OpenAIHttpBackend

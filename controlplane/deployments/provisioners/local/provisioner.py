@@ -291,7 +291,7 @@ class LocalProvisioner:
         token = self._marks.new_token(name) if engine.has_token else ""
         address = self._target.address
         launch = engine.launch(state, self._root / name, address, _free_port(address), token)
-        # What a killed process left, such as an engine that still holds the device's memory.
+        # A killed server may leave an engine process that still holds the device's memory.
         end_session(self._marks.session(name))
         session = start_detached(
             launch.command, log=self._marks.log(name), environment=launch.environment, cwd=ROOT
