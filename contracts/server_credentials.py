@@ -13,8 +13,8 @@ from typing import Final, Self
 
 CREDENTIALS_INFO: Final = b"graftwork server credentials"
 """A route's credentials are base64 of AES-SIV (RFC 5297) over `ServerCredentials.to_json`, bound to the
-copy's id. The key is 64 bytes of HKDF-SHA256 from the fleet token with this info. Equal credentials give equal
-text, so that publishing again changes no route."""
+copy's id. The key is 64 bytes of HKDF-SHA256 from the fleet token with this info. Equal credentials give
+equal text, so that publishing again changes no route."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def vllm_root(
     """The folder of local copies, with small CPU settings for vLLM; at the end every process is killed."""
     program = os.environ.get("GRAFTWORK_VLLM", "")
     if not program:
-        pytest.skip("no vLLM: set GRAFTWORK_VLLM to its program, as docs/testing.md says")
+        pytest.skip("no vLLM: set GRAFTWORK_VLLM to its `vllm` program")
     root = tmp_path / "var"
     store = (tmp_path / "store").as_uri()
     settings.GRAFTWORK = dataclasses.replace(
