@@ -63,12 +63,13 @@ class OpenAIHttpBackend:
     async def _post(
         self, request: BackendRequest, url: str, body: dict[str, Any]
     ) -> UpstreamStream | Refusal:
-        headers = {"content-type": "application/json", **self._headers.of(request.copy), **request.headers}
+        own = self._headers.for_copy(request.copy)
+        headers = {"content-type": "application/json", **own, **request.headers}
         return await self._upstream.open(url, orjson.dumps(body), headers, stream=request.call.stream)
 
     async def _send(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> UpstreamStream | Refusal:
         """Send a body that belongs to no request."""
-        headers = {"content-type": "application/json", **self._headers.of(copy)}
+        headers = {"content-type": "application/json", **self._headers.for_copy(copy)}
         # A load reads files; the shorter of the two limits of silence applies.
         return await self._upstream.open(copy.url + path, orjson.dumps(body), headers, stream=True)
 

@@ -33,7 +33,7 @@ class CopyHeaders:
         self._opened: dict[str, tuple[str, dict[str, str]]] = {}
         self._failed: dict[str, str] = {}
 
-    def of(self, copy: CopyRoute) -> dict[str, str]:
+    def for_copy(self, copy: CopyRoute) -> dict[str, str]:
         """Return the headers for a copy of kind `worker` or `openai_http`.
 
         Raises:

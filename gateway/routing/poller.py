@@ -110,7 +110,7 @@ class LoadPoller:
         return of_vllm(report, models)
 
     async def _fetch(self, session: aiohttp.ClientSession, copy: CopyRoute, path: str, *, most: int) -> bytes:
-        headers = self._headers.of(copy)
+        headers = self._headers.for_copy(copy)
         async with session.get(copy.url + path, headers=headers, allow_redirects=False) as response:
             response.raise_for_status()
             # Read until the end: one `read` returns only the bytes of the first packet.

@@ -46,7 +46,7 @@ class LocalEngine(Protocol):
         """
 
     def variables(self, state: Desired) -> dict[str, str]:
-        """Return the deployment's environment variables for the process, without those that are flags."""
+        """Return the process's variables from the deployment's environment, without its flags."""
 
     def launch(self, state: Desired, folder: Path, address: str, port: int, token: str) -> Launch:
         """Return the process to start.
