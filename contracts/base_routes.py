@@ -100,6 +100,8 @@ class CopyRoute:
         traits: traits of adapters that it serves (`contracts.capabilities.traits.Trait`); None if they are
             not known, and then every adapter is tried.
         max_rank: largest rank that it serves; None if there is no limit, or none is known.
+        credentials: `openai_http` only: sealed ServerCredentials, see CREDENTIALS_INFO; "" for none.
+        max_adapters: `openai_http` only: most adapters that gateways leave loaded; 0 for no bound.
     """
 
     id: str
@@ -111,6 +113,8 @@ class CopyRoute:
     engine: str = ""
     traits: tuple[str, ...] | None = None
     max_rank: int | None = None
+    credentials: str = field(default="", repr=False)
+    max_adapters: int = 0
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -221,6 +225,10 @@ class BaseRoute:
         shared = [copy for copy in known if not copy.merged]
         merged = any(copy.merged == adapter.name for copy in known)
         return bool(shared) and not merged and all(copy.lacks(adapter) for copy in shared)
+
+    def placed_on(self, copy_id: str) -> frozenset[str]:
+        """Return the engine names that are placed on a copy."""
+        return frozenset(name for name, homes in self.homes.items() if copy_id in homes.at)
 
     def merged_copies(self, engine_name: str) -> tuple[CopyRoute, ...]:
         """Return the copies that have this adapter merged into their weights; none for ""."""

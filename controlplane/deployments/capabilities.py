@@ -15,7 +15,7 @@ from contracts.capabilities.capability import BaseNeeds, Capability
 from contracts.capabilities.engines import ENGINES, base_offers, capability
 from contracts.capabilities.vllm import version_of
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, Image
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Copy, Deployment, Target
 from controlplane.errors import InvalidInputError
@@ -51,7 +51,8 @@ class RunningEngine:
     def of_deployment(cls, deployment: Deployment) -> Self:
         """Return the engine that a deployment runs; of running servers the one that all of them told."""
         if deployment.target.kind == Target.Kind.LOCAL:
-            return cls("worker")
+            is_vllm = deployment.image_family == Family.VLLM
+            return cls("vllm", max_rank=_max_rank(deployment)) if is_vllm else cls("worker")
         if deployment.target.kind == Target.Kind.SAGEMAKER:
             return cls._of_image(deployment)
         rows = Copy.objects.filter(deployment_id=deployment.pk) if deployment.pk else ()
@@ -64,9 +65,7 @@ class RunningEngine:
         engine, version = image.engine_version
         if engine != "vllm":
             return cls(engine, version)
-        values = deployment.options if isinstance(deployment.options, dict) else {}
-        rank = values.get("max_lora_rank", LmiOptions().max_lora_rank)
-        return cls(engine, version, rank if isinstance(rank, int) else None)
+        return cls(engine, version, _max_rank(deployment))
 
     @property
     def capability(self) -> Capability | None:
@@ -127,10 +126,20 @@ def absent_routes(base_model: BaseModel) -> tuple[CopyRoute, ...]:
     )
     found = []
     for row in rows.select_related("target").order_by("name"):
-        kind = Copy.Kind.WORKER if row.target.kind == Target.Kind.LOCAL else Copy.Kind(row.target.kind)
-        route = RunningEngine.of_deployment(row).route(base_needs(base_model, row.variant))
-        found.append(replace(route, id=row.name, kind=kind.value))
+        engine = RunningEngine.of_deployment(row)
+        kind = row.target.kind
+        if kind == Target.Kind.LOCAL:
+            kind = Copy.Kind.OPENAI_HTTP if engine.engine == "vllm" else Copy.Kind.WORKER
+        route = engine.route(base_needs(base_model, row.variant))
+        found.append(replace(route, id=row.name, kind=str(kind)))
     return tuple(found)
+
+
+def _max_rank(deployment: Deployment) -> int | None:
+    """Return the largest rank that vLLM is started with."""
+    values = deployment.options if isinstance(deployment.options, dict) else {}
+    rank = values.get("max_lora_rank", LmiOptions().max_lora_rank)
+    return rank if isinstance(rank, int) else None
 
 
 def base_check(deployment: Deployment) -> None:

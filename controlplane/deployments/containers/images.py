@@ -103,6 +103,7 @@ class Family(StrEnum):
     TGI = "tgi"
     TRITON = "triton"
     PYTORCH = "pytorch"
+    VLLM = "vllm"
     WORKER = "worker"
 
 
@@ -192,6 +193,11 @@ class Image:
             return (
                 f"{self.name} serves no language model: PyTorch's images have TorchServe, but neither vLLM "
                 "nor transformers: choose an lmi or tgi image"
+            )
+        if self.family is Family.VLLM:
+            return (
+                "image_family vllm is only for targets of kind local: on SageMaker choose an lmi image: its "
+                "engine is vLLM too"
             )
         tag = _TRITON_TAG.search(f":{self.tag}" if self.tag else self.name)
         if self.family is not Family.TRITON or tag is None:
@@ -291,5 +297,7 @@ TENSORRT_LLM_IMAGE: Final = "tensorrtllm-0.33.0"
 NEURON_IMAGE: Final = "neuronx-0.30.0"
 BUNDLED_WORKER: Final = Image("worker", Family.WORKER, lora=True)
 """The bundled worker on a host, without a container."""
+VLLM_SERVER: Final = Image("vllm", Family.VLLM, lora=True)
+"""vLLM on a host, without a container."""
 OTHER_SERVER: Final = Image("server", Family.LMI, lora=True)
 """A running server with vLLM's options, which others started."""

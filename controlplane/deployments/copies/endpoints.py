@@ -58,6 +58,7 @@ def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> boo
                 deployment=deployment,
                 canary=_share_of(endpoint),
                 engine=engine_of(endpoint),
+                credentials=endpoint.credentials,
             )
     gone = [copy for key, copy in own.items() if key not in wanted]
     for copy in gone:
@@ -139,13 +140,13 @@ def _copy_settings(copy: Copy) -> tuple[Any, ...]:
     loaded = None if copy.loaded is None else tuple(copy.loaded)
     form = (copy.adapter_naming, copy.api, copy.container, loaded)
     sagemaker = form if copy.kind == Copy.Kind.SAGEMAKER else None
-    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent)
+    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent), copy.credentials
 
 
 def _endpoint_settings(endpoint: Endpoint) -> tuple[Any, ...]:
     target = endpoint.sagemaker
     form = (target.adapters, target.api, target.container, target.loaded) if target else None
-    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint)
+    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint), endpoint.credentials
 
 
 def _engine(copy: Copy) -> RunningEngine:

@@ -11,11 +11,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.capabilities import UNKNOWN_ENGINE, RunningEngine, engine_check
 from controlplane.deployments.copies.publishing import publish_locked
 from controlplane.deployments.models import Copy, Deployment, RemovedCopy
-from controlplane.deployments.validation import REGION, base_url
+from controlplane.deployments.models.credentials import credentials_column
+from controlplane.deployments.validation import REGION, base_url, credentials_check
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
@@ -38,6 +40,7 @@ def copy_register(
     deployment: Deployment | None = None,
     canary: tuple[str, int] = ("", 0),
     engine: RunningEngine = UNKNOWN_ENGINE,
+    credentials: ServerCredentials | None = None,
 ) -> Copy:
     """Register a server for `base_model` with the gateways.
 
@@ -47,6 +50,7 @@ def copy_register(
         deployment: owner of a new copy; an existing copy keeps its owner.
         engine: what serves it; unknown by default, and then every adapter is tried there.
         canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
+        credentials: token and headers of an `openai_http` server; None keeps those of an existing copy.
 
     Raises:
         InvalidInputError: the kind is unknown, or a value that it needs is missing or malformed.
@@ -57,6 +61,12 @@ def copy_register(
         raise InvalidInputError(
             "loads_adapters is valid only for copies of kind openai_http", field="loads_adapters"
         )
+    if credentials and kind != Copy.Kind.OPENAI_HTTP:
+        raise InvalidInputError(
+            "token and headers are valid only for copies of kind openai_http", field="token"
+        )
+    if credentials is not None:
+        credentials_check(credentials)
     if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
         raise InvalidInputError(
             "sagemaker is required for copies of kind sagemaker, and valid only for them", field="sagemaker"
@@ -91,6 +101,9 @@ def copy_register(
         defaults=settings,
         create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **settings},
     )
+    if credentials is not None:
+        copy.sealed_credentials = credentials_column(credentials, place=copy.credentials_place)
+        copy.save(update_fields=["sealed_credentials"])
     publish_locked(base_model)
     audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
     if before is None and not copy.merged_adapter:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models.credentials import credentials_of
 from controlplane.deployments.models.deployment import Deployment
 
 
@@ -114,6 +117,13 @@ class Copy(models.Model):
     max_rank = models.PositiveIntegerField(
         null=True, blank=True, help_text="Largest LoRA rank that it was started with."
     )
+    sealed_credentials = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="openai_http: the server's bearer token and headers, sealed.",
+    )
     silent_since = models.DateTimeField(
         null=True, blank=True, help_text="Time of the first poll without a response."
     )
@@ -129,6 +139,23 @@ class Copy(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def credentials_place(self) -> str:
+        """Context to which the encryption of the credentials is bound."""
+        return f"copy-credentials {self.pk}"
+
+    @property
+    def credentials(self) -> ServerCredentials:
+        """The server's token and headers. Raises UnsealError."""
+        return credentials_of(self.sealed_credentials, place=self.credentials_place)
+
+    @property
+    def request_headers(self) -> dict[str, str]:
+        """Headers that authorize a call of the copy: its own credentials, else the installation's."""
+        if self.kind == self.Kind.WORKER:
+            return ServerCredentials().request_headers(settings.GRAFTWORK.fleet_token)
+        return self.credentials.request_headers(settings.GRAFTWORK.openai_http_key)
 
 
 class RemovedCopy(models.Model):

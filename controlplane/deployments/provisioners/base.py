@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import ControlPlaneError
@@ -172,6 +173,7 @@ class Endpoint:
             them (`copies.endpoints`).
         share: share of callers for all endpoints with this share together; None for the other endpoints.
         engine: the engine as the server tells it; None for the deployment's (`RunningEngine.of_deployment`).
+        credentials: what an `openai_http` server wants with each request.
     """
 
     kind: str
@@ -181,6 +183,7 @@ class Endpoint:
     silent: bool = False
     share: Share | None = None
     engine: RunningEngine | None = None
+    credentials: ServerCredentials = field(default_factory=ServerCredentials)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from django.conf import settings
 from contracts.adapters.reference import AdapterRef, EngineName
 from contracts.capabilities.vllm import version_of
 from contracts.errors import ContractError
+from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
@@ -73,7 +74,7 @@ class OpenAIHttpProvisioner:
 
     Args:
         before: servers that a rollout moves away from.
-        key: bearer token of the servers; "" for none.
+        credentials: of the servers, also published for gateways.
         routed: engine names that a route leads to, placed or not.
         heartbeat: called before each request to a server; see `Lease.renew`.
     """
@@ -83,7 +84,7 @@ class OpenAIHttpProvisioner:
         urls: tuple[str, ...],
         desired: Desired,
         *,
-        key: str,
+        credentials: ServerCredentials,
         routed: frozenset[str],
         heartbeat: Callable[[], None],
         before: tuple[str, ...] = (),
@@ -91,7 +92,8 @@ class OpenAIHttpProvisioner:
         self._urls, self._desired, self._routed, self._heartbeat = urls, desired, routed, heartbeat
         self._before = () if desired.stage is None else before
         self._wanted = {ref.name: ref for ref in desired.adapters}
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._credentials = credentials
+        headers = credentials.request_headers(settings.GRAFTWORK.openai_http_key)
         self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, verify=tls_context())
         self._refused: dict[str, str] = {}
 
@@ -99,10 +101,16 @@ class OpenAIHttpProvisioner:
     def from_target(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         routes = route_adapters_of(base_model=desired.base_model)
         routed = frozenset(ref.name for route in routes for ref in route.versions.values())
-        key = settings.GRAFTWORK.openai_http_key
         own, stage = tuple(target.urls), desired.stage
         before = (stage.before.urls or own) if stage is not None else ()
-        return cls(desired.urls or own, desired, key=key, routed=routed, heartbeat=heartbeat, before=before)
+        return cls(
+            desired.urls or own,
+            desired,
+            credentials=target.credentials,
+            routed=routed,
+            heartbeat=heartbeat,
+            before=before,
+        )
 
     def observe(self) -> Observation:
         stage = self._desired.stage
@@ -180,9 +188,14 @@ class OpenAIHttpProvisioner:
         stage = self._desired.stage
         share = stage.share if stage is not None and server.url in self._urls else None
         rank, engine = self._desired.options.get("max_lora_rank"), server.engine
-        engine = None if engine is None else replace(engine, max_rank=rank)
         return Endpoint(
-            "openai_http", server.url, self._loads, silent=server.silent, share=share, engine=engine
+            "openai_http",
+            server.url,
+            self._loads,
+            silent=server.silent,
+            share=share,
+            engine=None if engine is None else replace(engine, max_rank=rank),
+            credentials=self._credentials,
         )
 
     @property
@@ -190,8 +203,8 @@ class OpenAIHttpProvisioner:
         return self._desired.hosting != Deployment.Hosting.FUSED
 
     def _surplus(self, loaded: frozenset[str]) -> frozenset[str]:
-        """Return the adapters to unload: only with hosting `api`, and only without a route."""
-        if self._desired.hosting != Deployment.Hosting.API:
+        """Return the adapters to unload, which have no route: neither placed nor loaded for requests."""
+        if self._desired.hosting == Deployment.Hosting.FUSED:
             return frozenset()
         return loaded - self._wanted.keys() - self._routed - self._desired.keep
 
@@ -204,7 +217,8 @@ class OpenAIHttpProvisioner:
             # A read timeout means a busy server, not a stopped one.
             return Server(url, None, f"does not respond: {error}", isinstance(error, httpx.ReadTimeout))
         if answer.status_code in (401, 403):
-            return Server(url, None, "rejects the token: set GRAFTWORK_OPENAI_HTTP_KEY to the server's token")
+            text = "rejects the token: set the target's token, or GRAFTWORK_OPENAI_HTTP_KEY, to the server's"
+            return Server(url, None, text)
         if listed is None:
             return Server(url, None, f"returns status {answer.status_code} for GET /v1/models")
         names = frozenset(str(item.get("id")) for item in listed if isinstance(item, dict))

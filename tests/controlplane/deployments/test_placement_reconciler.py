@@ -237,7 +237,7 @@ def test_a_strange_answer_to_an_eviction_is_looked_at_again(
     overdue(AdapterRule.objects.get())
     assert reconcile(deployment).within == SOON
     assert "unexpected response" in AdapterRule.objects.get().reason
-    residency = WorkerResidency(servers[B].url)
+    residency = WorkerResidency(servers[B].url, {})
     servers[B].refuses["GET", "/resident"] = 404
     with pytest.raises(ProvisioningError, match="upgrade it"):
         residency.memory()
