@@ -25,9 +25,6 @@ _PATHS: Final = {CLASSIFY: "/classify"}
 LACKING_SECONDS: Final = 600.0
 """How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
 
-_LOADS: Final = 2
-"""Loads for one request: another gateway may unload the adapter in between."""
-
 
 class OpenAIHttpBackend:
     """Calls plain OpenAI: the model name selects the adapter, and the tenant's cache salt is included."""
