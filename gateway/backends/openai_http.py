@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from contracts.adapters.reference import AdapterRef
+from gateway.api.hidden_thought import shown_parameters
 from gateway.api.schema import CLASSIFY, SCORING
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
@@ -55,7 +56,7 @@ class OpenAIHttpBackend:
     async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
         call = request.call
         url = request.copy.url + _PATHS.get(call.path, call.path)
-        body: dict[str, Any] = {**call.parameters, "model": request.model_name}
+        body: dict[str, Any] = {**shown_parameters(call.parameters), "model": request.model_name}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
         if not call.streams:

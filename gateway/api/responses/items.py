@@ -42,7 +42,8 @@ def read_input(value: str | list[Any], instructions: str | None) -> list[Message
             thought += _thought(item)
         elif thought and len(messages) > count:
             if messages[-1]["role"] == "assistant":
-                messages[-1]["reasoning_content"] = thought
+                # vLLM's templates read the second name, older servers' the first.
+                messages[-1] |= {"reasoning_content": thought, "reasoning": thought}
             thought = ""
     if not messages:
         raise BadRequest("input must hold a message, not reasoning alone.", param="input")
