@@ -96,3 +96,26 @@ def thought_start(
         return None
     start = form.start(prompt) if resumed is None else form.resume(resumed["content"])
     return None if start is None else replace(start, budget=thinking.budget)
+
+
+def demand_closing_token(
+    tokenizer: ChatTokenizer, form: ThoughtForm, start: ThoughtStart, param: str
+) -> None:
+    """Refuse a grammar, which `param` gave, if its answer could not be told from the thought before it.
+
+    A closing mark of several tokens can end in the middle of a token, whose rest the grammar cannot be given.
+
+    Raises:
+        InvalidRequest: naming `param`.
+    """
+
+    def is_token(mark: str) -> bool:
+        return len(tokenizer.encode(mark, add_special_tokens=False)) == 1
+
+    may_think = start.opened or is_token(form.begin)
+    if may_think and not form.channels and not is_token(form.end):
+        raise InvalidRequest(
+            f"{param} is not served after a thought of this model, whose mark {form.end} is not one token. "
+            "Turn thinking off, or leave it out",
+            param=param,
+        )
