@@ -16,6 +16,8 @@ from worker_engine.text.tokenizer import ChatTokenizer
 
 SWITCHES: Final = ("enable_thinking", "thinking")
 """Variables by which templates turn thinking on and off: Qwen's and others', and DeepSeek's."""
+CHANNEL_EFFORTS: Final = ("low", "medium", "high")
+"""Efforts that gpt-oss was trained on; its template writes any other word into the prompt without effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ def template_arguments(
         raise InvalidRequest(f"{param} is not a variable of this model's chat template", param=param)
     if thinking.effort is None:
         return arguments
+    if form is not None and form.channels and thinking.effort not in CHANNEL_EFFORTS:
+        raise InvalidRequest(
+            f"reasoning_effort must be {', '.join(CHANNEL_EFFORTS)} for this model", param="reasoning_effort"
+        )
     name: str | None = "reasoning_effort"
     value: Any = thinking.effort
     if name not in known:

@@ -17,5 +17,14 @@ class Migration(migrations.Migration):
                 null=True,
                 validators=[django.core.validators.MinValueValidator(0)],
             ),
-        )
+        ),
+        migrations.AddConstraint(
+            model_name="price",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("reasoning_nano__isnull", True), ("reasoning_nano__gte", 0), _connector="OR"
+                ),
+                name="reasoning_price_not_negative",
+            ),
+        ),
     ]

@@ -53,6 +53,8 @@ def test_completions_have_no_thoughts(name: str) -> None:
         ("chat_template_kwargs", {"x": "y" * 4096}),
         ("chat_template_kwargs", {"x": {"x": {"x": {"x": {}}}}}),
         ("chat_template_kwargs", {"__class__": 1}),
+        ("chat_template_kwargs", {"x": [{"y": 1 << 30}]}),
+        ("chat_template_kwargs", {"x": -1e300}),
         ("reasoning_effort", "endless"),
         ("thinking_token_budget", -1),
         ("thinking_token_budget", True),
@@ -93,13 +95,27 @@ def test_a_reasoning_item_goes_with_the_message_after_it() -> None:
         assert [message.get(name) for message in messages] == [None, "hm", None, None]
 
 
+def test_a_thought_between_calls_begins_a_message() -> None:
+    def thought(text: str) -> dict[str, Any]:
+        return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+    def call(name: str) -> dict[str, Any]:
+        return {"type": "function_call", "call_id": name, "name": name, "arguments": "{}"}
+
+    items = [{"role": "user", "content": "hi"}, thought("a"), call("f"), thought("b"), call("g"), call("h")]
+    messages = parse_response(orjson.dumps({"model": "m", "input": items})).call.parameters["messages"]
+    assert [message.get("reasoning") for message in messages] == [None, "a", "b"]
+    assert [len(message.get("tool_calls", ())) for message in messages] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("form", [TgiForm(), TritonForm()], ids=["tgi", "triton"])
 @pytest.mark.parametrize("name", ALL)
 def test_containers_that_do_not_know_a_parameter_refuse_it(form: Any, name: str) -> None:
     with pytest.raises(BadRequest) as caught:
         form.body(parse(CHAT, body(**{name: ALL[name]})), "")
     assert caught.value.param == name
-    assert form.body(parse(CHAT, body(include_reasoning=True)), ""), "asks for nothing"
+    for neutral in ({"include_reasoning": True}, {"reasoning_effort": "none"}):
+        assert form.body(parse(CHAT, body(**neutral)), ""), "asks for nothing"
 
 
 @pytest.mark.parametrize("image", [False, True])

@@ -8,12 +8,13 @@ from typing import Any, Final
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from contracts.openai.parameters import EFFORTS
 from tests.worker_engine.thinking.scripted_model import qwen_tokenizer
 from tests.worker_engine.tiny_model import byte_tokenizer
 from worker_engine.errors import ConfigError, InvalidRequest
 from worker_engine.openai.choice import Choice
 from worker_engine.openai.logprobs import LogprobsWriter
-from worker_engine.openai.thinking import demand_closing_token
+from worker_engine.openai.thinking import Thinking, demand_closing_token, template_arguments
 from worker_engine.protocol import (
     FinishReason,
     Grammar,
@@ -288,3 +289,15 @@ def test_a_budget_counts_headers_between_thoughts(tmp_path: Path) -> None:
     for token in chat.encode(empty + "<|channel|>analysis<|message|>", add_special_tokens=False):
         thought.append(token)
     assert thought.forced == chat.special_token_id("<|end|>")
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_gpt_oss_has_three_efforts(tmp_path: Path, effort: str) -> None:
+    chat = tokenizer(tmp_path, "Reasoning: {{ reasoning_effort }}", *HARMONY)
+    thinking = Thinking({}, effort)
+    if effort in ("low", "medium", "high"):
+        assert template_arguments(chat, GPT_OSS, thinking) == {"reasoning_effort": effort}
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        template_arguments(chat, GPT_OSS, thinking)
+    assert caught.value.param == "reasoning_effort"
