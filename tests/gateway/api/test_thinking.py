@@ -76,6 +76,16 @@ def test_a_response_is_a_chat_with_an_effort() -> None:
     assert request.echo["reasoning"] == {"effort": "low", "summary": None}
 
 
+def test_an_error_names_the_parameter_that_the_client_sent() -> None:
+    request = orjson.dumps({"model": "m", "input": "hi", "reasoning": {"effort": "low"}})
+    dialect = ResponsesDialect.read(request, "r")
+    with pytest.raises(BadRequest) as caught:
+        TgiForm().body(dialect.call, "")
+    dialect.translate(caught.value)
+    assert caught.value.param == "reasoning.effort"
+    assert caught.value.message.startswith("reasoning.effort is not served")
+
+
 def test_a_reasoning_item_goes_with_the_message_after_it() -> None:
     items = [
         {"role": "user", "content": "hi"},
