@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Self, cast, get_args
 
 from contracts.errors import ContractError
@@ -88,7 +88,12 @@ class UsageEvent:
     gateway_id: Name
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, except those of ADDED at their defaults: an older control plane refuses them."""
+        unset = [name for name, default in ADDED.items() if getattr(self, name) == default]
+        return {name: item for name, item in vars(self).items() if name not in unset}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import orjson
 
+from gateway.api.hidden_thought import body_without_thought, hides_thought
 from gateway.api.schema import EMBEDDINGS, POOLING
 from gateway.api.sse import EventStream, find_error, find_usage, rename_model
 from gateway.api.usage import estimate_completion, text_bytes
@@ -52,7 +53,13 @@ class Answer:
         self.request, self.attempt, self.context = request, attempt, attempt.context
         self._names = (request.model_name, request.call.model)
         alone = request.call.parameters.get("n", 1) == 1
-        self.events = EventStream(attempt.usage, request.call.view, self._names, counts_thought=alone)
+        self.events = EventStream(
+            attempt.usage,
+            request.call.view,
+            self._names,
+            counts_thought=alone,
+            hides_thought=hides_thought(request.call.parameters),
+        )
         self._place = place
         self._stream: BackendStream | None = None
         self._first = b""
@@ -170,6 +177,8 @@ class Answer:
         if not self.attempt.usage.reported:
             written = 0 if call.path in POOLING else estimate_completion(text_bytes(body))
             self.attempt.estimate = (call.prompt_estimate, written)
+        if hides_thought(call.parameters):
+            body = body_without_thought(body)
         return rename_model(body, self._names)
 
     def failed(self, error: object) -> GatewayError:

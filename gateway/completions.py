@@ -70,6 +70,9 @@ class Completions:
             if context.call.adapters:
                 return await self._multi_adapter.serve(context, subject)
             return await self._serve_admitted(context, subject)
+        except GatewayError as error:
+            context.dialect.translate(error)
+            raise
         except asyncio.CancelledError:
             if not context.watch.disconnected:
                 raise

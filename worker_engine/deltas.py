@@ -34,7 +34,7 @@ def step_delta(
         queued=_queued(sequence),
         reasoning="" if thought is None else thought.take(),
         reasoning_tokens=0 if thought is None else thought.num_tokens,
-        thinking=thought is not None and not thought.answered,
+        answer_tokens=None if thought is None or token is None else thought.num_answer,
     )
 
 

@@ -209,7 +209,8 @@ class TokenDelta:
         reading: nothing is generated yet; `prompt_tokens` counts those computed by the end of this step.
         reasoning: new text of the thought before the answer; `text` has nothing of it.
         reasoning_tokens: tokens of the thought so far, among `completion_tokens`.
-        thinking: `token_ids` are not the answer's, or may turn out not to be.
+        answer_tokens: of the newest tokens, those that this step found to be the answer's; None for all of
+            `token_ids`. They may include tokens of earlier deltas, which might have begun a thought.
     """
 
     request_id: str
@@ -227,4 +228,4 @@ class TokenDelta:
     reading: bool = False
     reasoning: str = ""
     reasoning_tokens: int = 0
-    thinking: bool = False
+    answer_tokens: int | None = None

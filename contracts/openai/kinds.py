@@ -151,6 +151,8 @@ class Arguments:
                 f"an object of at most {self.most} arguments, {self.max_bytes} bytes of JSON and "
                 f"{self.max_depth} levels"
             )
+        if not _bounded(value):
+            return f"an object whose numbers are from -{MAX_TOKENS} to {MAX_TOKENS}"
         wrong = next((name for name in value if _ARGUMENT.fullmatch(name) is None), None)
         if wrong is not None:
             return f"an object whose names are lower-case identifiers, which {wrong[:64]!r} is not"
@@ -162,6 +164,13 @@ class Arguments:
     def schema(self) -> Schema:
         names = {"pattern": f"^{_ARGUMENT.pattern}$", "not": {"enum": sorted(self.reserved)}}
         return {"type": ["object", "null"], "propertyNames": names, "maxProperties": self.most}
+
+
+def _bounded(value: Any) -> bool:
+    """Return True if no number exceeds MAX_TOKENS, since a template may repeat a text that often."""
+    if isinstance(value, dict | list):
+        return all(map(_bounded, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int | float) or abs(value) <= MAX_TOKENS
 
 
 def _depth(value: Any) -> int:

@@ -17,7 +17,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from controlplane.billing.usage_report import UsageReport, money_text
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
+_SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 class UsageJsonRenderer(JSONRenderer):
@@ -101,7 +101,7 @@ class UsageCsvRenderer(BaseRenderer):
         text = io.StringIO()
         writer = csv.writer(text)
         if isinstance(data, UsageReport):
-            writer.writerow([*data.group_by, *_SUMS, "price", "currency", "unpriced"])
+            writer.writerow([*data.group_by, *_SUMS, "price", "currency", "unpriced", "reasoning_tokens"])
             writer.writerows(_lines(data))
         else:
             writer.writerow(["code", "detail", "attr"])
@@ -116,7 +116,9 @@ def _lines(report: UsageReport) -> Iterator[tuple[Any, ...]]:
     prices = ["" if unpriced else money_text(nano) for nano, unpriced in marks]
     flags = ["true" if unpriced else "false" for unpriced in report.unpriced]
     sums = (getattr(report, name) for name in _SUMS)
-    return zip(*groups, *sums, prices, repeat(report.currency, len(prices)), flags, strict=True)
+    currencies = repeat(report.currency, len(prices))
+    # A new column comes last, for readers that go by position.
+    return zip(*groups, *sums, prices, currencies, flags, report.reasoning_tokens, strict=True)
 
 
 def cell(text: str) -> str:

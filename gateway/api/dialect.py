@@ -24,6 +24,9 @@ class ApiDialect:
         """Translate whole events of a stream. Raises ValueError."""
         return block
 
+    def translate(self, error: GatewayError) -> None:
+        """Rewrite an error that names a parameter of the backends' dialect, for this dialect's client."""
+
     def failure(self, error: GatewayError) -> bytes:
         """Return the event that ends a stream which fails after its HTTP 200."""
         return error_event(error)

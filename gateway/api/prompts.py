@@ -61,8 +61,10 @@ def estimate_tokens(parameters: Mapping[str, Any]) -> int:
 def _message_tokens(message: Mapping[str, Any]) -> int:
     content, calls = message.get("content"), message.get("tool_calls")
     tokens = MESSAGE_TOKENS + (len(orjson.dumps(calls)) // BYTES_A_TOKEN if calls else 0)
-    if isinstance(thought := message.get("reasoning_content") or message.get("reasoning"), str):
-        tokens += len(thought.encode(errors="replace")) // BYTES_A_TOKEN
+    # Templates read one of the two names: the larger is reserved.
+    thoughts = [message.get("reasoning_content"), message.get("reasoning")]
+    sizes = [len(text.encode(errors="replace")) for text in thoughts if isinstance(text, str)]
+    tokens += max(sizes, default=0) // BYTES_A_TOKEN
     if isinstance(content, str):
         return tokens + len(content.encode(errors="replace")) // BYTES_A_TOKEN
     return tokens + sum(map(_part_tokens, content if isinstance(content, list) else ()))

@@ -15,7 +15,8 @@ from typing import Any, Final
 import orjson
 
 from contracts.prompt_progress import PROMPT_PROGRESS
-from gateway.api.usage import Usage, read_usage, text_bytes
+from gateway.api.hidden_thought import without_thought
+from gateway.api.usage import Usage, read_usage, text_bytes, token_count
 
 MAX_EVENT_BYTES: Final = 4 << 20
 """A larger single event counts as a broken backend."""
@@ -68,6 +69,7 @@ class EventStream:
         renamed: tuple[str, str] | None = None,
         *,
         counts_thought: bool = False,
+        hides_thought: bool = False,
     ) -> None:
         """Follow a stream from its beginning.
 
@@ -75,6 +77,7 @@ class EventStream:
             renamed: (the backend's model name, the client's model name).
             counts_thought: the stream has one choice. If the backend reports no tokens of the thought, they
                 are its completion tokens at the last event with text of the thought.
+            hides_thought: the client does not get the thought's text.
         """
         self.usage = usage
         self.events = 0
@@ -87,7 +90,7 @@ class EventStream:
         self._newest = b""
         self.last_usage: dict[str, Any] | None = None
         self._ended_with_usage = False
-        self._counts_thought = counts_thought
+        self._counts_thought, self._hides_thought = counts_thought, hides_thought
         self._names = None if renamed is None or renamed[0] == renamed[1] else _names(*renamed)
 
     def feed(self, chunk: bytes) -> bytes:
@@ -132,6 +135,8 @@ class EventStream:
         if not self.usage.reported:
             self.events += block.count(b"data:")
             self.text_bytes += text_bytes(block)
+        if self._hides_thought:
+            block = without_thought(block)
         if self._names is not None:
             block = self._names.rename(block)
         if self._view is UsageView.FINAL and not self._ended_with_usage:
@@ -152,7 +157,8 @@ class EventStream:
                 return
             self.usage.take(self.last_usage or {})
             details = (self.last_usage or {}).get("completion_tokens_details")
-            if isinstance(details, dict) and type(details.get("reasoning_tokens")) is int:
+            # vLLM states 0 from the first event on, whether or not it counts thoughts.
+            if isinstance(details, dict) and token_count(details.get("reasoning_tokens")):
                 self._counts_thought = False
 
     def _count_thought(self, block: bytes) -> None:
@@ -161,10 +167,11 @@ class EventStream:
         if last is None:
             return
         end = _EVENT_END.search(block, last.end())
-        match = _USAGE_OBJECT.search(block, last.end(), end.start() if end else len(block))
-        counts = read_usage(orjson.loads(match[1])) if match else None
+        start = _event_start(block, last.start())
+        match = _USAGE_OBJECT.search(block, start, end.start() if end else len(block))
+        counts = read_usage(find_usage(match[0]) or {}) if match else None
         if counts is not None:
-            self.usage.take_reasoning(counts[2])
+            self.usage.derive_reasoning(counts[2])
 
     def _read_progress(self, block: bytes) -> bytes:
         """Remove the worker's comments on prompt progress from `block`, and record their usage."""

@@ -4,6 +4,8 @@
 |---|---|
 | whole numbers, also spelled `11.0` or `"11"`; `input_tokens` and `output_tokens` | what it says |
 | `completion_tokens` missing, `total_tokens` there | their difference |
+| reasoning tokens beside the completion's, as the total shows | their sum |
+| more reasoning tokens than the completion has | no reasoning tokens |
 | a count missing, null, negative, broken or beyond MAX_REPORTED; no prompt tokens | not used |
 
 An unused report is replaced by an estimate from the text, and the usage event says so.
@@ -31,13 +33,20 @@ _TEXT: Final = re.compile(
 class Usage:
     """Tokens that the backend has reported so far. `reported` is True after the first report."""
 
-    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reasoning_tokens", "reported")
+    __slots__ = (
+        "_derived_reasoning",
+        "_stated_reasoning",
+        "cached_tokens",
+        "completion_tokens",
+        "prompt_tokens",
+        "reported",
+    )
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.completion_tokens = 0
-        self.reasoning_tokens = 0
+        self._stated_reasoning = self._derived_reasoning = 0
         self.reported = False
 
     def clear(self) -> None:
@@ -53,18 +62,24 @@ class Usage:
         self.prompt_tokens = max(self.prompt_tokens, prompt)
         self.completion_tokens = max(self.completion_tokens, completion)
         self.cached_tokens = min(self.prompt_tokens, max(self.cached_tokens, cached))
-        self.take_reasoning(reasoning)
+        self._stated_reasoning = max(self._stated_reasoning, reasoning)
         self.reported = True
 
-    def take_reasoning(self, tokens: int) -> None:
-        """Apply a count of the thought's tokens, among those of the completion."""
-        self.reasoning_tokens = min(self.completion_tokens, max(self.reasoning_tokens, tokens))
+    def derive_reasoning(self, tokens: int) -> None:
+        """Apply a count of the thought's tokens that the gateway derived; a positive report replaces it."""
+        self._derived_reasoning = max(self._derived_reasoning, tokens)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of the thought, among those of the completion."""
+        return min(self.completion_tokens, self._stated_reasoning or self._derived_reasoning)
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int, int] | None:
     """Return (prompt tokens, cached ones among them, completion tokens, those of the thought among them).
 
-    None if one of the first three is invalid. Many servers do not count the thought's tokens: 0.
+    None if one of the first three is invalid. Many servers do not count the thought's tokens: 0. Some count
+    them beside the completion's, which the total shows: then they are added.
     """
     prompt = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
     given = usage.get("completion_tokens", usage.get("output_tokens"))
@@ -77,7 +92,10 @@ def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int, int] | None:
     completion = token_count(given)
     if not prompt or cached is None or completion is None:
         return None
-    return prompt, min(prompt, cached), completion, min(completion, _reasoning(usage))
+    reasoning = _reasoning(usage)
+    if reasoning and token_count(usage.get("total_tokens")) == prompt + completion + reasoning:
+        completion = min(completion + reasoning, MAX_REPORTED)
+    return prompt, min(prompt, cached), completion, reasoning if reasoning <= completion else 0
 
 
 def _reasoning(usage: Mapping[str, Any]) -> int:

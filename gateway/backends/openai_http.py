@@ -8,12 +8,14 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import CopyRoute
+from contracts.capabilities.vllm import vllm_capability
+from gateway.api.hidden_thought import shown_parameters
 from gateway.api.schema import CLASSIFY, SCORING
 from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads, engine_died
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import EndpointNotServed, UpstreamBroken, UpstreamBusy
+from gateway.errors import BadRequest, EndpointNotServed, UpstreamBroken, UpstreamBusy
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.endpoints import not_served
 from gateway.routing.fleet import Fleet
@@ -24,6 +26,8 @@ _PATHS: Final = {CLASSIFY: "/classify"}
 """Paths of vLLM's that differ from the gateway's."""
 LACKING_SECONDS: Final = 600.0
 """How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
+_BUDGET: Final = "thinking_token_budget"
+_VLLM: Final = "vLLM "
 
 
 class OpenAIHttpBackend:
@@ -63,8 +67,9 @@ class OpenAIHttpBackend:
 
     async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
         call = request.call
+        demand_bounded_thought(request)
         url = request.copy.url + _PATHS.get(call.path, call.path)
-        body: dict[str, Any] = {**call.parameters, "model": request.model_name}
+        body: dict[str, Any] = {**shown_parameters(call.parameters), "model": request.model_name}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
         if not call.streams:
@@ -109,3 +114,22 @@ def _is_endpoint_missing(answer: Refusal) -> bool:
     return answer.status in (405, 501) or (
         answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
     )
+
+
+def demand_bounded_thought(request: BackendRequest) -> None:
+    """Refuse a bound of the thought that the copy's version of vLLM would ignore.
+
+    A copy whose version is not known gets the bound.
+
+    Raises:
+        BadRequest: naming the bound.
+    """
+    engine, call = request.copy.engine, request.call
+    if call.parameters.get(_BUDGET) is None or not engine.startswith(_VLLM):
+        return
+    capability = vllm_capability(engine.removeprefix(_VLLM))
+    if capability is None or _BUDGET not in capability.parameters["chat"]:
+        raise BadRequest(
+            f"{_BUDGET} is not served by this model's copies, which run {engine}. Leave it out.",
+            param=_BUDGET,
+        )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import SageMakerTarget, adapter_component
+from gateway.api.hidden_thought import shown_parameters
 from gateway.backends.base import BackendRequest, BackendStream
 from gateway.backends.containers import FORMS
 from gateway.backends.containers.base import Translator
@@ -126,7 +127,7 @@ class SageMakerBackend:
             raise BadRequest(f"{call.path} is not served by this model's copies on SageMaker.")
         if (form := FORMS.get(target.container)) is not None:
             return form.body(call, "" if adapter is None else adapter.name)
-        body: dict[str, Any] = {**call.parameters}
+        body: dict[str, Any] = shown_parameters(call.parameters)
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
         if target.adapters == "reference":

@@ -178,7 +178,7 @@ class Meter:
     def close(self, attempt: Attempt, event: UsageEvent) -> None:
         if attempt in self._open:
             self._open.remove(attempt)
-            self._wal.append(CLOSED, orjson.dumps(vars(event)))
+            self._wal.append(CLOSED, orjson.dumps(event.to_dict()))
             context = attempt.context
             context.ticket.count(
                 event.prompt_tokens, event.cached_tokens, event.completion_tokens, event.reasoning_tokens
@@ -225,4 +225,4 @@ class Meter:
         self._wal.checkpoint = segment
 
     def _record(self, attempt: Attempt) -> None:
-        self._wal.append(PROGRESS, orjson.dumps(vars(attempt.event("interrupted", "gateway_died"))))
+        self._wal.append(PROGRESS, orjson.dumps(attempt.event("interrupted", "gateway_died").to_dict()))

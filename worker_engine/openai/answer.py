@@ -77,7 +77,9 @@ class Answer:
         if delta.reading:
             # Sent only before the first event, so readers need not look for it later.
             return b"" if any(self._parts) else self._renderer.prompt_progress()
-        part = self._choices[index].take(delta)
+        choice = self._choices[index]
+        before = choice.reasoning_tokens
+        part = choice.take(delta)
         parts = self._parts[index]
         events = b""
         if not parts and self._chat and self._body.stream:
@@ -85,7 +87,12 @@ class Answer:
         if self._body.stream:
             # Of a stream only the first part is kept, as a mark that it has begun.
             parts[:] = [part]
-            return events if part.empty else events + self._renderer.chunk(index, part)
+            if not part.empty:
+                return events + self._renderer.chunk(index, part)
+            # Usage goes on while a thought is hidden, so that a client that hangs up is billed for it.
+            if self._body.continuous_usage and not choice.shows_thought and choice.reasoning_tokens > before:
+                events += self._renderer.chunk(index, Part())
+            return events
         parts.append(part)
         return b""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
 from worker_engine.protocol import FinishReason, TokenDelta, TokenLogprobs
 from worker_engine.text.tool_calls.parser import CallDelta, CallParser, ParsedDelta
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Choice:
         calls_finish: a finish by calls is called `tool_calls`; where the caller named the function, `stop`.
         echo: the prompt and its text, to be told before the completion's.
         prompt: writes its log probabilities as vLLM tells them, when they were asked for.
-        shows_thought: parts have the thought's text.
+        shows_thought: parts have the thought's text and token ids.
+        reasoning_tokens: tokens of the thought so far.
     """
 
     index: int
@@ -62,19 +65,23 @@ class Choice:
     echo: Echo | None = None
     prompt: PromptWriter | None = None
     shows_thought: bool = True
+    reasoning_tokens: int = 0
     _pending_ids: tuple[int, ...] = ()
     _undecided: tuple[TokenLogprobs, ...] = ()
-    _reasoning_tokens: int = 0
+    _undecided_ids: tuple[int, ...] = ()
 
     def take(self, delta: TokenDelta) -> Part:
         """Turns a delta into what may be shown of it; empty while text is held back."""
         shown = ""
+        if delta.reasoning_tokens > self.reasoning_tokens:
+            self.reasoning_tokens, self._undecided, self._undecided_ids = delta.reasoning_tokens, (), ()
         if self.echo is not None:
             shown, told, self.echo = self.echo.text, self.echo.token_ids, None
             if self.logprobs is not None and delta.prompt_logprobs is not None:
                 self.logprobs.add_prompt(told, shown, delta.prompt_logprobs)
         if self.logprobs is not None:
-            self.logprobs.add(self._of_answer(delta))
+            answer, self._undecided = _split(self._undecided, delta.logprobs, delta)
+            self.logprobs.add(answer)
         finished = delta.finish_reason is not None
         parsed = ParsedDelta(delta.text) if self.parser is None else self.parser.feed(delta.text)
         if self.parser is not None and finished:
@@ -84,7 +91,10 @@ class Choice:
         if self.logprobs is not None:
             everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH
             logprobs = self.logprobs.release(shown + delta.text, everything=everything)
-        token_ids = self._pending_ids + delta.token_ids
+        ids = delta.token_ids
+        if not self.shows_thought:
+            ids, self._undecided_ids = _split(self._undecided_ids, ids, delta)
+        token_ids = self._pending_ids + ids
         part = Part(
             shown + parsed.content,
             tuple(self._call(call) for call in parsed.calls),
@@ -97,18 +107,6 @@ class Choice:
         # The ids of tokens whose text is held back go with the next part that is sent.
         self._pending_ids = token_ids if part.empty else ()
         return part
-
-    def _of_answer(self, delta: TokenDelta) -> tuple[TokenLogprobs, ...]:
-        """Return the log probabilities of the answer's tokens; a thought's are not told.
-
-        Those of tokens that may open a thought are held back until it is known.
-        """
-        held = self._undecided if delta.reasoning_tokens == self._reasoning_tokens else ()
-        self._reasoning_tokens = delta.reasoning_tokens
-        in_thought = delta.thinking and delta.reasoning_tokens > 0
-        found = () if in_thought else held + delta.logprobs
-        self._undecided = found if delta.thinking and delta.finish_reason is None else ()
-        return () if self._undecided else found
 
     def _finish(self, delta: TokenDelta) -> str | None:
         if delta.finish_reason is None:
@@ -128,3 +126,19 @@ class Choice:
             "type": "function",
             "function": {"name": call.name} | function,
         }
+
+
+def _split(
+    held: tuple[_Item, ...], new: tuple[_Item, ...], delta: TokenDelta
+) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
+    """Return the answer's items of tokens, and those to hold back until it is known whose they are.
+
+    Args:
+        held: the items held back so far that no thought has taken.
+        new: the items of `delta`'s tokens.
+    """
+    if delta.answer_tokens is None:
+        return new, ()
+    found = held + new
+    count = min(delta.answer_tokens, len(found))
+    return found[len(found) - count :], () if count else found

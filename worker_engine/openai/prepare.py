@@ -13,7 +13,7 @@ from worker_engine.errors import ContextLengthExceeded, InvalidRequest
 from worker_engine.openai.context_length import chat_too_long, prompt_too_long, text_too_long
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest, Prompt
-from worker_engine.openai.thinking import Thinking, template_arguments, thought_start
+from worker_engine.openai.thinking import Thinking, demand_closing_token, template_arguments, thought_start
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams, ThoughtStart
 from worker_engine.service import Service
 from worker_engine.text.grammar_limits import MAX_NAMES, check_schema
@@ -149,7 +149,17 @@ def _render(
         generation_prompt=body.generation_prompt,
         continues=body.continues,
     )
-    return text, thought_start(form, thinking, text, messages[-1] if body.continues else None)
+    start = thought_start(form, thinking, text, messages[-1] if body.continues else None)
+    if form is not None and start is not None and (param := _constrained_by(body)):
+        demand_closing_token(service.tokenizer, form, start, param)
+    return text, start
+
+
+def _constrained_by(body: CompletionRequest) -> str | None:
+    """Return the parameter that gives the answer a grammar; None without one."""
+    if body.constraint is not None:
+        return body.constraint.param
+    return "tools" if body.tools is not None and body.tools.required else None
 
 
 def demand_ids(service: Service, ids: tuple[int, ...], param: str, place: str = "") -> None:

@@ -66,10 +66,13 @@ class Renderer:
         self._head, self._continuous, self._n, self._prompts = head, continuous_usage, n, prompts
         self._usage = AnswerUsage(n, thinks=head.thinks)
         self._begun: set[int] = set()
+        self._thinking: set[int] = set()
 
     def note(self, index: int, delta: TokenDelta) -> None:
         """Add the token counts of choice `index` to the usage rendered from now on."""
         self._usage.note(index, delta)
+        if delta.reasoning_tokens:
+            self._thinking.add(index)
 
     def role(self, index: int) -> bytes:
         """Return the first event of a chat stream's choice."""
@@ -140,7 +143,7 @@ class Renderer:
                 | ({} if prompt_logprobs is None else {"prompt_logprobs": prompt_logprobs})
             )
         thought = "".join(part.reasoning for part in parts)
-        content = text if text or not (calls or thought) else None
+        content = text if text or not (calls or index in self._thinking) else None
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         message |= _thought(thought)
         return choice | {"message": message | ({"tool_calls": calls} if calls else {})}

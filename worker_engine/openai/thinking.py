@@ -16,6 +16,8 @@ from worker_engine.text.tokenizer import ChatTokenizer
 
 SWITCHES: Final = ("enable_thinking", "thinking")
 """Variables by which templates turn thinking on and off: Qwen's and others', and DeepSeek's."""
+CHANNEL_EFFORTS: Final = ("low", "medium", "high")
+"""Efforts that gpt-oss was trained on; its template writes any other word into the prompt without effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ def template_arguments(
         raise InvalidRequest(f"{param} is not a variable of this model's chat template", param=param)
     if thinking.effort is None:
         return arguments
+    if form is not None and form.channels and thinking.effort not in CHANNEL_EFFORTS:
+        raise InvalidRequest(
+            f"reasoning_effort must be {', '.join(CHANNEL_EFFORTS)} for this model", param="reasoning_effort"
+        )
     name: str | None = "reasoning_effort"
     value: Any = thinking.effort
     if name not in known:
@@ -96,3 +102,26 @@ def thought_start(
         return None
     start = form.start(prompt) if resumed is None else form.resume(resumed["content"])
     return None if start is None else replace(start, budget=thinking.budget)
+
+
+def demand_closing_token(
+    tokenizer: ChatTokenizer, form: ThoughtForm, start: ThoughtStart, param: str
+) -> None:
+    """Refuse a grammar, which `param` gave, if its answer could not be told from the thought before it.
+
+    A closing mark of several tokens can end in the middle of a token, whose rest the grammar cannot be given.
+
+    Raises:
+        InvalidRequest: naming `param`.
+    """
+
+    def is_token(mark: str) -> bool:
+        return len(tokenizer.encode(mark, add_special_tokens=False)) == 1
+
+    may_think = start.opened or is_token(form.begin)
+    if may_think and not form.channels and not is_token(form.end):
+        raise InvalidRequest(
+            f"{param} is not served after a thought of this model, whose mark {form.end} is not one token. "
+            "Turn thinking off, or leave it out",
+            param=param,
+        )

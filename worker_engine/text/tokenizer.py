@@ -169,11 +169,13 @@ class Detokenizer:
     def append(self, token_id: int) -> str:
         """Return text that may be sent now; `stopped` is set when a stop string is complete."""
         self._ids.append(token_id)
-        text = self._decode_new(final=False)
-        if self._deaf_tokens > 0:
-            self._deaf_tokens -= 1
-            return text
-        return self._release(text)
+        text = self.feed(self._decode_new(final=False))
+        self._deaf_tokens = max(self._deaf_tokens - 1, 0)
+        return text
+
+    def feed(self, text: str) -> str:
+        """Take text that belongs to no token of this sequence. Return text that may be sent now."""
+        return text if self._deaf_tokens > 0 else self._release(text)
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special)

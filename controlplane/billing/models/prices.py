@@ -100,6 +100,10 @@ class Price(models.Model):
                 ),
                 name="price_not_negative",
             ),
+            models.CheckConstraint(
+                condition=models.Q(reasoning_nano__isnull=True) | models.Q(reasoning_nano__gte=0),
+                name="reasoning_price_not_negative",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,10 @@ from controlplane.billing.renderers import cell
 from controlplane.billing.usage_explorer import EXPLORED, Explored, Line, Question
 from controlplane.console.day_range import range_asked
 
-SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "price")
+_FIRST_SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "price")
+_ADDED_SUMS = ("reasoning_tokens",)
+"""Columns that come last in the export, for readers that go by position."""
+SUMS = (*_FIRST_SUMS, *_ADDED_SUMS)
 
 
 def question_of(request: HttpRequest) -> Question:
@@ -51,7 +55,9 @@ def all_lines(found: Explored) -> Iterator[Line]:
 
 def exported_rows(found: Explored, asked: Question, names: dict[str, str]) -> Iterator[list[Any]]:
     """Yield the table as rows: its head, its lines, and the total."""
-    yield [asked.group, "name", *SUMS, "currency", *(f"before_{name}" for name in SUMS)]
+    before = [f"before_{name}" for name in _FIRST_SUMS]
+    added = [f"{prefix}{name}" for prefix in ("", "before_") for name in _ADDED_SUMS]
+    yield [asked.group, "name", *_FIRST_SUMS, "currency", *before, *added]
     for line in all_lines(found):
         is_others = line is found.others
         value = f"{found.count} others" if is_others else line.value
@@ -61,8 +67,12 @@ def exported_rows(found: Explored, asked: Question, names: dict[str, str]) -> It
 
 
 def _cells(found: Explored, line: Line) -> list[Any]:
-    now, before = ([_cell(getattr(row, name)) for name in SUMS] for row in (line.row, line.before))
-    return [*now, found.currency, *before]
+    now, before, *added = (
+        [_cell(getattr(row, name)) for name in names]
+        for names in (_FIRST_SUMS, _ADDED_SUMS)
+        for row in (line.row, line.before)
+    )
+    return [*now, found.currency, *before, *itertools.chain(*added)]
 
 
 def _cell(value: int | str | None) -> int | str:

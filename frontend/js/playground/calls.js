@@ -23,7 +23,7 @@ export function showCalls(holder, calls) {
 export const callsMessage = ({ text, thought }, calls) => ({
   role: "assistant",
   content: text || null,
-  ...(thought ? { reasoning_content: thought } : {}),
+  ...(thought ? { reasoning_content: thought, reasoning: thought } : {}),
   tool_calls: calls.map((call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } })),
 });
 

@@ -35,7 +35,7 @@ export async function costOf(model, usage, hasFailed) {
   const input = BigInt(usage.prompt_tokens) - cached;
   const thought = BigInt(usage.completion_tokens_details?.reasoning_tokens ?? 0);
   const output = BigInt(usage.completion_tokens) - thought;
-  const tokens = (unit) => input * BigInt(unit.input) + cached * BigInt(unit.cached) + output * BigInt(unit.output) + thought * BigInt(unit.reasoning);
+  const tokens = (unit) => input * BigInt(unit.input) + cached * BigInt(unit.cached) + output * BigInt(unit.output) + thought * BigInt(unit.reasoning ?? unit.output);
   const cost = (unit) => tokens(unit) + (hasFailed ? 0n : BigInt(unit.request));
   const costs = prices.units.map(cost).sort((a, b) => (a < b ? -1 : 1));
   const [low, high] = [costs[0], costs.at(-1)].map((nano) => money(nano, prices.currency));

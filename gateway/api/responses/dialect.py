@@ -9,7 +9,7 @@ import orjson
 
 from gateway.api.dialect import ApiDialect
 from gateway.api.responses.events import ResponseEvents
-from gateway.api.responses.request import ResponsesRequest, parse
+from gateway.api.responses.request import OWN_NAMES, ResponsesRequest, parse
 from gateway.api.responses.response import (
     Response,
     call_item,
@@ -84,6 +84,10 @@ class ResponsesDialect(ApiDialect):
                 raise ValueError("The backend sent an event that is no JSON object.")
             self._events.chunk(value)
         return self._events.drain()
+
+    def translate(self, error: GatewayError) -> None:
+        if (param := error.param) is not None and (own := OWN_NAMES.get(param)) is not None:
+            error.param, error.message = own, error.message.replace(param, own)
 
     def failure(self, error: GatewayError) -> bytes:
         self._events.fail(error.message)

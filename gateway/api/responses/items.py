@@ -37,19 +37,21 @@ def read_input(value: str | list[Any], instructions: str | None) -> list[Message
         raise BadRequest(f"input must be a string or 1 to {MAX_MESSAGES} items.", param="input")
     for index, item in enumerate(value):
         where, count = f"input[{index}]", len(messages)
-        _add(messages, item, where)
+        # A call after a thought begins a message of its own, which the thought belongs to.
+        _add(messages, item, where, joins=not thought)
         if isinstance(item, dict) and item.get("type") == "reasoning":
             thought += _thought(item)
         elif thought and len(messages) > count:
             if messages[-1]["role"] == "assistant":
-                messages[-1]["reasoning_content"] = thought
+                # vLLM's templates read the second name, older servers' the first.
+                messages[-1] |= {"reasoning_content": thought, "reasoning": thought}
             thought = ""
     if not messages:
         raise BadRequest("input must hold a message, not reasoning alone.", param="input")
     return messages
 
 
-def _add(messages: list[Message], item: object, where: str) -> None:
+def _add(messages: list[Message], item: object, where: str, *, joins: bool) -> None:
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object.", param=where)
     kind = item.get("type", "message")
@@ -57,7 +59,7 @@ def _add(messages: list[Message], item: object, where: str) -> None:
         messages.append(_message(item, where))
     elif kind == "function_call":
         call = _call(item, where)
-        if messages and messages[-1]["role"] == "assistant":
+        if joins and messages and messages[-1]["role"] == "assistant":
             messages[-1].setdefault("tool_calls", []).append(call)
         else:
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})

@@ -64,6 +64,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
 """Parameters that clients send by habit and that have no effect here."""
 _THINKING: Final = ("chat_template_kwargs", "include_reasoning", "thinking_token_budget")
 """Parameters of vLLM's, beside OpenAI's `reasoning`."""
+OWN_NAMES: Final[Mapping[str, str]] = {
+    "reasoning_effort": "reasoning.effort",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+}
+"""This API's names of parameters that a chat completion calls otherwise."""
 _PASSED: Final = ("temperature", "top_p", "parallel_tool_calls")
 CHECKS: Final[Mapping[str, Check]] = {
     **WITHOUT_EFFECT,

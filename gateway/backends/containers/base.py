@@ -17,6 +17,7 @@ _NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     "top_k": lambda value: value in (-1, 0),
     "response_format": lambda value: isinstance(value, dict) and value.get("type") == "text",
     "tool_choice": lambda value: value in ("none", "auto"),
+    "reasoning_effort": lambda value: value == "none",
 }
 """Values that ask for nothing by themselves, of parameters whose default in contracts.openai is None."""
 

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 from django.test import Client
 
 from contracts.errors import ContractError
@@ -39,6 +40,19 @@ MONTH = DAY.replace(day=1)
 TOKENS = {"prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 30, "reasoning_tokens": 20}
 INPUT = 60 * 11 + 40 * 5
 FOLDED, OWN = INPUT + 30 * 13, INPUT + 10 * 13 + 20 * 17
+
+
+def test_the_database_refuses_a_negative_price() -> None:
+    book = price_book_create(name="standard")
+    with pytest.raises(IntegrityError, match="reasoning_price_not_negative"):
+        Price.objects.create(
+            book=book,
+            effective_from=MONTH,
+            input_nano=1,
+            cached_input_nano=1,
+            output_nano=1,
+            reasoning_nano=-1,
+        )
 
 
 @pytest.fixture

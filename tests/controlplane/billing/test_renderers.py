@@ -62,6 +62,7 @@ def test_each_value_stands_under_its_name() -> None:
         "currency": "USD",
         "unpriced": "false",
     }
+    assert list(first)[-1] == "reasoning_tokens", "the newest column comes last"
     assert (second["price"], second["unpriced"]) == ("", "true")
 
 

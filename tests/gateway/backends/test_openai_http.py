@@ -20,9 +20,9 @@ from contracts.route_table import AdapterRoute
 from gateway.api.schema import parse
 from gateway.api.sse import event_data
 from gateway.backends.base import BackendRequest
-from gateway.backends.openai_http import OpenAIHttpBackend
+from gateway.backends.openai_http import OpenAIHttpBackend, demand_bounded_thought
 from gateway.backends.upstream import Upstream
-from gateway.errors import UpstreamBusy, UpstreamFailed, UpstreamRefused
+from gateway.errors import BadRequest, UpstreamBusy, UpstreamFailed, UpstreamRefused
 from gateway.routing import resolve
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet
@@ -212,3 +212,20 @@ def test_without_leave_nothing_is_loaded(
     assert not caught.value.of_copy, "the copy goes on with other requests, and another copy is tried"
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in caplog.text
     assert ref.name not in str(worker.call("/adapters"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "serves"),
+    [("vLLM 0.19.0", False), ("vLLM 0.1", False), ("vLLM 0.19.1", True), ("vLLM 0.32.0", True), ("", True)],
+)
+def test_a_bound_that_an_old_version_ignores_is_refused(engine: str, serves: bool) -> None:
+    body = {"model": "base", "messages": [{"role": "user", "content": "x"}], "thinking_token_budget": 9}
+    ask = request("http://x", stream=True)
+    copy = replace(ask.copy, engine=engine)
+    ask = replace(ask, call=parse("/v1/chat/completions", json.dumps(body).encode()), copy=copy)
+    if serves:
+        demand_bounded_thought(ask)
+        return
+    with pytest.raises(BadRequest) as caught:
+        demand_bounded_thought(ask)
+    assert caught.value.param == "thinking_token_budget"

@@ -8,10 +8,22 @@ from typing import Any, Final
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from contracts.openai.parameters import EFFORTS
 from tests.worker_engine.thinking.scripted_model import qwen_tokenizer
 from tests.worker_engine.tiny_model import byte_tokenizer
-from worker_engine.errors import ConfigError
-from worker_engine.protocol import Grammar, GrammarKind, SamplingParams, ThoughtStart
+from worker_engine.errors import ConfigError, InvalidRequest
+from worker_engine.openai.choice import Choice
+from worker_engine.openai.logprobs import LogprobsWriter
+from worker_engine.openai.thinking import Thinking, demand_closing_token, template_arguments
+from worker_engine.protocol import (
+    FinishReason,
+    Grammar,
+    GrammarKind,
+    SamplingParams,
+    ThoughtStart,
+    TokenDelta,
+    TokenLogprobs,
+)
 from worker_engine.text.thinking.base import Phase, ThoughtForm
 from worker_engine.text.thinking.forms import (
     DEEPSEEK_R1,
@@ -76,6 +88,9 @@ def test_a_thought_that_the_prompt_opened(tmp_path: Path) -> None:
     opened = ThoughtStart(opened=True)
     assert split(chat, QWEN3, "so é</think>é", opened) == ("so é", "é", 6)
     assert split(chat, QWEN3, "so é</thi", opened) == ("so é</thi", "", 10)
+    assert split(chat, QWEN3, "<think>a</think>b", opened)[:2] == ("a", "b"), "the model repeats the mark"
+    assert split(chat, QWEN3, "\n<think>a</think>b", opened)[:2] == ("a", "b")
+    assert split(chat, QWEN3, "x<think>a</think>b", opened)[:2] == ("x<think>a", "b")
     assert split(chat, QWEN3, "a</think>\n\nb\n\nc", opened, stop=("\n\n",)) == ("a", "b", 2)
 
 
@@ -185,3 +200,104 @@ def test_the_template_shows_the_form(
 def test_harmony_needs_its_tokens(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gpt_oss: the vocabulary has no token"):
         thought_form("gpt_oss", tokenizer(tmp_path))
+
+
+def answer_tokens(chat: ChatTokenizer, form: ThoughtForm, text: str, start: ThoughtStart) -> list[str]:
+    """Return the tokens that the answer's log probabilities list, for a completion that says `text`."""
+    thought = begin_thought(chat, form, SamplingParams(1000), (), start)
+    choice = Choice(0, None, LogprobsWriter(chat, 0, chat=True))
+    found: list[str] = []
+    ids = chat.encode(text, add_special_tokens=False)
+    for number, token in enumerate(ids, 1):
+        answer = thought.append(token)
+        if number == len(ids):
+            answer += thought.flush()
+        part = choice.take(
+            TokenDelta(
+                "r",
+                answer,
+                (token,),
+                logprobs=(TokenLogprobs(token, -1.0),),
+                finish_reason=FinishReason.LENGTH if number == len(ids) else None,
+                reasoning_tokens=thought.num_tokens,
+                answer_tokens=thought.num_answer,
+            )
+        )
+        found += [bytes(item["bytes"]).decode("latin-1") for item in (part.logprobs or {}).get("content", ())]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("a</think>b", "b"), ("a</think>\n\néab", "éab"), ("a</think>\n\n", "")]
+)
+def test_log_probabilities_begin_with_the_answers_first_token(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    chat = tokenizer(tmp_path, base=qwen_tokenizer())
+    tokens = answer_tokens(chat, QWEN3, text, ThoughtStart(opened=True))
+    assert "".join(tokens).encode("latin-1").decode() == expected
+
+
+def test_log_probabilities_of_an_undecided_answer_are_kept(tmp_path: Path) -> None:
+    chat = tokenizer(tmp_path)
+    assert "".join(answer_tokens(chat, QWEN3, "<thought", ThoughtStart())) == "<thought"
+    assert answer_tokens(chat, QWEN3, "<think>a</think>b", ThoughtStart()) == ["b"]
+
+
+def test_harmonys_log_probabilities_have_no_headers(tmp_path: Path) -> None:
+    chat = tokenizer(tmp_path, "", *HARMONY)
+    final = "<|channel|>final<|message|>ok"
+    assert answer_tokens(chat, GPT_OSS, final, ThoughtStart()) == ["o", "k"]
+    thought = "<|channel|>analysis<|message|>why<|end|><|start|>assistant"
+    assert answer_tokens(chat, GPT_OSS, thought + final, ThoughtStart()) == ["o", "k"]
+
+
+def test_a_token_may_hold_the_marks_end_and_the_answers_beginning(tmp_path: Path) -> None:
+    base = byte_tokenizer()
+    base.add_tokens([AddedToken(">{", special=False, normalized=False)])
+    chat = tokenizer(tmp_path, base=base)
+    opened = ThoughtStart(opened=True)
+    assert split(chat, THINK, 'a</think>{"x', opened)[:2] == ("a", '{"x')
+    assert split(chat, THINK, 'a</think>{"x', opened, stop=("{",))[:2] == ("a", ""), "stop strings see it"
+
+
+def test_a_grammar_needs_a_closing_mark_of_one_token(tmp_path: Path) -> None:
+    letters = tokenizer(tmp_path, "")
+    with pytest.raises(InvalidRequest) as caught:
+        demand_closing_token(letters, THINK, ThoughtStart(opened=True), "response_format")
+    assert caught.value.param == "response_format"
+    demand_closing_token(letters, THINK, ThoughtStart(), "response_format")
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    demand_closing_token(
+        tokenizer(folder, base=qwen_tokenizer()), QWEN3, ThoughtStart(opened=True), "response_format"
+    )
+
+
+def test_harmony_answers_without_marks_are_not_lost(tmp_path: Path) -> None:
+    chat = tokenizer(tmp_path, "", *HARMONY)
+    assert split(chat, GPT_OSS, "plain answer") == ("", "plain answer", 0)
+    assert split(chat, GPT_OSS, "<|channel|>" + "x" * 99)[1].endswith("x" * 99)
+    thought = "<|channel|>analysis<|message|>why<|end|>"
+    assert split(chat, GPT_OSS, thought + "so")[:2] == ("why", "so")
+
+
+def test_a_budget_counts_headers_between_thoughts(tmp_path: Path) -> None:
+    chat = tokenizer(tmp_path, "", *HARMONY)
+    thought = begin_thought(chat, GPT_OSS, SamplingParams(1000), (), ThoughtStart(budget=10))
+    empty = "<|channel|>analysis<|message|><|end|><|start|>assistant"
+    for token in chat.encode(empty + "<|channel|>analysis<|message|>", add_special_tokens=False):
+        thought.append(token)
+    assert thought.forced == chat.special_token_id("<|end|>")
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_gpt_oss_has_three_efforts(tmp_path: Path, effort: str) -> None:
+    chat = tokenizer(tmp_path, "Reasoning: {{ reasoning_effort }}", *HARMONY)
+    thinking = Thinking({}, effort)
+    if effort in ("low", "medium", "high"):
+        assert template_arguments(chat, GPT_OSS, thinking) == {"reasoning_effort": effort}
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        template_arguments(chat, GPT_OSS, thinking)
+    assert caught.value.param == "reasoning_effort"

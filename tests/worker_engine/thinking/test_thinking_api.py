@@ -112,6 +112,31 @@ def test_a_stream_says_what_the_whole_answer_says(worker: Worker, include: bool)
     assert counts[-1] == count(THINK + THOUGHT + END_THINK)
 
 
+def test_usage_goes_on_while_a_thought_is_hidden(worker: Worker) -> None:
+    """A client that hangs up is billed for what was generated until then."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = ask(worker, include_reasoning=False, stream=True, stream_options=options)
+    first = next(at for at, chunk in enumerate(chunks) if chunk["choices"][0]["delta"].get("content"))
+    assert {thought_tokens(chunk) for chunk in chunks[:first]} >= set(range(3, len(THOUGHT) + 2))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_hidden_thoughts_ids_are_hidden(worker: Worker, stream: bool) -> None:
+    answer = ask(worker, include_reasoning=False, return_token_ids=True, stream=stream)
+    choices = [chunk["choices"][0] for chunk in (answer if stream else [answer]) if chunk["choices"]]
+    ids = [item for choice in choices for item in choice.get("token_ids", ())]
+    assert TOKENIZER.decode(ids, skip_special_tokens=True) == ANSWER
+    (message,) = ask(worker, include_reasoning=False, max_tokens=5)["choices"]
+    assert message["message"]["content"] is None
+
+
+def test_log_probabilities_with_a_grammar_are_of_the_answer(worker: Worker) -> None:
+    answer = ask(worker, logprobs=True, guided_regex="yes|no", max_tokens=200)
+    (choice,) = answer["choices"]
+    tokens = [item["token"] for item in choice["logprobs"]["content"]]
+    assert "".join(tokens).removesuffix("<|im_end|>") == choice["message"]["content"]
+
+
 def test_the_openai_client_reads_the_thought(worker: Worker) -> None:
     create = worker.client.chat.completions.create
     body: dict[str, Any] = {"model": "tiny", "messages": [USER], "max_tokens": 64}
@@ -129,7 +154,7 @@ def test_the_openai_client_reads_the_thought(worker: Worker) -> None:
 @pytest.mark.parametrize("max_tokens", [1, 5, 13])
 def test_max_tokens_may_end_inside_the_thought(worker: Worker, max_tokens: int) -> None:
     answer = ask(worker, max_tokens=max_tokens)
-    assert said(answer) == (THOUGHT[: max_tokens - 1] or None, None if max_tokens > 1 else "", "length")
+    assert said(answer) == (THOUGHT[: max_tokens - 1] or None, None, "length")
     assert thought_tokens(answer) == max_tokens == answer["usage"]["completion_tokens"]
 
 

@@ -66,6 +66,8 @@ class Thought(ABC):
     Attributes:
         phase: where the next token belongs.
         num_tokens: tokens of the thought so far, with the marks that the model wrote around it.
+        num_answer: of the newest tokens, those that the last call found to be the answer's. They may include
+            earlier tokens, which might have begun a thought.
         budget: most tokens between the marks; None for no bound.
     """
 
@@ -78,8 +80,9 @@ class Thought(ABC):
         start: ThoughtStart,
     ) -> None:
         self.phase = Phase.THINKING if start.opened else Phase.UNDECIDED
-        self.num_tokens, self.budget = 0, start.budget
+        self.num_tokens, self.num_answer, self.budget = 0, 0, start.budget
         self._form, self._tokenizer, self._params = form, tokenizer, params
+        self._opened = start.opened
         self._ids = list(prompt[-CONTEXT:])
         self._num_context = len(self._ids)
         self._raw = Detokenizer(tokenizer, skip_special_tokens=False, context=self._ids)
@@ -92,11 +95,6 @@ class Thought(ABC):
     def active(self) -> bool:
         """True while the next token may belong to the thought."""
         return self.phase in (Phase.UNDECIDED, Phase.THINKING)
-
-    @property
-    def answered(self) -> bool:
-        """True if the last token was the answer's."""
-        return self.phase is Phase.ANSWERING
 
     @property
     def stopped(self) -> bool:
@@ -137,12 +135,14 @@ class Thought(ABC):
         if self.forced is not None:
             self._num_closing += 1
         self._ids.append(token_id)
+        self.num_answer = 0
         return self._read(token_id)
 
     def end(self) -> None:
         """Count the end-of-sequence token, which `append` does not get."""
-        if self.phase is Phase.THINKING:
-            self.num_tokens += 1
+        thinks = self.phase is Phase.THINKING
+        self.num_tokens += thinks
+        self.num_answer = 0 if thinks else 1
 
     @abstractmethod
     def flush(self) -> str:
@@ -153,11 +153,16 @@ class Thought(ABC):
         text, self._reasoning = self._reasoning, ""
         return text
 
-    def _answer_with(self, num_tokens: int) -> str:
-        """Turn to the answer, which begins with the last `num_tokens` tokens; return their text."""
+    def _answer_with(self, num_tokens: int, *, text: str = "") -> str:
+        """Turn to the answer, and return its text that may be sent now.
+
+        It begins with `text` and the last `num_tokens` tokens. `text` is the end of a
+        token whose beginning closed the thought.
+        """
         self.phase, at = Phase.ANSWERING, len(self._ids) - num_tokens
+        self.num_answer += num_tokens
         if self._answer is None:
             self._answer = Detokenizer.for_completion(
                 self._tokenizer, self._params, self._ids[:at], made=at - self._num_context
             )
-        return "".join([self._answer.append(token) for token in self._ids[at:]])
+        return self._answer.feed(text) + "".join([self._answer.append(token) for token in self._ids[at:]])

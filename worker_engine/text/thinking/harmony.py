@@ -17,6 +17,8 @@ MESSAGE: Final = "<|message|>"
 END: Final = "<|end|>"
 START: Final = "<|start|>"
 THINKING_CHANNEL: Final = "analysis"
+MAX_HEADER_TOKENS: Final = 32
+"""A longer header is an answer without marks; the longest real one names a tool and its content type."""
 
 
 class HarmonyThought(Thought):
@@ -47,6 +49,8 @@ class HarmonyThought(Thought):
             self._header += piece
             if self._header.endswith(MESSAGE):
                 return self._begin_message(self._header)
+            if self._num_pending > MAX_HEADER_TOKENS or not _begins_header(self._header):
+                return self._begin_answer()
             return ""
         if piece.endswith(END):
             return self._end_message(piece.removesuffix(END))
@@ -65,6 +69,9 @@ class HarmonyThought(Thought):
     def _begin_message(self, header: str) -> str:
         _, _, channel = header.rpartition(CHANNEL)
         thinks = channel.startswith(THINKING_CHANNEL)
+        if thinks and self.num_tokens:
+            # Otherwise thoughts without text could follow one another beyond the budget.
+            self._inside += self._num_pending
         if thinks or self.num_tokens:
             self.num_tokens += self._num_pending
         self._header, self._num_pending = None, 0
@@ -73,6 +80,11 @@ class HarmonyThought(Thought):
             return ""
         self._num_closing = 0
         return self._answer_with(0)
+
+    def _begin_answer(self) -> str:
+        """Turn to an answer without marks, which the model wrote where a header belongs."""
+        count, self._header, self._num_pending, self._num_closing = self._num_pending, None, 0, 0
+        return self._answer_with(count)
 
     def _end_message(self, rest: str) -> str:
         self._header = ""
@@ -84,3 +96,8 @@ class HarmonyThought(Thought):
         self.phase = Phase.THINKING if self.num_tokens else Phase.UNDECIDED
         self._num_pending = 1
         return ""
+
+
+def _begins_header(text: str) -> bool:
+    """Return True if `text` may be the beginning of a header, which a mark opens."""
+    return any(text.startswith(mark) or mark.startswith(text) for mark in (CHANNEL, MESSAGE, START))

@@ -12,7 +12,8 @@ class MarkedThought(Thought):
     """A thought at the beginning of an answer; marks further on are part of the answer.
 
     With a grammar a thought can only be opened by the prompt or by a mark that is one token: a mark of
-    several tokens could not be told from the answer's beginning.
+    several tokens could not be told from the answer's beginning. It is closed by a mark of one token alone,
+    since a token with the mark's end and the answer's beginning could not be given to the grammar.
     """
 
     _held = ""
@@ -39,7 +40,7 @@ class MarkedThought(Thought):
 
     def _read(self, token_id: int) -> str:
         if self._answer is not None:
-            return self._answer.append(token_id)
+            return self._answer_with(1)
         if self.phase is Phase.UNDECIDED and self._params.grammar is not None and self.answers(token_id):
             return self._give_back()
         piece = self._raw.append(token_id)
@@ -48,7 +49,7 @@ class MarkedThought(Thought):
         if self.phase is Phase.THINKING:
             self.num_tokens += 1
             self._inside += 1
-            return self._think(piece)
+            return self._think(piece, closes=self._params.grammar is None or token_id == self._closing[-1])
         self._num_pending = 0 if piece and not piece.strip("\n") else self._num_pending + 1
         return self._answer_with(self._num_pending) if piece.strip("\n") else ""
 
@@ -73,10 +74,14 @@ class MarkedThought(Thought):
             return self._think(text.removeprefix(begin))
         return "" if begin.startswith(text) else self._give_back()
 
-    def _think(self, piece: str) -> str:
+    def _think(self, piece: str, *, closes: bool = True) -> str:
+        """Read on until the closing mark, unless `closes` says that this token is not the one that has it."""
         self._held += piece
+        if self._opened and not self._pass_opening():
+            return ""
         text, found, rest = self._held.partition(self._form.end)
-        if not found:
+        if not found or not closes:
+            text = self._held
             shown = len(text) - overlap(text, self._form.end)
             self._reasoning += text[:shown]
             self._held = text[shown:]
@@ -86,7 +91,17 @@ class MarkedThought(Thought):
         if self._params.grammar is None and not rest.strip("\n"):
             return ""
         # A grammar may want line feeds. Otherwise one token holds the mark's end and the answer's beginning.
-        return self._answer_with(0) + rest
+        return self._answer_with(0, text=rest)
+
+    def _pass_opening(self) -> bool:
+        """Leave out an opening mark that the model repeats in an open thought; return False if undecided."""
+        begin, text = self._form.begin, self._held.lstrip()
+        if begin.startswith(text) and text != begin:
+            return False
+        if text.startswith(begin):
+            self._held = text.removeprefix(begin)
+        self._opened = False
+        return True
 
     def _give_back(self) -> str:
         """Return the text of tokens that turned out to be the answer's."""

@@ -98,12 +98,13 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     writer = csv.writer(response)
-    sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
-    writer.writerow([*groups, *sums, "price", "currency"])
+    sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    writer.writerow([*groups, *sums, "price", "currency", "reasoning_tokens"])
     for row in report.rows:
         price = "unpriced" if row.price is None else row.price
         amounts = [getattr(row, name) for name in sums]
-        writer.writerow([*(row.group[group] for group in groups), *amounts, price, report.currency])
+        groups_of_row = [row.group[group] for group in groups]
+        writer.writerow([*groups_of_row, *amounts, price, report.currency, row.reasoning_tokens])
     return response
 
 

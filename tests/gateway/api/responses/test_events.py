@@ -237,7 +237,7 @@ def test_a_value_too_deep_to_be_written_fails_the_response() -> None:
         form().whole(orjson.dumps({"choices": [choice]}))
 
 
-@pytest.mark.parametrize(("told", "reasoning"), [("2", 2), (2.0, 2), (-1, 0), ("many", 0), ([2], 0), (9, 3)])
+@pytest.mark.parametrize(("told", "reasoning"), [("2", 2), (2.0, 2), (-1, 0), ("many", 0), ([2], 0), (9, 0)])
 def test_reasoning_tokens_are_a_count_within_the_completion(told: Any, reasoning: int) -> None:
     usage = USAGE | {"completion_tokens_details": {"reasoning_tokens": told}}
     body = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage}
