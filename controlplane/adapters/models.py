@@ -91,6 +91,12 @@ class AdapterVersion(models.Model):
         max_length=64, blank=True, help_text="Digest of the files, by contracts.adapters.reference."
     )
     rank = models.PositiveIntegerField(null=True, blank=True, help_text="Largest LoRA rank.")
+    traits = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Sorted values of contracts.capabilities.traits.Trait: what a copy must serve.",
+    )
     size_bytes = models.BigIntegerField(null=True, blank=True)
     config = models.JSONField(null=True, blank=True, help_text="adapter_config.json")
     smoke = models.JSONField(

@@ -30,6 +30,13 @@ class BaseModel(models.Model):
     architecture = models.CharField(max_length=100)
     max_model_len = models.PositiveIntegerField(help_text="Context length in tokens.")
     dtype = models.CharField(max_length=20)
+    quantization = models.CharField(
+        max_length=40,
+        default="",
+        db_default="",
+        blank=True,
+        help_text="Quantization method of the weights, such as awq or fp8; '' for none.",
+    )
     modules = models.JSONField(help_text="Linear module path -> [out features, in features].")
     max_lora_rank = models.PositiveIntegerField(default=64)
     dropped_parameters = models.JSONField(
