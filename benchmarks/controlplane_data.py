@@ -11,14 +11,13 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from typing import Final
 
 import django
 
 from contracts.keys import KeyRoute
-from contracts.route_table import AdapterRoute, RouteEntry
+from contracts.route_table import AdapterRoute, RouteEntry, entry_to_dict
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup()
@@ -139,7 +138,7 @@ def keys_add(tenant: Tenant, like: ApiKey, count: int) -> None:
 
 def _route(entries: Iterator[tuple[str, RouteEntry]]) -> None:
     RouteEntryRow.objects.bulk_create(
-        (RouteEntryRow(path=path, entry=asdict(entry)) for path, entry in entries), batch_size=_BATCH
+        (RouteEntryRow(path=path, entry=entry_to_dict(entry)) for path, entry in entries), batch_size=_BATCH
     )
 
 

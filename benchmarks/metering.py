@@ -2,9 +2,9 @@
 
 A Redis-compatible server and one `manage.py ingest_usage` as processes, on PostgreSQL and on SQLite. The
 stream is filled first; the clock runs from the first batch that leaves it to the last, so that what is
-measured is an ingester that never waits. Events are of 20 tenants, 200 adapters drawn by Zipf's law, three
-keys a tenant and 24 hours. GRAFTWORK_TEST_POSTGRES_URL says where PostgreSQL is; databases are made there
-and dropped.
+measured is an ingester that never waits. Events are of 20 tenants, 200 adapters drawn by Zipf's law, four
+copies, three keys a tenant and 24 hours, with log-normal latencies. GRAFTWORK_TEST_POSTGRES_URL says where
+PostgreSQL is; databases are made there and dropped.
 """
 
 from __future__ import annotations
@@ -73,15 +73,16 @@ def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) 
             adapter=adapters[chosen],
             base_model="base",
             backend="worker",
-            endpoint="copy-1",
+            endpoint=f"copy-{draw.randrange(4)}",
             status="ok" if draw.random() < 0.97 else "cancelled",
             error_code="",
             prompt_tokens=prompt,
             cached_tokens=prompt // 3,
             completion_tokens=draw.randrange(1, 600),
+            reasoning_tokens=0,
             estimated=False,
-            ttft_ms=41.5,
-            itl_ms=18.2,
+            ttft_ms=round(draw.lognormvariate(4, 0.8), 3),
+            itl_ms=round(draw.lognormvariate(3, 0.4), 3),
             duration_ms=900.25,
             started_at=moment,
             gateway_id="gateway-1",

@@ -50,6 +50,7 @@ _EVENT: Final = UsageEvent(
     prompt_tokens=11,
     cached_tokens=5,
     completion_tokens=64,
+    reasoning_tokens=0,
     estimated=False,
     ttft_ms=95.1,
     itl_ms=11.4,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from contracts.adapters.reference import AdapterRef
+from contracts.capabilities.capability import missing_text
 from contracts.known_fields import known_fields
 
 PROTECTED_PARAMETERS: Final = frozenset(
@@ -94,6 +96,12 @@ class CopyRoute:
         sagemaker: set for a copy of kind `sagemaker`, else None.
         merged: engine name of the adapter that is merged into its weights; "" for none. Such a copy serves
             that adapter alone, whose requests name no adapter there.
+        engine: the engine that runs it, in words such as `vLLM 0.32.0`; "" if it is not known.
+        traits: traits of adapters that it serves (`contracts.capabilities.traits.Trait`); None if they are
+            not known, and then every adapter is tried.
+        max_rank: largest rank that it serves; None if there is no limit, or none is known.
+        credentials: `openai_http` only: sealed ServerCredentials, see CREDENTIALS_INFO; "" for none.
+        max_adapters: `openai_http` only: most adapters that gateways leave loaded; 0 for no bound.
     """
 
     id: str
@@ -102,19 +110,38 @@ class CopyRoute:
     loads_adapters: bool = False
     sagemaker: SageMakerTarget | None = None
     merged: str = ""
+    engine: str = ""
+    traits: tuple[str, ...] | None = None
+    max_rank: int | None = None
+    credentials: str = field(default="", repr=False)
+    max_adapters: int = 0
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        target = value.get("sagemaker")
-        sagemaker = None if target is None else SageMakerTarget.from_dict(target)
-        return cls(**{**known_fields(cls, value), "sagemaker": sagemaker})
+        target, traits = value.get("sagemaker"), value.get("traits")
+        return cls(
+            **{
+                **known_fields(cls, value),
+                "sagemaker": None if target is None else SageMakerTarget.from_dict(target),
+                "traits": None if traits is None else tuple(traits),
+            }
+        )
 
-    def can_serve(self, engine_name: str) -> bool:
-        """Return False if it surely cannot serve this adapter, or the base model for ""."""
+    def can_serve(self, adapter: AdapterRef | None) -> bool:
+        """Return False if it surely cannot serve this adapter, or the base model for None."""
         if self.merged:
-            return self.merged == engine_name
+            return adapter is not None and self.merged == adapter.name
+        if adapter is None:
+            return True
         loaded = None if self.sagemaker is None else self.sagemaker.loaded
-        return loaded is None or not engine_name or engine_name in loaded
+        return (loaded is None or adapter.name in loaded) and not self.lacks(adapter)
+
+    def lacks(self, adapter: AdapterRef) -> str:
+        """Return in words what the adapter needs and the copy does not serve; "" for nothing."""
+        missing = () if self.traits is None else set(adapter.traits).difference(self.traits)
+        if not missing and (self.max_rank is None or adapter.rank <= self.max_rank):
+            return ""
+        return missing_text(missing, adapter.rank, self.max_rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +193,10 @@ class BaseRoute:
         dropped_parameters: parameters that the gateway removes from requests for this base model and its
             adapters before it checks them.
         created: Unix seconds of its registration; 0 in entries of an older control plane.
+        architecture: of the checkpoint; "" in entries of an older control plane.
+        quantization: method of its weights; "" for none.
+        absent: what a copy of each deployment without a copy would serve; ids are the deployments' names.
+            They are starting, broken or scaled to zero, and get no requests.
     """
 
     served_name: str
@@ -176,10 +207,28 @@ class BaseRoute:
     canary: CanaryRoute | None = None
     dropped_parameters: tuple[str, ...] = ()
     created: int = 0
+    architecture: str = ""
+    quantization: str = ""
+    absent: tuple[CopyRoute, ...] = ()
 
-    def copies_for(self, engine_name: str) -> tuple[CopyRoute, ...]:
-        """Return every copy that can serve an adapter, or the base model for "", in no order."""
-        return tuple(copy for copy in self.copies if copy.can_serve(engine_name))
+    def copies_for(self, adapter: AdapterRef | None) -> tuple[CopyRoute, ...]:
+        """Return every copy that can serve an adapter, or the base model for None, in no order."""
+        return tuple(copy for copy in self.copies if copy.can_serve(adapter))
+
+    def may_get_copy(self, adapter: AdapterRef | None) -> bool:
+        """Return False if no deployment without a copy would serve the adapter when it has one."""
+        return not self.absent or any(copy.can_serve(adapter) for copy in self.absent)
+
+    def excludes(self, adapter: AdapterRef) -> bool:
+        """Return True if there are copies or deployments of the base model, and all lack what it needs."""
+        known = (*self.copies, *self.absent)
+        shared = [copy for copy in known if not copy.merged]
+        merged = any(copy.merged == adapter.name for copy in known)
+        return bool(shared) and not merged and all(copy.lacks(adapter) for copy in shared)
+
+    def placed_on(self, copy_id: str) -> frozenset[str]:
+        """Return the engine names that are placed on a copy."""
+        return frozenset(name for name, homes in self.homes.items() if copy_id in homes.at)
 
     def merged_copies(self, engine_name: str) -> tuple[CopyRoute, ...]:
         """Return the copies that have this adapter merged into their weights; none for ""."""
@@ -200,4 +249,7 @@ class BaseRoute:
             canary,
             tuple(value.get("dropped_parameters", ())),
             value.get("created", 0),
+            value.get("architecture", ""),
+            value.get("quantization", ""),
+            tuple(CopyRoute.from_dict(copy) for copy in value.get("absent", ())),
         )

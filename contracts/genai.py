@@ -17,7 +17,11 @@ _OPERATIONS: Final = {
     "/v1/responses": "chat",
     "/v1/completions": "text_completion",
     "/v1/embeddings": "embeddings",
+    "/v1/score": "score",
+    "/v1/rerank": "rerank",
+    "/v1/classify": "classify",
 }
+"""The last three are not in the conventions, which allow names of one's own."""
 
 
 def operation(path: str) -> str:

@@ -10,7 +10,16 @@ from contracts.known_fields import known_fields
 
 KEY_PREFIX: Final = "gw"
 """An API key reads `gw_<public id>_<secret>`. Only the public id and SHA-256(secret) are stored."""
-ENDPOINTS: Final = ("chat/completions", "completions", "embeddings", "responses", "models")
+ENDPOINTS: Final = (
+    "chat/completions",
+    "completions",
+    "embeddings",
+    "score",
+    "rerank",
+    "classify",
+    "responses",
+    "models",
+)
 """Endpoints that a key can be restricted to: paths below `/v1/`; `models` includes its sub-paths."""
 
 

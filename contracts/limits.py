@@ -67,13 +67,24 @@ class LimitsRoute:
 class RateRoute:
     """Today's price of a token, in nano-units of the price books' currency; for budgets, not for bills.
 
-    `request_nano` is charged for each attempt in addition.
+    `request_nano` is charged for each attempt in addition. `reasoning_nano` is the price of output tokens of
+    the thought; None where it is that of other output tokens.
     """
 
     input_nano: int
     cached_input_nano: int
     output_nano: int
     request_nano: int = 0
+    reasoning_nano: int | None = None
+
+    def output_cost(self, completion: int, reasoning: int) -> int:
+        """Return the price of completion tokens, of which `reasoning` are of the thought."""
+        by_thought = self.output_nano if self.reasoning_nano is None else self.reasoning_nano
+        return (completion - reasoning) * self.output_nano + reasoning * by_thought
+
+    def most_output_cost(self, completion: int) -> int:
+        """Return the highest price of that many completion tokens."""
+        return max(self.output_cost(completion, 0), self.output_cost(completion, completion))
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

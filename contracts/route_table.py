@@ -77,10 +77,12 @@ class AdapterRoute:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        traits = {int(number): tuple(items) for number, items in value.get("traits", {}).items()}
+        versions = {int(number): AdapterRef.from_dict(ref) for number, ref in value["versions"].items()}
         return cls(
             value["base"],
             value["default"],
-            {int(number): AdapterRef.from_dict(ref) for number, ref in value["versions"].items()},
+            {number: replace(ref, traits=traits.get(number, ())) for number, ref in versions.items()},
             dict(value.get("aliases", {})),
             {
                 alias: tuple((int(number), int(percent)) for number, percent in arms)
@@ -101,6 +103,19 @@ _ENTRY_TYPES: Final[Mapping[str, type[RouteEntry]]] = {
     "limits": LimitsRoute,
     "rates": RateRoute,
 }
+
+
+def entry_to_dict(entry: RouteEntry) -> dict[str, Any]:
+    """Return the entry's JSON.
+
+    Traits of adapters are beside their references, in `traits` by version: older gateways refuse unknown
+    fields of a reference, and ignore those of a route.
+    """
+    value = asdict(entry)
+    if isinstance(entry, AdapterRoute):
+        traits = {number: ref.pop("traits") for number, ref in value["versions"].items()}
+        value["traits"] = {number: items for number, items in traits.items() if items}
+    return value
 
 
 def _entry(value: Mapping[str, Any]) -> tuple[str, RouteEntry | None]:
@@ -134,7 +149,7 @@ class RouteChange:
     entry: RouteEntry | None
 
     def to_json(self) -> str:
-        entry = None if self.entry is None else asdict(self.entry)
+        entry = None if self.entry is None else entry_to_dict(self.entry)
         return json.dumps({"version": self.version, "path": self.path, "entry": entry})
 
     @classmethod
@@ -188,7 +203,7 @@ class RouteTable:
         The head comes first and again last: if both are equal, all pieces are of one snapshot.
         """
         head = json.dumps({"version": self.version})
-        lines = (json.dumps({"path": path, "entry": asdict(entry)}) for path, entry in self.entries())
+        lines = (json.dumps({"path": path, "entry": entry_to_dict(entry)}) for path, entry in self.entries())
         return "\n".join([head, *lines, head, ""])
 
     def entries(self) -> Iterator[tuple[str, RouteEntry]]:

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Final, Literal, Self, cast, get_args
+from typing import Any, Final, Literal, Self, cast, get_args
 
 from contracts.errors import ContractError
 
@@ -23,8 +23,8 @@ MAX_PROMPT_ADAPTERS: Final = 64
 _ID_LENGTH: Final = 36
 """Characters of a UUID."""
 STATUSES: Final[tuple[UsageStatus, ...]] = get_args(UsageStatus)
-ADDED: Final = ("itl_ms",)
-"""Fields that events of older gateways lack, and then are null."""
+ADDED: Final[Mapping[str, Any]] = {"itl_ms": None, "reasoning_tokens": 0}
+"""Fields that events of older gateways lack, and their values then."""
 
 EventId = str
 """UUIDv7."""
@@ -54,6 +54,7 @@ class UsageEvent:
         adapter: engine name, or "" for the base model.
         backend: kind of the backend; `endpoint` the copy's id.
         prompt_tokens: the cached ones included.
+        reasoning_tokens: those of the thought before the answer, among the completion tokens.
         estimated: True when the backend reported no usage and the gateway counted instead.
         ttft_ms: from request to first token; None if no token came.
         itl_ms: mean inter-token latency: time from the first token to the last, divided by the tokens after
@@ -78,6 +79,7 @@ class UsageEvent:
     prompt_tokens: TokenCount
     cached_tokens: TokenCount
     completion_tokens: TokenCount
+    reasoning_tokens: TokenCount
     estimated: bool
     ttft_ms: Milliseconds | None
     itl_ms: Milliseconds | None
@@ -97,8 +99,7 @@ class UsageEvent:
             raise ContractError(f"a usage event is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise ContractError("a usage event must be an object")
-        for name in ADDED:
-            value.setdefault(name, None)
+        value = {**ADDED, **value}
         names = {item.name for item in fields(cls)}
         if wrong := sorted(names ^ set(value)):
             raise ContractError(f"a usage event lacks or does not know: {', '.join(wrong)}")

@@ -227,6 +227,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "AlarmMetricEnum": "controlplane.monitoring.models.Metric",
         "AlarmStateEnum": "controlplane.monitoring.models.State",
         "CopyKindEnum": "controlplane.deployments.models.Copy.Kind",
+        "VersionStatusEnum": "controlplane.adapters.models.AdapterVersion.Status",
         "SourceCredentialKindEnum": "controlplane.artifacts.credentials.models.SourceCredential.Kind",
     },
 }
@@ -278,6 +279,7 @@ _EVERY_S = {
     "limits.tidy": 300.0,
     "optimization.sweep": 5.0,
     "optimization.collect": 1800.0,
+    "metering.add_latencies": 30.0,
     "metering.replay_waiting": 60.0,
     "metering.look_at_hosting": 60.0,
     "billing.publish_budgets": 5.0,

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import orjson
 
-from gateway.api.schema import EMBEDDINGS
+from gateway.api.schema import EMBEDDINGS, POOLING
 from gateway.api.sse import EventStream, find_error, find_usage, rename_model
 from gateway.api.usage import estimate_completion, text_bytes
 from gateway.api.whole_answer import WholeAnswer
@@ -51,7 +51,8 @@ class Answer:
     def __init__(self, request: BackendRequest, attempt: Attempt, place: CopySlot) -> None:
         self.request, self.attempt, self.context = request, attempt, attempt.context
         self._names = (request.model_name, request.call.model)
-        self.events = EventStream(attempt.usage, request.call.view, self._names)
+        alone = request.call.parameters.get("n", 1) == 1
+        self.events = EventStream(attempt.usage, request.call.view, self._names, counts_thought=alone)
         self._place = place
         self._stream: BackendStream | None = None
         self._first = b""
@@ -167,7 +168,7 @@ class Answer:
         if isinstance(usage, dict):
             self.attempt.usage.take(usage)
         if not self.attempt.usage.reported:
-            written = 0 if call.path == EMBEDDINGS else estimate_completion(text_bytes(body))
+            written = 0 if call.path in POOLING else estimate_completion(text_bytes(body))
             self.attempt.estimate = (call.prompt_estimate, written)
         return rename_model(body, self._names)
 

@@ -13,6 +13,7 @@ import orjson
 from contracts.usage_event import uuid7
 from gateway.api.bodies import Bodies
 from gateway.api.models import get_model, list_models
+from gateway.api.schema import ALIASES
 from gateway.completions import PATHS
 from gateway.errors import GatewayError, MethodNotAllowed, NoSuchRoute, ResponseBroken, Stopping, render
 from gateway.http.asgi import JSON, Cors, Header, Receive, Scope, Send, bearer, respond
@@ -48,6 +49,8 @@ class Gateway:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id, resources = uuid7(), self._resources
+        # Every later step, such as a key's restriction to endpoints, knows one path of an endpoint.
+        scope["path"] = ALIASES.get(scope["path"], scope["path"])
         headers: list[Header] = [(b"x-request-id", request_id.encode()), *self._cors.headers(scope)]
         if scope["path"] in _PROBES and scope["method"] in ("GET", "HEAD"):
             await self._probe(scope, send, headers)

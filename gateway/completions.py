@@ -1,4 +1,4 @@
-"""A request's path through the gateway: chats, completions, embeddings and responses."""
+"""A request's path through the gateway, from its parsed body to its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from contracts.usage_event import UsageStatus
 from gateway.answer import Answer
 from gateway.api.dialect import ApiDialect
 from gateway.api.responses import RESPONSES, ResponsesDialect
-from gateway.api.schema import PARAMETERS, parse
+from gateway.api.schema import PARAMETERS, SCORING, parse
+from gateway.api.scoring import ScoringDialect
 from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code, failure_status
 from gateway.http.asgi import EVENT_STREAM, JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, header, respond
@@ -178,4 +179,5 @@ def _read(context: RequestContext) -> ApiDialect:
     dropped = partial(dropped_parameters, context.table, caller.tenant, allowed=caller.models)
     if path == RESPONSES:
         return ResponsesDialect.read(body, context.id, dropped)
-    return ApiDialect(parse(path, body, dropped))
+    call = parse(path, body, dropped)
+    return ScoringDialect(call) if path in SCORING else ApiDialect(call)

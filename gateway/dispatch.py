@@ -16,6 +16,7 @@ from gateway.admission import PRIORITY
 from gateway.answer import Answer
 from gateway.backends.base import Backend, BackendRequest
 from gateway.errors import (
+    EndpointNotServed,
     GatewayError,
     UpstreamBroken,
     UpstreamBusy,
@@ -28,6 +29,7 @@ from gateway.request_context import RequestContext
 from gateway.routing import Resolution
 from gateway.routing.counters import RoutingCounters
 from gateway.routing.fleet import ANYWHERE, Fleet
+from gateway.routing.not_served import not_served
 from gateway.routing.prefix import prompt_prefix
 from gateway.routing.retry_budget import RetryBudget
 from gateway.usage.metering import Meter
@@ -141,7 +143,14 @@ class Dispatcher:
             for copy in resolution.copies
         )
 
-    def _no_copy(self, resolution: Resolution) -> UpstreamUnreachable:
+    def _no_copy(self, resolution: Resolution) -> GatewayError:
+        if resolution.is_excluded:
+            return not_served(resolution)
+        if not resolution.copies and any(not copy.merged for copy in resolution.route.copies):
+            return UpstreamUnreachable(
+                f"No copy of {resolution.base!r} that can serve {resolution.model!r} runs at this moment; "
+                "retry later."
+            )
         if not resolution.copies:
             return UpstreamUnreachable(
                 f"The base model {resolution.base!r} is not deployed at this moment; retry later."
@@ -157,4 +166,4 @@ def _another_may_do(error: GatewayError) -> bool:
     """Return True if another copy or a fallback model may serve the request after `error`."""
     if isinstance(error, UpstreamRefused):
         return error.upstream_status == 429
-    return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy)
+    return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy | EndpointNotServed)

@@ -5,6 +5,8 @@ GatewayError
 │   ├── UnknownParameter    400
 │   ├── MissingParameter    400
 │   ├── ContextLengthExceeded 400  the model takes fewer tokens
+│   ├── AdapterNotServed    400  no copy of the base model serves what the adapter needs
+│   ├── EndpointNotServed   400  no copy of the base model has the endpoint
 │   ├── PayloadTooLarge     413
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
@@ -88,6 +90,16 @@ class MissingParameter(BadRequest):
 
 class ContextLengthExceeded(BadRequest):
     code = "context_length_exceeded"
+
+
+class AdapterNotServed(BadRequest):
+    code = "adapter_not_served"
+
+
+class EndpointNotServed(BadRequest):
+    """The base model's copies lack the endpoint; a copy that is found to lack it raises this too."""
+
+    code = "endpoint_not_served"
 
 
 class PayloadTooLarge(BadRequest):

@@ -16,7 +16,15 @@ from gateway.api.adapters import MergedAnswer, naming_prompt, split
 from gateway.api.dialect import ApiDialect
 from gateway.api.schema import Call
 from gateway.dispatch import Dispatcher
-from gateway.errors import BadRequest, GatewayError, ModelNotFound, Stopping, UpstreamFailed, error_event
+from gateway.errors import (
+    AdapterNotServed,
+    BadRequest,
+    GatewayError,
+    ModelNotFound,
+    Stopping,
+    UpstreamFailed,
+    error_event,
+)
 from gateway.http.asgi import EVENT_STREAM, JSON, respond
 from gateway.lifecycle.drain import Drain
 from gateway.observability import Observer, RequestTrace
@@ -79,14 +87,19 @@ class MultiAdapter:
         return part
 
     def _resolve(self, context: RequestContext, parts: Sequence[RequestContext], subject: str) -> None:
-        """Look up the parts' models. Raises ModelNotFound, or BadRequest if base models differ."""
+        """Look up the parts' models.
+
+        Raises:
+            ModelNotFound, AdapterNotServed: of a part.
+            BadRequest: base models differ.
+        """
         base = context.models[0].base
         for index, part in enumerate(parts):
             part.table, part.caller, name = context.table, context.caller, f"adapters[{index}]"
             try:
                 self._preparer.resolve(part, subject)
-            except ModelNotFound as error:
-                raise ModelNotFound(f"{name}: {error.message}", param=name) from None
+            except (ModelNotFound, AdapterNotServed) as error:
+                raise type(error)(f"{name}: {error.message}", param=name) from None
             if (other := part.models[0].base) != base:
                 raise BadRequest(
                     f"{name} is of the base model {other!r}, and model is of {base!r}. "

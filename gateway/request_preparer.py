@@ -7,10 +7,12 @@ from functools import partial
 from time import perf_counter
 
 from gateway.admission import Admission, Plan, Reservation, Ticket, clock, reservation
-from gateway.api.schema import EMBEDDINGS
+from gateway.api.schema import POOLING, SCORING
 from gateway.http.asgi import Scope
 from gateway.request_context import RequestContext
 from gateway.routing import Authorizer, Resolution, fallbacks, resolve
+from gateway.routing.endpoints import serving
+from gateway.routing.not_served import not_served
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
 
@@ -28,15 +30,26 @@ class RequestPreparer:
         self._admission, self._room = admission, room
 
     def resolve(self, context: RequestContext, subject: str) -> None:
-        """Look up the request's model and its fallbacks in the context's table. Raises ModelNotFound."""
+        """Look up the request's model and its fallbacks in the context's table.
+
+        Raises:
+            ModelNotFound: the model is not the caller's.
+            AdapterNotServed: no copy can serve the adapter, and no fallback can.
+            EndpointNotServed: no copy of its base model has the endpoint.
+        """
         table, caller, call = context.table, context.caller, context.call
         resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
         context.trace.base, context.trace.adapter = resolution.base, resolution.engine_name
+        if call.path in SCORING:
+            resolution = serving(resolution, call.path)
         context.models = (resolution,)
-        # Embeddings of another model are in another vector space, so they have no fallbacks.
-        if resolution.fallbacks and call.path != EMBEDDINGS:
+        # Embeddings, scores and labels of another model do not compare with this one's: no fallbacks.
+        if resolution.fallbacks and call.path not in POOLING:
             others = fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models)
             context.models = (resolution, *others)
+        # Refuse before the reservation and the waiting room: neither a retry nor a wait would help.
+        if resolution.is_excluded and all(other.is_excluded for other in context.models[1:]):
+            raise not_served(resolution)
         context.check = partial(self._check, context.scope, call.model, subject)
 
     def refresh(self, context: RequestContext, subject: str) -> None:
@@ -80,6 +93,8 @@ class RequestPreparer:
         """
         resolution, *others = context.models
         if resolution.copies or not resolution.route.hold_seconds:
+            return False
+        if not resolution.route.may_get_copy(resolution.adapter):
             return False
         if any(other.copies for other in others):
             self._room.ask(resolution.base)

@@ -32,6 +32,7 @@ from gateway.observability import Observer
 from gateway.observability.metrics import Metrics
 from gateway.request_preparer import RequestPreparer
 from gateway.routing import Authorizer
+from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet
 from gateway.routing.poller import LoadPoller
 from gateway.routing.route_feed import RouteFeed
@@ -74,6 +75,7 @@ class Resources:
         self._observe()
         self._meter = Meter(self._wal, settings.gateway_id, self.observer)
         self._fleet = Fleet()
+        self._headers = CopyHeaders(settings.fleet_token, settings.openai_http_key)
         self._broker = Broker(self._limits_redis, self._wal.slot.id)
         self._answer(authorizer)
         self._presence = Presence(self._redis, settings.gateway_id, self.state, self.health)
@@ -100,7 +102,7 @@ class Resources:
         settings = self._settings
         backends: dict[str, Backend] = {
             "worker": WorkerBackend(self._upstream, settings.fleet_token),
-            "openai_http": OpenAIHttpBackend(self._upstream, settings.openai_http_key),
+            "openai_http": OpenAIHttpBackend(self._upstream, self._headers, self._fleet),
             "sagemaker": SageMakerBackend(self._upstream, BotocoreCredentials(), self._room),
         }
         dispatcher = Dispatcher(self._meter, backends, self._fleet)
@@ -121,7 +123,7 @@ class Resources:
     def start(self) -> None:
         """Start the background tasks."""
         settings, start = self._settings, self.health.start
-        poller = LoadPoller(self.feed, self._fleet, settings.fleet_token, tls=self._trusted)
+        poller = LoadPoller(self.feed, self._fleet, self._headers, tls=self._trusted)
         abandoned = ship_abandoned_logs(settings.wal_dir, self._redis, self._presence.forget)
         start("route feed", self.feed.run())
         start("load poller", poller.run())

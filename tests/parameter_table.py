@@ -64,12 +64,13 @@ VLLM: Final[Mapping[str, tuple[str, ...]]] = {
         "echo",
         "include_reasoning",
         "mm_processor_kwargs",
+        "thinking_token_budget",
     ),
     "completions": (*_VLLM_SAMPLING, *_VLLM_REQUEST, "prompt_embeds"),
     "embeddings": ("add_special_tokens", "normalize", "priority", "request_id", "truncate_prompt_tokens"),
     "responses": (),
 }
-"""Parameters that vLLM 0.11 adds to OpenAI's."""
+"""Parameters that vLLM 0.11 adds to OpenAI's, and the later `thinking_token_budget`."""
 OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "chat": (),
     "completions": ("adapters",),

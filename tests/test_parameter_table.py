@@ -10,7 +10,18 @@ from typing import Any, Final
 import pytest
 
 from contracts.openai import parameters as openai
-from contracts.openai.kinds import Biases, CountOrAll, Integer, Items, Kind, Number, Options, Stops
+from contracts.openai.kinds import (
+    Arguments,
+    Biases,
+    CountOrAll,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    OneOf,
+    Options,
+    Stops,
+)
 from gateway.api import schema as openai_schema
 from gateway.errors import BadRequest, UnknownParameter
 from tests.parameter_table import GATEWAY, PATH, openai_parameters, render
@@ -97,6 +108,15 @@ def edges(kind: Kind) -> tuple[list[Any], list[Any]]:
     if isinstance(kind, Biases):
         full, over = ({str(token): kind.high for token in range(kind.most + more)} for more in (0, 1))
         return [full, {"1": -kind.high}], [over, {"1": kind.high + 1}, {"1": -kind.high - 1}, {"a": 1}]
+    if isinstance(kind, OneOf):
+        return [], ["other", 1]
+    if isinstance(kind, Arguments):
+        deep: Any = 1
+        for _ in range(kind.max_depth):
+            deep = [deep]
+        over = {f"x{number}": 1 for number in range(kind.most + 1)}
+        long = {"x": "y" * kind.max_bytes}
+        return [{}], [over, long, {"x": deep}, {"X": 1}, {"": 1}, *({name: 1} for name in kind.reserved), []]
     if isinstance(kind, Options):
         return [{name: True} for name in kind.names], [{"other": True}, {kind.names[0]: 1}]
     if isinstance(kind, Items):

@@ -32,6 +32,7 @@ CHOICES: Final = {
     "cuda_graphs": ("start", "lazy", "off"),
     "overlap": ("auto", "on", "off"),
     "speculation": ("off", "ngram", "draft"),
+    "reasoning_parser": ("auto", "off", "think", "qwen3", "deepseek_r1", "mistral", "gpt_oss"),
 }
 
 
@@ -68,6 +69,7 @@ class EngineConfig:
         speculation_tokens: most draft tokens of one sequence that a step verifies.
         draft_model: the smaller model's checkpoint, of the same vocabulary.
         draft_memory_gib: memory of the smaller model's KV pages.
+        reasoning_parser: how the model marks the thought before an answer; "auto" by its chat template.
         num_threads: CPU threads of the model; 0 takes all cores that this process may use.
     """
 
@@ -98,6 +100,7 @@ class EngineConfig:
     speculation_tokens: int = 8
     draft_model: Path | None = None
     draft_memory_gib: float = 0.25
+    reasoning_parser: str = "auto"
     num_threads: int = 0
     fleet_token: str = field(default="", repr=False)
     s3_endpoint_url: str | None = None

@@ -20,6 +20,7 @@ from worker_engine.adapters.paged_batch import PagedAdapterBatch
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
 from worker_engine.decode_graphs import DecodeGraphs
+from worker_engine.deltas import reading_delta, step_delta
 from worker_engine.draft import Draft
 from worker_engine.inflight_step import InflightStep
 from worker_engine.latencies import Latencies
@@ -31,11 +32,13 @@ from worker_engine.readers.pooling import Pooler
 from worker_engine.readers.prompt_logprobs import PromptLogprobs
 from worker_engine.sampler import SampledToken, Sampler
 from worker_engine.sampling.row import SamplingRow, SamplingSource
-from worker_engine.scheduler import Chunk, MustDrain, Scheduler
+from worker_engine.scheduler import MustDrain, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.build import build_speculator
 from worker_engine.speculation.speculator import Speculator
 from worker_engine.text.structured_output import GrammarCompiler, MaskBatch
+from worker_engine.text.thinking.base import Thought
+from worker_engine.text.thinking.forms import begin_thought, thought_form
 from worker_engine.text.tokenizer import ChatTokenizer, Detokenizer
 
 NON_FINITE: Final = "the model gave non-finite logits; the weights of the base or of its adapter may overflow"
@@ -58,6 +61,7 @@ class Engine:
         """Load the checkpoint. `captures` is passed to `ModelRunner`. Raises ConfigError, CheckpointError."""
         self._clock, self._tokenizer = clock, tokenizer
         self._eos = frozenset(model.eos_token_ids)
+        self.thinking = thought_form(config.reasoning_parser, tokenizer)
         self._runner = ModelRunner(config, model, dtype=dtype, device=device, captures=captures)
         self.max_model_len, self.kernels = self._runner.max_model_len, self._runner.kernels
         self.pool = MemoryPool(self._runner.pool.num_pages)
@@ -129,13 +133,20 @@ class Engine:
         """
         params, prompt = request.sampling, request.prompt_token_ids
         grammar = None if params.grammar is None else self.grammars.start(params.grammar)
-        detokenizer = Detokenizer.for_completion(self._tokenizer, params, prompt)
         arrived = self._clock() if arrived is None else arrived
-        sequence = Sequence(request, detokenizer, adapter, arrived=arrived)
-        sequence.sampling = SamplingRow(params, prompt, eos=self._eos, grammar=grammar)
+        sequence = Sequence(request, self._detokenizer(request), adapter, arrived=arrived)
+        sequence.sampling = SamplingRow(
+            params, prompt, eos=self._eos, grammar=grammar, thought=sequence.thought
+        )
         sequence.reader = _reader(request)
         self._sequences[request.request_id] = sequence
         self.scheduler.add(sequence)
+
+    def _detokenizer(self, request: GenerateRequest) -> Detokenizer | Thought:
+        params, prompt = request.sampling, request.prompt_token_ids
+        if request.thought is None or self.thinking is None:
+            return Detokenizer.for_completion(self._tokenizer, params, prompt)
+        return begin_thought(self._tokenizer, self.thinking, params, prompt, request.thought)
 
     def abort(self, request_id: str) -> None:
         """Stop a request and free its pages; unknown or finished ones are ignored."""
@@ -204,7 +215,7 @@ class Engine:
             chunks = self.speculator.extend(chunks, self.scheduler)
             drafts = {chunk.sequence: chunk.drafts for chunk in chunks if chunk.drafts}
         if reading := [
-            _reading(chunk) for chunk in chunks if chunk.sequence.request.tells_prompt and chunk.reads
+            reading_delta(chunk) for chunk in chunks if chunk.sequence.request.tells_prompt and chunk.reads
         ]:
             self.on_prompts(reading)
         pending = None if last is None else last.pending_tokens
@@ -306,12 +317,17 @@ class Engine:
         return self._delta(sequence, "", None, FinishReason.LENGTH)
 
     def _append(self, sequence: Sequence, token: SampledToken) -> TokenDelta:
-        params, grammar = sequence.request.sampling, sequence.sampling.grammar
+        params, grammar, thought = sequence.request.sampling, sequence.sampling.grammar, sequence.thought
         sequence.token_ids.append(token.token_id)
+        answers = thought is None or thought.answers(token.token_id)
+        if not answers:
+            grammar = None
         if grammar is not None and (problem := grammar.accept(token.token_id)) is not None:
             return self._delta(sequence, "", None, FinishReason.REFUSED, error=problem)
-        named = token.token_id in params.stop_token_ids
+        named = answers and token.token_id in params.stop_token_ids
         if named or (token.token_id in self._eos and not params.ignore_eos):
+            if thought is not None:
+                thought.end()
             text = sequence.detokenizer.append(token.token_id) if named and params.include_stop else ""
             return self._delta(sequence, text + sequence.detokenizer.flush(), token, FinishReason.STOP)
         text = sequence.detokenizer.append(token.token_id)
@@ -353,33 +369,7 @@ class Engine:
         if reason is not None:
             sequence.finish_reason = reason
             self.abort(sequence.request.request_id)
-        return TokenDelta(
-            request_id=sequence.request.request_id,
-            text=text,
-            token_ids=() if token is None else (token.token_id,),
-            prompt_tokens=sequence.num_prompt_tokens,
-            cached_tokens=sequence.cached_tokens,
-            completion_tokens=sequence.num_completion_tokens,
-            finish_reason=reason,
-            error=error,
-            logprobs=() if token is None or token.logprobs is None else (token.logprobs,),
-            prompt_logprobs=found.prompt_logprobs,
-            embedding=found.embedding,
-            queued=0.0 if sequence.admitted is None else sequence.admitted - sequence.arrived,
-        )
-
-
-def _reading(chunk: Chunk) -> TokenDelta:
-    """Return the progress delta of a prompt chunk."""
-    sequence = chunk.sequence
-    return TokenDelta(
-        sequence.request.request_id,
-        "",
-        prompt_tokens=min(sequence.num_computed + chunk.count, sequence.num_prompt_tokens),
-        cached_tokens=sequence.cached_tokens,
-        queued=0.0 if sequence.admitted is None else sequence.admitted - sequence.arrived,
-        reading=True,
-    )
+        return step_delta(sequence, text, token, reason, error, found)
 
 
 def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[SamplingSource]:

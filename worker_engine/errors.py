@@ -10,7 +10,8 @@ WorkerError
     │   ├── MissingParameter
     │   ├── ContextLengthExceeded
     │   ├── GrammarTooComplex
-    │   └── AdapterRefused
+    │   ├── AdapterRefused
+│   └── EmbedsOnly
     ├── Unauthorized         401
     ├── ModelNotFound        404
     │   └── AdapterNotFound
@@ -118,6 +119,12 @@ class AdapterRefused(InvalidRequest):
     """The adapter's files cannot be served with this base model; the text names the tensor or field."""
 
     code = "adapter_refused"
+
+
+class EmbedsOnly(InvalidRequest):
+    """The adapter was trained for embeddings and cannot generate."""
+
+    code = "adapter_embeds_only"
 
 
 class Unauthorized(RequestError):

@@ -119,6 +119,19 @@ class Origin:
     timeout: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ThoughtStart:
+    """How a completion's thought begins.
+
+    Attributes:
+        opened: the prompt ends inside the thought; else the completion may open one.
+        budget: most tokens of the thought, after which its end is forced; None for no bound.
+    """
+
+    opened: bool = False
+    budget: int | None = None
+
+
 class Pooling(enum.StrEnum):
     """How the prompt's last hidden states form its embedding, in sentence-transformers' terms."""
 
@@ -128,13 +141,29 @@ class Pooling(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PoolingParams:
+    """How a prompt's embedding is made of its last hidden states.
+
+    Attributes:
+        normalize: scale the embedding to length 1.
+        dimensions: number of the embedding's first numbers that are returned; None for all.
+    """
+
+    mode: Pooling = Pooling.LAST
+    normalize: bool = True
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One sequence to generate: token ids in, token deltas out.
 
     Attributes:
-        pooling: if not None, return the prompt's embedding; `sampling.max_tokens` is then 0.
+        pooling: if not None, return the prompt's embedding; `sampling.max_tokens` is then 0. An adapter's own
+            mode and normalization replace those given here.
         place: index of this sequence within its request.
         tells_prompt: emit a delta at each step that computes part of the prompt.
+        thought: None if nothing of the completion is a thought.
     """
 
     request_id: str
@@ -142,9 +171,10 @@ class GenerateRequest:
     sampling: SamplingParams
     adapter: AdapterRef | AdapterMix | None = None
     origin: Origin = Origin()
-    pooling: Pooling | None = None
+    pooling: PoolingParams | None = None
     place: int = 0
     tells_prompt: bool = False
+    thought: ThoughtStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +207,9 @@ class TokenDelta:
         embedding: float32 [hidden] of length 1, in the only delta of a request for an embedding.
         queued: seconds from the request's arrival until it joined the batch.
         reading: nothing is generated yet; `prompt_tokens` counts those computed by the end of this step.
+        reasoning: new text of the thought before the answer; `text` has nothing of it.
+        reasoning_tokens: tokens of the thought so far, among `completion_tokens`.
+        thinking: `token_ids` are not the answer's, or may turn out not to be.
     """
 
     request_id: str
@@ -192,3 +225,6 @@ class TokenDelta:
     embedding: array[float] | None = None
     queued: float = field(default=0.0, compare=False)
     reading: bool = False
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    thinking: bool = False

@@ -13,6 +13,7 @@ from worker_engine.prefix_cache import HashChain
 from worker_engine.protocol import FinishReason, GenerateRequest
 from worker_engine.readers.base import Reader
 from worker_engine.sampling.row import SamplingRow
+from worker_engine.text.thinking.base import Thought
 from worker_engine.text.tokenizer import Detokenizer
 
 
@@ -38,7 +39,7 @@ class Sequence:
     """
 
     request: GenerateRequest
-    detokenizer: Detokenizer
+    detokenizer: Detokenizer | Thought
     adapter: Adapter | None = None
     token_ids: list[int] = field(init=False)
     arrived: float = 0.0
@@ -67,6 +68,11 @@ class Sequence:
         origin = self.request.origin
         self.chain = HashChain(origin.cache_salt, self.adapter.sha256 if self.adapter is not None else "")
         self.deadline = math.inf if origin.timeout is None else self.arrived + origin.timeout
+
+    @property
+    def thought(self) -> Thought | None:
+        """The detokenizer of a completion that may begin with a thought; else None."""
+        return self.detokenizer if isinstance(self.detokenizer, Thought) else None
 
     @property
     def num_prompt_tokens(self) -> int:

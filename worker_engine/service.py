@@ -31,6 +31,7 @@ from worker_engine.engine_thread import EngineThread
 from worker_engine.errors import (
     ContextLengthExceeded,
     DeadlineExceeded,
+    EmbedsOnly,
     GenerationFailed,
     GenerationTimedOut,
     GrammarTooComplex,
@@ -38,7 +39,7 @@ from worker_engine.errors import (
 )
 from worker_engine.model_runner import choose_device, choose_dtype
 from worker_engine.models import load_config
-from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
+from worker_engine.protocol import FinishReason, GenerateRequest, PoolingParams, TokenDelta
 from worker_engine.queue_limits import QueueLimits
 from worker_engine.startup import Startup, boot_clock
 from worker_engine.text.tokenizer import ChatTokenizer
@@ -155,6 +156,7 @@ class Service:
             DeadlineExceeded, GenerationTimedOut: the request's time limit passed, before or after a token.
             AdapterUnavailable, AdapterRefused: as `AdapterPool.acquire`, before the first delta.
             ContextLengthExceeded: the pool cannot hold the request beside its adapter.
+            EmbedsOnly: the adapter was trained for embeddings, and the request generates.
             GrammarTooComplex: its grammar became too complex to continue.
             GenerationFailed: the engine failed on this request.
         """
@@ -167,7 +169,11 @@ class Service:
                 # `_end` could run in between and the stream would never end.
                 self._demand_service()
                 # The caller's id may repeat; the engine's must be unique.
-                request = replace(request, request_id=f"{next(self._numbers)}-{request.request_id}")
+                request = replace(
+                    request,
+                    request_id=f"{next(self._numbers)}-{request.request_id}",
+                    pooling=_pooling(request, adapter),
+                )
                 stream: asyncio.Queue[TokenDelta] = asyncio.Queue()
                 self._streams[request.request_id] = stream
                 self._thread.add_request(request, adapter, arrived=arrived)
@@ -254,6 +260,23 @@ class Service:
             stream = self._streams.get(delta.request_id)
             if stream is not None:
                 stream.put_nowait(delta)
+
+
+def _pooling(request: GenerateRequest, adapter: Adapter | None) -> PoolingParams | None:
+    """Return the request's pooling, in its adapter's mode. Raises EmbedsOnly."""
+    if adapter is None:
+        return request.pooling
+    if request.pooling is None:
+        if adapter.embeds_only:
+            raise EmbedsOnly(
+                "This adapter was trained for embeddings (task_type FEATURE_EXTRACTION) and has no output "
+                "head: send its texts to /v1/embeddings, or name another model.",
+                param="model",
+            )
+        return None
+    if (own := adapter.pooling) is None:
+        return request.pooling
+    return replace(own, dimensions=request.pooling.dimensions)
 
 
 def _checked(delta: TokenDelta, request: GenerateRequest) -> TokenDelta:

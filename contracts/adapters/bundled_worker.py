@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
+from contracts.adapters.config import EMBEDDING, FEATURE_EXTRACTION, HEAD, AdapterConfigError, LoraConfig
 from contracts.adapters.needs import module_traits
 from contracts.adapters.parts import Part, Shape
 from contracts.adapters.tensors import Modules
 from contracts.capabilities.traits import Trait
+from contracts.capabilities.worker import TRAITS
 
 LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear modules of a decoder layer."""
-SERVED_TRAITS: Final = frozenset(
-    {
-        Trait.DORA,
-        Trait.BIAS,
-        Trait.LORA_BIAS,
-        Trait.SAVED_MODULES,
-        Trait.TRAINED_ROWS,
-        Trait.EMBEDDING,
-        Trait.HEAD,
-    }
-)
 _LAYERS: Final = "model.layers."
 
 
 def refuse_config(config: LoraConfig) -> None:
     """Raise AdapterConfigError naming a field with a value that the worker does not serve."""
-    if config.task not in ("", "CAUSAL_LM"):
+    if config.task not in ("", "CAUSAL_LM", FEATURE_EXTRACTION):
         raise AdapterConfigError(
-            f"adapter_config.json: task_type must be 'CAUSAL_LM' on this worker, got {config.task!r}"
+            "adapter_config.json: task_type must be 'CAUSAL_LM' or 'FEATURE_EXTRACTION' on this worker, "
+            f"got {config.task!r}"
         )
     for name, value in (("fan_in_fan_out", config.fan_in_fan_out), ("target_parameters", config.parameters)):
         if value:
@@ -44,7 +35,7 @@ def refuse_config(config: LoraConfig) -> None:
 def refuse_unserved(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
     """Raise AdapterConfigError naming the first field or tensor that the worker does not serve.
 
-    It raises nothing where the adapter's traits are among `SERVED_TRAITS` and the base is of a family that
+    It raises nothing where the adapter's traits are among `TRAITS` and the base is of a family that
     the worker serves.
 
     Args:
@@ -53,7 +44,7 @@ def refuse_unserved(config: LoraConfig, modules: Modules, base: Mapping[str, Sha
     """
     refuse_config(config)
     for module, parts in modules.items():
-        unserved = module_traits(module, parts, base) - SERVED_TRAITS
+        unserved = module_traits(module, parts, base) - TRAITS
         if unserved or not _is_served(module, parts):
             raise AdapterConfigError(_reason(module, parts, unserved))
 

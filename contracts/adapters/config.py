@@ -24,6 +24,9 @@ MAX_ADAPTER_BYTES: Final = 2 << 30
 70B model is 1.7 GB in bf16."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 
+FEATURE_EXTRACTION: Final = "FEATURE_EXTRACTION"
+"""PEFT's task_type of adapters that were trained for embeddings."""
+
 _SERVED: Final = frozenset(
     {
         "peft_type",
@@ -70,7 +73,7 @@ _HARMLESS: Final = frozenset(
 init_lora_weights says if an initialisation altered the base as well."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
-    "task_type": ("CAUSAL_LM", "SEQ_CLS", "TOKEN_CLS", "FEATURE_EXTRACTION", "SEQ_2_SEQ_LM", None),
+    "task_type": ("CAUSAL_LM", "SEQ_CLS", "TOKEN_CLS", FEATURE_EXTRACTION, "SEQ_2_SEQ_LM", None),
     "bias": ("none", "all", "lora_only", None),
 }
 _CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
@@ -163,6 +166,11 @@ class LoraConfig:
             fan_in_fan_out=_flag(value, "fan_in_fan_out"),
             parameters=_texts(value, "target_parameters"),
         )
+
+    @property
+    def embeds_only(self) -> bool:
+        """True if the adapter was trained for embeddings, on a model without an output head."""
+        return self.task == FEATURE_EXTRACTION
 
     @property
     def max_rank(self) -> int:

@@ -2,8 +2,10 @@
 
 A language model alone calls its first layer `model.layers.0`. Inside a vision-language model the same layer
 is `language_model.model.layers.0` in published checkpoints and in transformers before 4.52, and
-`model.language_model.layers.0` in transformers since. Adapters carry the names of the class that they were
-trained with, so the names of adapter and checkpoint often differ. We compare the names of the language model
+`model.language_model.layers.0` in transformers since. The class without a head (`AutoModel`), on which
+embedding adapters are trained, calls it `layers.0`, or `language_model.layers.0` inside a vision-language
+model. Adapters carry the names of the class that they were trained with, so the names of adapter and
+checkpoint often differ. We compare the names of the language model
 alone. Source: `_checkpoint_conversion_mapping` of transformers 4.52 to 5.
 
 Names that no layout translates are aligned with the base's by what both have in common (`aligned`): wrappers
@@ -19,6 +21,8 @@ from typing import Final
 
 _BODY: Final = "model."
 _HEAD: Final = "lm_head"
+_ROOTS: Final = ("layers.", "embed_tokens", "norm")
+"""A language model's modules where no prefix marks them."""
 _WRAPPERS: Final = frozenset(
     {"model", "language_model", "base_model", "text_model", "vision_model", "llm", "transformer", "backbone"}
 )
@@ -62,10 +66,10 @@ class Layout:
         """Return the common name of a module, or of a tensor, with this layout's path."""
         if path in self.aligned:
             return self.aligned[path]
-        if path.startswith(self.body):
-            return _BODY + path.removeprefix(self.body)
         if path == self.head or path.startswith(f"{self.head}."):
             return _HEAD + path.removeprefix(self.head)
+        if path.startswith(self.body) and (self.body or path.startswith(_ROOTS)):
+            return _BODY + path.removeprefix(self.body)
         return path.removeprefix(self.others)
 
     def path_of(self, name: str) -> str:
@@ -84,8 +88,11 @@ PLAIN: Final = Layout()
 LAYOUTS: Final = (
     Layout("language_model.model.", "language_model.lm_head"),
     Layout("model.language_model.", others="model."),
+    Layout("language_model."),
 )
-"""Vision-language models."""
+"""Vision-language models; the last is such a model without a head."""
+WITHOUT_HEAD: Final = Layout("")
+"""A language model alone, without a head."""
 
 
 def layout_of(paths: Iterable[str]) -> Layout:
@@ -94,6 +101,8 @@ def layout_of(paths: Iterable[str]) -> Layout:
         for layout in LAYOUTS:
             if path.startswith(layout.body):
                 return layout
+        if path.startswith(_ROOTS[:2]):
+            return WITHOUT_HEAD
     return PLAIN
 
 

@@ -12,6 +12,9 @@ from contracts.errors import ContractError
 
 ADAPTER_FILES: Final = ("adapter_config.json", "adapter_model.safetensors")
 """The two files that make an adapter, as PEFT's `save_pretrained` writes them."""
+POOLING_FILES: Final = ("1_Pooling/config.json", "modules.json")
+"""sentence-transformers' files beside an embedding adapter, which say how its states are pooled. An adapter
+with another task has none: such files beside it are not read."""
 
 _SLUG: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 SLUG_PATTERN: Final = re.compile(_SLUG)
@@ -24,9 +27,10 @@ def adapter_digest(file_sha256: Mapping[str, str]) -> str:
     """Content identity of an adapter: SHA-256 over `<sha256>  <name>\\n` of its files, sorted by name.
 
     Args:
-        file_sha256: hex SHA-256 of each of `ADAPTER_FILES`, by file name.
+        file_sha256: hex SHA-256 of each of `ADAPTER_FILES`, and of those `POOLING_FILES` that an embedding
+            adapter has, by file name.
     """
-    lines = "".join(f"{file_sha256[name]}  {name}\n" for name in sorted(ADAPTER_FILES))
+    lines = "".join(f"{file_sha256[name]}  {name}\n" for name in sorted(file_sha256))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -68,14 +72,18 @@ class AdapterRef:
         uri: folder that holds `ADAPTER_FILES`: `file:///path/` or `s3://bucket/prefix/`.
         sha256: `adapter_digest` of the files; checked after every fetch.
         rank: largest LoRA rank in the adapter.
+        traits: sorted values of `contracts.capabilities.traits.Trait` that a copy must serve. Texts, since a
+            newer control plane may know more of them.
     """
 
     name: str
     uri: str
     sha256: str
     rank: int
+    traits: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what a worker gets. It reads the traits from the files, and older ones refuse the field."""
         return {"name": self.name, "uri": self.uri, "sha256": self.sha256, "rank": self.rank}
 
     @classmethod

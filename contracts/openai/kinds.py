@@ -5,12 +5,15 @@ The gateway calls `expected` as its check. The bundled worker reads parameters b
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 Schema = Mapping[str, Any]
 MAX_TOKENS: Final = 1 << 20
+_ARGUMENT: Final = re.compile("[a-z][a-z0-9_]{0,63}")
 
 
 class Kind(Protocol):
@@ -111,6 +114,63 @@ class Text:
     def schema(self) -> Schema:
         bound = {} if self.max_length is None else {"maxLength": self.max_length}
         return {"type": "string" if self.default is None else ["string", "null"], **bound}
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of these strings; None if absent."""
+
+    values: tuple[str, ...]
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        return None if isinstance(value, str) and value in self.values else f"one of {', '.join(self.values)}"
+
+    @property
+    def schema(self) -> Schema:
+        return {"type": ["string", "null"], "enum": [*self.values, None]}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """An object of at most `most` arguments by name, `max_bytes` of JSON, `max_depth` levels; None if absent.
+
+    Names are lower-case identifiers that are not `reserved`.
+    """
+
+    most: int
+    max_bytes: int
+    max_depth: int
+    reserved: frozenset[str]
+    default: None = None
+
+    def expected(self, value: Any) -> str | None:
+        right = isinstance(value, dict) and len(value) <= self.most and _depth(value) <= self.max_depth
+        if not right or len(json.dumps(value, ensure_ascii=False).encode(errors="replace")) > self.max_bytes:
+            return (
+                f"an object of at most {self.most} arguments, {self.max_bytes} bytes of JSON and "
+                f"{self.max_depth} levels"
+            )
+        wrong = next((name for name in value if _ARGUMENT.fullmatch(name) is None), None)
+        if wrong is not None:
+            return f"an object whose names are lower-case identifiers, which {wrong[:64]!r} is not"
+        if taken := next((name for name in value if name in self.reserved), None):
+            return f"an object without {taken}, which the chat template gets from other parameters"
+        return None
+
+    @property
+    def schema(self) -> Schema:
+        names = {"pattern": f"^{_ARGUMENT.pattern}$", "not": {"enum": sorted(self.reserved)}}
+        return {"type": ["object", "null"], "propertyNames": names, "maxProperties": self.most}
+
+
+def _depth(value: Any) -> int:
+    """Return the levels of objects and lists in decoded JSON, whose parser bounds them."""
+    levels, items = 0, [value]
+    while items := [item for item in items if isinstance(item, dict | list)]:
+        levels += 1
+        items = [part for item in items for part in (item.values() if isinstance(item, dict) else item)]
+    return levels
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 from contracts.openai.kinds import (
     MAX_TOKENS,
+    Arguments,
     Biases,
     CountOrAll,
     Flag,
@@ -18,6 +19,7 @@ from contracts.openai.kinds import (
     Items,
     Kind,
     Number,
+    OneOf,
     Options,
     Prompts,
     Stops,
@@ -75,9 +77,55 @@ CHAT_FLAGS: Final[Mapping[str, Kind]] = {
     "add_generation_prompt": Flag(default=True),
     "continue_final_message": Flag(),
 }
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Values of `reasoning_effort`: OpenAI's, and vLLM's `max`."""
+TEMPLATE: Final[Mapping[str, Kind]] = {
+    "chat_template_kwargs": Arguments(
+        most=16,
+        max_bytes=4096,
+        max_depth=4,
+        reserved=frozenset(
+            {
+                "add_generation_prompt",
+                "bos_token",
+                "chat_template",
+                "continue_final_message",
+                "conversation",
+                "documents",
+                "eos_token",
+                "max_length",
+                "messages",
+                "model_config",
+                "pad_token",
+                "padding",
+                "return_assistant_tokens_mask",
+                "return_dict",
+                "return_tensors",
+                "tokenize",
+                "tokenizer",
+                "tokenizer_kwargs",
+                "tools",
+                "truncation",
+            }
+        ),
+    ),
+    "reasoning_effort": OneOf(EFFORTS),
+}
+"""What the chat template is given besides messages and tools.
+
+The reserved names are parameters of their own, or arguments of vLLM's and transformers'
+`apply_chat_template`: `chat_template` would replace the template by the client's code.
+"""
+THINKING: Final[Mapping[str, Kind]] = {
+    **TEMPLATE,
+    "include_reasoning": Flag(default=True),
+    "thinking_token_budget": Integer(0, MAX_TOKENS),
+}
+"""How a model thinks before its answer, in vLLM's words."""
 CHAT: Final[Mapping[str, Kind]] = {
     **_GENERATION,
     **CHAT_FLAGS,
+    **THINKING,
     "max_completion_tokens": _OUTPUT_TOKENS,
     "logprobs": Flag(),
     "top_logprobs": _LOGPROBS,

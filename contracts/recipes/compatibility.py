@@ -12,18 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from contracts.capabilities.worker import ARCHITECTURES
 from contracts.recipes.model_facts import ModelFacts, Situation
 from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Hardware, Head, Quantization, Recipe
 
-ARCHITECTURES: Final = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration",
-)
-"""Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
 _FP8_CAPABILITY: Final = 89
 _FAMILIES: Final[Mapping[str, Hardware]] = {
     "p4d": Hardware.SM80,

@@ -17,6 +17,7 @@ from controlplane.adapters.selectors import (
     version_get,
 )
 from controlplane.adapters.services import adapter_locked, adapter_publish
+from controlplane.adapters.serving import serving_problem
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.platform.audit.origin import current_origin
 from controlplane.platform.audit.services import audit_record
@@ -162,6 +163,8 @@ def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
     meant = default_number(adapter=adapter)
     before = {"pinned": adapter.pinned.number if adapter.pinned else None}
     adapter.pinned = None if number is None else _ready(adapter, number)
+    if adapter.pinned is not None and number != meant:
+        _check_served(adapter, adapter.pinned)
     adapter.save(update_fields=["pinned"])
     adapter_publish(adapter=adapter)
     default_record(adapter=adapter, before=meant)
@@ -214,6 +217,11 @@ def _change(adapter: Adapter, name: str, state: dict[str, Any], action: str, rea
     before = None if alias is None else alias_state(alias)
     arms = [(_ready(adapter, number), percent) for number, percent in state["arms"]]
     version = _ready(adapter, state["version"])
+    # Versions that it has already are not checked, so that a split can be ended whatever has become of them.
+    held = set() if before is None else {before["version"], *(number for number, _ in before["arms"])}
+    for target in {item.number: item for item in (version, *(arm for arm, _ in arms))}.values():
+        if target.number not in held:
+            _check_served(adapter, target)
     if alias is not None and before == state:
         return alias
     alias, _ = Alias.objects.update_or_create(adapter=adapter, name=name, defaults={"version": version})
@@ -255,6 +263,12 @@ def _check_alias(name: str) -> None:
         )
     if name[0] == "v" and name[1:].isdigit():
         raise InvalidInputError(f"{name!r} looks like a version number: choose another alias", field="alias")
+
+
+def _check_served(adapter: Adapter, version: AdapterVersion) -> None:
+    """Raise ConflictError if nothing can serve the version: the name's callers would get errors."""
+    if problem := serving_problem(base_model=adapter.base_model, ref=version.ref()):
+        raise ConflictError(f"version {version.number} of {adapter.name} cannot be named: {problem}")
 
 
 def _ready(adapter: Adapter, number: int) -> AdapterVersion:

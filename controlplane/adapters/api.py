@@ -38,6 +38,7 @@ from controlplane.adapters.serializers import (
     FallbackInput,
     PinInput,
     VersionChange,
+    VersionDetailSerializer,
     VersionInput,
     VersionSerializer,
 )
@@ -209,7 +210,7 @@ class VersionsApi(OfAdapter, generics.ListAPIView[AdapterVersion]):
 
 class VersionApi(OfAdapter, RetrieveApi[AdapterVersion]):
     permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
-    serializer_class = VersionSerializer
+    serializer_class = VersionDetailSerializer
 
     def get_object(self) -> AdapterVersion:
         return version_get(adapter=self.adapter(), number=self.kwargs["number"])
@@ -219,7 +220,7 @@ class VersionApi(OfAdapter, RetrieveApi[AdapterVersion]):
     def patch(self, request: Request, name: str, number: int) -> Response:
         """Replaces notes or lineage."""
         changed = version_update(version=self.get_object(), **validated(VersionChange, request.data))
-        return Response(VersionSerializer(changed).data)
+        return Response(VersionDetailSerializer(changed).data)
 
     @conditional()
     def delete(self, request: Request, name: str, number: int) -> Response:

@@ -20,10 +20,11 @@ from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemova
 from controlplane.adapters.quotas import quota_check_bytes
 from controlplane.adapters.selectors import default_number
 from controlplane.adapters.services import adapter_publish, staging_discard
+from controlplane.adapters.serving import serving_problem
 from controlplane.adapters.smoke import smoke_test
 from controlplane.adapters.sources import source_discard, source_fetch, source_saved
 from controlplane.adapters.sources.base import WatchedStream
-from controlplane.adapters.steps import StepStatus, set_step
+from controlplane.adapters.steps import Step, StepStatus, set_step
 from controlplane.adapters.tensors import check_tensors, check_values
 from controlplane.artifacts.store import ByteStream, artifact_store
 from controlplane.artifacts.uploads.file_names import FILE_LIMITS
@@ -64,7 +65,7 @@ class ValidationAttempt:
         config, config_sha256 = self._check_config()
         needs, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
         digest = adapter_digest({_CONFIG: config_sha256, _WEIGHTS: weights_sha256})
-        self._smoke(digest, needs.rank)
+        self._smoke(digest, needs)
         self._claim(digest, sum(sizes.values()))
         self._publish(digest, needs, sum(sizes.values()), config)
         staging_discard(version=self._version)
@@ -144,7 +145,7 @@ class ValidationAttempt:
                 self._step("values", "warned", "every lora_B is zero, so the adapter changes nothing")
         return needs, digest.hexdigest()
 
-    def _smoke(self, digest: str, rank: int) -> None:
+    def _smoke(self, digest: str, needs: AdapterNeeds) -> None:
         """Generate with the staged files; nobody is billed for it."""
         self._step("smoke", "running")
         version = self._version
@@ -154,7 +155,8 @@ class ValidationAttempt:
             version=version.number,
             sha256=digest,
         )
-        ref = AdapterRef(name, self._store.uri(version.staging), digest, rank)
+        traits = tuple(sorted(needs.traits))
+        ref = AdapterRef(name, self._store.uri(version.staging), digest, needs.rank, traits)
         smoke, status, detail = smoke_test(base_model=self._base_model, ref=ref, progress=self._heartbeat_now)
         self._update(smoke=smoke.to_dict() if smoke else None)
         self._step("smoke", status, detail)
@@ -197,7 +199,12 @@ class ValidationAttempt:
                 size_bytes=size,
                 config=config.raw,
             )
-            if version.makes_default and adapter.pinned_id is not None:
+            problem = self._note_serving(steps, default_before)
+            if problem and adapter.pinned_id is None and default_before is not None:
+                # Otherwise the bare name would move to a version whose requests are all refused.
+                adapter.pinned = adapter.versions.get(number=default_before)
+                adapter.save(update_fields=["pinned"])
+            elif not problem and version.makes_default and adapter.pinned_id is not None:
                 adapter.pinned = version
                 adapter.save(update_fields=["pinned"])
             default_record(adapter=adapter, before=default_before)
@@ -213,6 +220,20 @@ class ValidationAttempt:
             audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=data)
             data = {"adapter": adapter.name, "version": version.number, "sha256": digest}
             event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=data)
+
+    def _note_serving(self, steps: list[Step], default: int | None) -> str:
+        """Note in the last step that nothing can serve the version yet; return why, "" if something can.
+
+        Args:
+            default: version of the bare name, which keeps it; None if there is none.
+        """
+        row = AdapterVersion.objects.select_related("adapter__base_model").get(pk=self._version.pk)
+        problem = serving_problem(base_model=row.adapter.base_model, ref=row.ref())
+        if problem:
+            kept = "" if default is None else f"; the bare name is pinned to version {default}"
+            noted = set_step(steps, "publish", "warned", f"{problem[:_MAX_DETAIL]}{kept}")
+            AdapterVersion.objects.filter(pk=row.pk).update(steps=noted)
+        return problem
 
     def _step(self, name: str, status: StepStatus, detail: str = "") -> None:
         self._version.steps = set_step(self._version.steps, name, status, detail)

@@ -168,7 +168,7 @@ class AdapterVersion(models.Model):
 
     def ref(self) -> AdapterRef:
         """Return the reference by which a worker loads this version; only valid for a ready version."""
-        return AdapterRef(self.engine_name, self.uri, self.sha256, self.rank or 0)
+        return AdapterRef(self.engine_name, self.uri, self.sha256, self.rank or 0, tuple(self.traits))
 
 
 class Alias(models.Model):

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasChange
+from controlplane.adapters.serving import serving_options
 from controlplane.adapters.steps import STATUSES, STEPS
 from controlplane.platform.http.strict import StrictSerializer
 
@@ -54,6 +55,7 @@ class VersionSerializer(serializers.ModelSerializer[AdapterVersion]):
             "source_uri",
             "sha256",
             "rank",
+            "traits",
             "size_bytes",
             "smoke",
             "notes",
@@ -64,9 +66,43 @@ class VersionSerializer(serializers.ModelSerializer[AdapterVersion]):
             "deleted_at",
         )
 
+    traits = serializers.ListField(
+        child=serializers.CharField(), help_text="What the version needs of a copy beyond plain pairs."
+    )
     source_uri = serializers.CharField(
         source="source", help_text="URI that the version was imported from; '' for uploads."
     )
+
+
+class ServingSerializer(serializers.Serializer[Any]):
+    """One engine or copy, with its ability to serve the version."""
+
+    kind = serializers.ChoiceField(
+        choices=["engine", "copy", "deployment"], help_text="deployment: one that has no copy at this moment."
+    )
+    name = serializers.CharField()
+    serves = serializers.ChoiceField(
+        choices=["yes", "no", "unknown"], help_text="unknown: the copy gets the version's requests, too."
+    )
+    reason = serializers.CharField(help_text="Why not; '' for yes.")
+
+
+class VersionDetailSerializer(VersionSerializer):
+    """A version, with where it can be served."""
+
+    serving = serializers.SerializerMethodField(
+        help_text="Engines and copies that can serve a ready version, and why the others cannot."
+    )
+
+    class Meta(VersionSerializer.Meta):
+        fields = (*VersionSerializer.Meta.fields, "serving")  # type: ignore[assignment]
+
+    @extend_schema_field(ServingSerializer(many=True))
+    def get_serving(self, version: AdapterVersion) -> Any:
+        if version.status != AdapterVersion.Status.READY:
+            return []
+        options = serving_options(base_model=version.adapter.base_model, ref=version.ref())
+        return ServingSerializer(options, many=True).data
 
 
 class ArmSerializer(serializers.Serializer[Any]):

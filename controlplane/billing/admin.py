@@ -23,4 +23,5 @@ class PriceAdmin(ReadOnlyAdmin):
         "input_nano",
         "cached_input_nano",
         "output_nano",
+        "reasoning_nano",
     )

@@ -25,6 +25,7 @@ class UsageRowSerializer(serializers.Serializer[UsageRow]):
     prompt_tokens = serializers.IntegerField(help_text="Includes cached tokens.")
     cached_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
+    reasoning_tokens = serializers.IntegerField(help_text="Part of the completion tokens.")
     price = serializers.CharField(allow_null=True, help_text="Decimal; null if some tokens have no price.")
     unpriced = serializers.BooleanField()
 

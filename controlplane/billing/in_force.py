@@ -84,17 +84,10 @@ def meter_prices(prices: PriceList, *, day: dt.date, tenant: str = EVERYONE) -> 
     The tenant's own book takes precedence. Sorted by base model, adapter, backend, then item.
     """
     found = [
-        MeterPrice(
-            item,
-            row.base_model,
-            row.adapter,
-            row.backend,
-            row.nano if isinstance(row, HostingPrice) else call_unit(row, item),
-            book.name,
-            row.effective_from,
-        )
+        MeterPrice(item, row.base_model, row.adapter, row.backend, nano, book.name, row.effective_from)
         for book, priced_items, row in prices.in_force(tenant=tenant, day=day)
         for item in priced_items
+        if (nano := row.nano if isinstance(row, HostingPrice) else call_unit(row, item)) is not None
     ]
     order = list(items.PER)
     return sorted(found, key=lambda row: (row.base_model, row.adapter, row.backend, order.index(row.item)))

@@ -7,6 +7,8 @@ from typing import Final
 INPUT: Final = "input"
 CACHED_INPUT: Final = "cached_input"
 OUTPUT: Final = "output"
+REASONING: Final = "reasoning"
+"""Output tokens of the thought, where they have a price of their own; else they are OUTPUT."""
 REQUEST: Final = "request"
 ADAPTER_HOUR: Final = "adapter_hour"
 GPU_HOUR: Final = "gpu_hour"
@@ -16,6 +18,7 @@ PER: Final = {
     INPUT: 1,
     CACHED_INPUT: 1,
     OUTPUT: 1,
+    REASONING: 1,
     REQUEST: 1,
     ADAPTER_HOUR: 3600,
     GPU_HOUR: 3600,
@@ -33,6 +36,7 @@ TITLES: Final = {
     INPUT: "Input tokens",
     CACHED_INPUT: "Cached input tokens",
     OUTPUT: "Output tokens",
+    REASONING: "Reasoning tokens",
     REQUEST: "Requests",
     ADAPTER_HOUR: "Adapter hosting, seconds",
     GPU_HOUR: "GPU time, seconds",

@@ -17,6 +17,7 @@ _CALL_COLUMNS: Final = {
     items.INPUT: "input_nano",
     items.CACHED_INPUT: "cached_input_nano",
     items.OUTPUT: "output_nano",
+    items.REASONING: "reasoning_nano",
     items.REQUEST: "request_nano",
 }
 _Key = tuple[int, str, str, str, str]
@@ -25,9 +26,13 @@ _CALL: Final = "call"
 _DAY: Final = dt.timedelta(days=1)
 
 
-def call_unit(price: Price, item: str) -> int:
-    """Return the nano-units that `price` asks per unit of a call's item."""
-    return int(getattr(price, _CALL_COLUMNS[item]))
+def call_unit(price: Price, item: str) -> int | None:
+    """Return the nano-units that `price` asks per unit of a call's item.
+
+    None for REASONING that has no price of its own.
+    """
+    nano: int | None = getattr(price, _CALL_COLUMNS[item])
+    return nano
 
 
 class PriceList:
@@ -155,7 +160,7 @@ class PriceList:
                 row = self._first(kind, charged, day, _keys(kind, charged, base, name, backend))
                 # Skip a price that is overridden by a more specific one, or by the tenant's own book.
                 if row is not None and any(row is candidate for candidate in rows):
-                    yield book, (tuple(_CALL_COLUMNS) if kind == _CALL else (kind,)), row
+                    yield book, _items_of(row) if isinstance(row, Price) else (kind,), row
 
     def backends(self) -> set[str]:
         """Return the backends that have a price of their own, and ""."""
@@ -170,6 +175,11 @@ class PriceList:
                 if reached := bisect_right(rows, day, key=lambda row: row.effective_from):
                     return rows[reached - 1]
         return None
+
+
+def _items_of(price: Price) -> tuple[str, ...]:
+    """Return the items that a price of calls has a price for."""
+    return tuple(item for item in _CALL_COLUMNS if call_unit(price, item) is not None)
 
 
 def _keys(kind: str, tenant: str, base_model: str, adapter: str, backend: str) -> list[tuple[str, str, str]]:

@@ -7,6 +7,7 @@ import datetime as dt
 from django.db import transaction
 
 from contracts.limits import RateRoute
+from controlplane.billing.models import Price
 from controlplane.billing.price_list import EVERYONE, PriceList
 from controlplane.routes.models import RouteEntryRow
 from controlplane.routes.services import route_lock, route_remove, route_set
@@ -57,7 +58,15 @@ def _rate(prices: PriceList, day: dt.date, tenant: str, base: str, adapter: str)
         max(price.cached_input_nano for price in found),
         max(price.output_nano for price in found),
         max(price.request_nano for price in found),
+        max(reasoning) if (reasoning := _reasoning(found)) else None,
     )
+
+
+def _reasoning(found: list[Price]) -> list[int]:
+    """Return each price of the thought's tokens, the output's where there is no own; none if none has one."""
+    if all(price.reasoning_nano is None for price in found):
+        return []
+    return [price.output_nano if price.reasoning_nano is None else price.reasoning_nano for price in found]
 
 
 def _published() -> dict[str, RateRoute]:

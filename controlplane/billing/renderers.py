@@ -17,7 +17,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from controlplane.billing.usage_report import UsageReport, money_text
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+_SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 
 
 class UsageJsonRenderer(JSONRenderer):
@@ -50,13 +50,14 @@ def _json(report: UsageReport) -> bytes:
     )
     rows = ",".join(
         f'{group}"requests":{requests},"prompt_tokens":{prompt},"cached_tokens":{cached}'
-        f',"completion_tokens":{completion},"price":{price}}}'
-        for group, requests, prompt, cached, completion, price in zip(
+        f',"completion_tokens":{completion},"reasoning_tokens":{reasoning},"price":{price}}}'
+        for group, requests, prompt, cached, completion, reasoning, price in zip(
             _groups(report),
             report.requests,
             report.prompt_tokens,
             report.cached_tokens,
             report.completion_tokens,
+            report.reasoning_tokens,
             priced,
             strict=True,
         )

@@ -23,6 +23,7 @@ def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
         prompt_tokens=row.prompt_tokens,
         cached_tokens=row.cached_tokens,
         completion_tokens=row.completion_tokens,
+        reasoning_tokens=row.reasoning_tokens,
     )
     return call_nano(use, price)
 

@@ -36,6 +36,7 @@ class PriceSerializer(StrictSerializer, serializers.ModelSerializer[Price]):
             "input_nano",
             "cached_input_nano",
             "output_nano",
+            "reasoning_nano",
             "request_nano",
         )
 

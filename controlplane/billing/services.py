@@ -77,6 +77,7 @@ def price_set(
     cached_input_nano: int,
     output_nano: int,
     request_nano: int = 0,
+    reasoning_nano: int | None = None,
     adapter: str = "",
     backend: str = "",
 ) -> Price:
@@ -87,6 +88,7 @@ def price_set(
         backend: a kind of backend, or "" for all that have no price of their own.
         input_nano: nano-units of the book's currency per prompt token; the next two are per token as well.
         request_nano: nano-units per attempt that did not end in an error.
+        reasoning_nano: nano-units per output token of the thought; None for `output_nano`.
 
     Raises:
         InvalidInputError: an amount is negative, the base model is missing or has a slash, or the adapter is
@@ -99,6 +101,8 @@ def price_set(
         "output_nano": output_nano,
         "request_nano": request_nano,
     }
+    if reasoning_nano is not None:
+        amounts["reasoning_nano"] = reasoning_nano
     _check_amounts(amounts)
     if not base_model:
         raise InvalidInputError("base_model is required", field="base_model")

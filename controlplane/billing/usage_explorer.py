@@ -178,7 +178,7 @@ def _largest(tenant: Tenant, question: Question, only: Q, prices: PriceList) -> 
     return nsmallest(TOP, amounts, key=lambda name: (-amounts[name], name)), len(amounts)
 
 
-_NONE: Final = UsageRow({}, 0, 0, 0, 0, "0.000000000")
+_NONE: Final = UsageRow({}, 0, 0, 0, 0, 0, "0.000000000")
 
 
 def _only(tenant: str, only: Mapping[str, str]) -> Q:

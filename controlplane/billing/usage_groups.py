@@ -21,6 +21,7 @@ from controlplane.errors import InvalidInputError
 from controlplane.metering.selectors import hour_list, rollup_list, use_columns
 
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
+_TOKENS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 MOST_ROWS: Final = 100_000
 """Most rows of one report: some 17 MB of JSON."""
 _MOST_READ: Final = 500_000
@@ -29,9 +30,9 @@ _MOST_SPANS: Final = 4
 """Most spans between price changes that are queried one by one; for more, usage is summed by day."""
 Columns = list[Sequence[Any]]
 _Group = tuple[str, ...]
-_Sums = tuple[int, int, int, int, int, int]
-"""Of one group: requests, prompt, cached and completion tokens, nano-units, and how many of its sums have no
-price."""
+_Sums = tuple[int, int, int, int, int, int, int]
+"""Of one group: requests, prompt, cached, completion and reasoning tokens, nano-units, and how many of its
+sums have no price."""
 
 
 class Usage(NamedTuple):
@@ -91,7 +92,7 @@ def group_usage(used: Iterable[Usage], names: tuple[str, ...], prices: PriceList
         _add_up(groups, texts, sums)
         if len(groups) > MOST_ROWS:
             raise too_many_rows(names)
-    texts, sums = _columns_of(groups, len(names)), _columns_of(groups.values(), 6)
+    texts, sums = _columns_of(groups, len(names)), _columns_of(groups.values(), 7)
     order = _order(texts, len(groups))
     return _reordered(texts, order), _reordered(sums, order)
 
@@ -137,6 +138,7 @@ def _sum_of(one: _Sums, other: _Sums) -> _Sums:
         one[3] + other[3],
         one[4] + other[4],
         one[5] + other[5],
+        one[6] + other[6],
     )
 
 
@@ -192,17 +194,13 @@ def _priced_sums(part: Usage, units: _Units, priced_by: tuple[str, ...]) -> Colu
     sums = part.columns
     keys = zip(part.column("tenant"), part.column("day"), *(sums[name] for name in priced_by), strict=False)
     found = list(map(units.__getitem__, keys))
-    nanos = calls_nano(
-        found, sums["prompt_tokens"], sums["cached_tokens"], sums["completion_tokens"], sums["answered"]
-    )
+    prompt, cached, completion, reasoning = tokens = [sums[name] for name in _TOKENS]
+    nanos = calls_nano(found, prompt, cached, completion, reasoning, sums["answered"])
     # Requests without tokens need no price.
     unpriced = [
-        int(unit is UNPRICED and bool(prompt or completion))
-        for unit, prompt, completion in zip(
-            found, sums["prompt_tokens"], sums["completion_tokens"], strict=True
-        )
+        int(unit is UNPRICED and bool(read or written))
+        for unit, read, written in zip(found, prompt, completion, strict=True)
     ]
-    tokens = [sums[name] for name in ("prompt_tokens", "cached_tokens", "completion_tokens")]
     return [sums["requests"], *tokens, nanos, unpriced]
 
 

@@ -45,6 +45,7 @@ class UsageRow(NamedTuple):
         group: value of each `group_by` name; days as YYYY-MM-DD, hours as YYYY-MM-DDTHH:00Z, "" for no
             adapter or alias.
         prompt_tokens: with the cached ones.
+        completion_tokens: with those of the thought.
         price: in the book's currency, as decimal text; None if some tokens have no price.
     """
 
@@ -53,6 +54,7 @@ class UsageRow(NamedTuple):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    reasoning_tokens: int
     price: str | None
 
     @property
@@ -72,7 +74,7 @@ class UsageReport:
 
     Attributes:
         groups: for each `group_by` name, the values of all groups.
-        requests, prompt_tokens, cached_tokens, completion_tokens: of every group.
+        requests, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens: of every group.
         nano: cost in nano-units of each group's tokens that have a price.
         unpriced: how many of each group's sums have no price.
         priced_nano: the sum of `nano`.
@@ -87,6 +89,7 @@ class UsageReport:
     prompt_tokens: Sequence[int]
     cached_tokens: Sequence[int]
     completion_tokens: Sequence[int]
+    reasoning_tokens: Sequence[int]
     nano: Sequence[int]
     unpriced: Sequence[int]
 
@@ -124,15 +127,17 @@ class UsageReport:
             self.prompt_tokens,
             self.cached_tokens,
             self.completion_tokens,
+            self.reasoning_tokens,
             self.nano,
             self.unpriced,
         )
 
 
-def _row(
-    group: dict[str, str], requests: int, prompt: int, cached: int, completion: int, nano: int, unpriced: int
-) -> UsageRow:
-    return UsageRow(group, requests, prompt, cached, completion, None if unpriced else money_text(nano))
+def _row(group: dict[str, str], *sums: int) -> UsageRow:
+    """Return the row of a group from its sums, in the order of `UsageReport._sums`."""
+    requests, prompt, cached, completion, reasoning, nano, unpriced = sums
+    price = None if unpriced else money_text(nano)
+    return UsageRow(group, requests, prompt, cached, completion, reasoning, price)
 
 
 def money_text(nano: int) -> str:

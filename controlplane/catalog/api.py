@@ -11,6 +11,8 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from contracts.capabilities.capability import BaseNeeds
+from contracts.capabilities.engines import base_offers
 from controlplane.catalog.digests import digest_request
 from controlplane.catalog.filters import BaseModelFilter
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
@@ -45,6 +47,9 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
     """A base model. Tenants do not see variants and copies into which another tenant's adapter is merged."""
 
     variants = serializers.SerializerMethodField()
+    engines = serializers.SerializerMethodField(
+        help_text="Engines that can serve it; empty: no backend can serve this yet."
+    )
     copies = serializers.SerializerMethodField(help_text="Copies of the base model.")
     dropped_parameters = serializers.ListField(
         child=serializers.CharField(), help_text="Parameters that gateways remove from requests."
@@ -57,6 +62,8 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
             "architecture",
             "max_model_len",
             "dtype",
+            "quantization",
+            "engines",
             "licence",
             "max_lora_rank",
             "checkpoint_sha256",
@@ -65,6 +72,10 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
             "copies",
             "created_at",
         )
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_engines(self, base_model: BaseModel) -> list[str]:
+        return base_offers(BaseNeeds(base_model.architecture, base_model.quantization))
 
     @extend_schema_field(VariantSerializer(many=True))
     def get_variants(self, base_model: BaseModel) -> Any:

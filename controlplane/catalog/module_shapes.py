@@ -95,7 +95,7 @@ class _FourBits:
             case [int(rows), int(columns)] if rows > 0 and columns > 0 and (rows * columns + 1) // 2 == words:
                 return rows, columns
         raise UnknownShapeError(
-            f"tensor {state} gives the shape {str(stated)[:100]}, which is not that of the {words} bytes of {name}"
+            f"tensor {state} gives the shape {str(stated)[:100]}, which {words} bytes of {name} do not fill"
         )
 
 

@@ -63,6 +63,8 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
         base_model.max_model_len,
         dropped_parameters=tuple(base_model.dropped_parameters),
         created=int(base_model.created_at.timestamp()),
+        architecture=base_model.architecture,
+        quantization=base_model.quantization,
     )
 
 
@@ -70,3 +72,14 @@ def variant_get(*, base_model: BaseModel, name: str, tenant: str | None = None) 
     """Return a variant of a base model that `variant_list` lists. Raises NotFoundError."""
     rows = variant_list(base_model=base_model, tenant=tenant).filter(name=name)
     return row_get(rows, f"base model {base_model.name} has no variant {name!r}")
+
+
+def variant_users(variant: Variant) -> list[str]:
+    """Name the deployments that serve a variant, or whose active rollout leads from or to it."""
+    deployments = variant.base_model.deployments.filter(removed_at=None)
+    serving = deployments.filter(variant=variant.name)
+    rolling = [
+        deployments.filter(**{"rollouts__ended_at": None, f"rollouts__{side}__variant": variant.name})
+        for side in ("before", "after")
+    ]
+    return sorted({item.name for rows in (serving, *rolling) for item in rows})

@@ -15,7 +15,7 @@ from controlplane.catalog.checkpoint import read_checkpoint
 from controlplane.catalog.checkpoint_sources import checkpoint_source
 from controlplane.catalog.digests import DIGEST_TASK
 from controlplane.catalog.models import BaseModel, Variant
-from controlplane.catalog.selectors import base_model_route
+from controlplane.catalog.selectors import base_model_route, variant_users
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
@@ -184,6 +184,14 @@ def variant_create(
 
 @transaction.atomic
 def variant_remove(*, variant: Variant) -> None:
-    """Remove a variant."""
+    """Remove a variant.
+
+    Raises:
+        ConflictError: a deployment serves it, or rolls out from or to it.
+    """
+    if users := variant_users(variant):
+        raise ConflictError(
+            f"variant {variant.name} is in use by {', '.join(users)}: change or remove the deployments first"
+        )
     audit_record(tenant="", action="variant.remove", target=variant, before=snapshot(variant))
     variant.delete()

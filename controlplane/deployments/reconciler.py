@@ -20,6 +20,7 @@ from django.db import transaction
 from django.db.models import Case, DateTimeField, F, Q, Value, When
 from django.utils import timezone
 
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.copies.endpoints import copies_sync, drain_time, is_draining
 from controlplane.deployments.desired import desired_of, endpoint_is_shared
 from controlplane.deployments.journal import step_add
@@ -119,7 +120,7 @@ class _Run:
         self.lease.write(next_at=timezone.now())
 
     def _once(self) -> bool:
-        """Observe and act once; return True if a rollout has changed the desired state."""
+        """Observe and act once; return True if the desired state has changed meanwhile."""
         deployment = Deployment.objects.select_related("target", "base_model").get(
             pk=self.lease.deployment_id
         )
@@ -139,11 +140,14 @@ class _Run:
         return False
 
     def _keep(self, deployment: Deployment, desired: Desired, provisioner: Provisioner) -> bool:
-        """Apply the desired state; return True if a rollout has changed it."""
+        """Apply the desired state; return True if a rollout or a reported version has changed it."""
         seen = provisioner.observe()
         for text in seen.drift:
             step_add(deployment, "drift", "", text, Outcome.NOTED)
+        engine = RunningEngine.of_deployment(deployment)
         self._serve(deployment, seen.endpoints)
+        if RunningEngine.of_deployment(deployment) != engine:
+            return True  # Choose the placements again, now that the servers have reported their version.
         if rollout_decide(deployment=deployment, desired=desired, seen=seen, renew=self._renew):
             return True
         count, held = self._do(deployment, provisioner.apply(seen))

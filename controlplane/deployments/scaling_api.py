@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.deployments.models import Deployment
-from controlplane.deployments.scaling.policy import DAYS, Metric, Release, Routing
+from controlplane.deployments.scaling.policy import DAYS, METRICS_SECONDS, Metric, Release, Routing
 from controlplane.deployments.scaling.selectors import policy_get, scaling_of
 from controlplane.deployments.selectors import deployment_get
 from controlplane.deployments.services import scaling_clear, scaling_set
@@ -89,6 +89,12 @@ class ScalingInput(StrictSerializer):
         help_text="sagemaker: how instances are released.",
     )
     release_cooldown_minutes = serializers.IntegerField(min_value=5, max_value=1440, required=False)
+    metrics_seconds = serializers.ChoiceField(
+        choices=METRICS_SECONDS,
+        required=False,
+        help_text="sagemaker: seconds between the endpoint's enhanced and detailed metrics in CloudWatch; "
+        "0 for AWS's standard metrics.",
+    )
 
 
 class ScalingReadingSerializer(serializers.Serializer[Any]):

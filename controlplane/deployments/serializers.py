@@ -10,6 +10,7 @@ from rest_framework import serializers
 from controlplane.deployments.containers.images import Family
 from controlplane.deployments.models import Deployment, DeploymentStep, Placement
 from controlplane.deployments.phases.selectors import warnings_of
+from controlplane.deployments.placement.placements import unserved_adapters
 from controlplane.platform.http.strict import StrictSerializer
 
 
@@ -48,7 +49,9 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_warnings(self, deployment: Deployment) -> list[str]:
-        return warnings_of(deployment)
+        # One list of warnings may read all adapters of the base model, so a list of deployments has none.
+        unserved = "" if getattr(self, "parent", None) is not None else unserved_adapters(deployment)
+        return [*warnings_of(deployment), *([unserved] if unserved else [])]
 
     class Meta:
         model = Deployment

@@ -12,8 +12,9 @@ from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.publishing import base_publish
 from controlplane.deployments.journal import actor_name, step_add
-from controlplane.deployments.models import ROLLED, Deployment, Scaling, Target
+from controlplane.deployments.models import ROLLED, Deployment, DeploymentStep, Scaling, Target
 from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_overtake
+from controlplane.deployments.placement.placements import unserved_adapters
 from controlplane.deployments.rollouts.ends import rollouts_end_with
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
 from controlplane.deployments.scaling.policy import ScalingPolicy
@@ -86,6 +87,7 @@ def deployment_create(
     deployment_check(deployment)
     deployment.save()
     step_add(deployment, "create", deployment.name, f"{base_model.name} in {target.name}")
+    _engine_changed(deployment)
     enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
     audit_record(
         tenant="", action="deployment.create", target=deployment, after=_desired_snapshot(deployment)
@@ -125,6 +127,8 @@ def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
     step_add(row, "update", row.name, summary)
     if policy is None and "min_copies" in changed and row.target.kind != Target.Kind.OPENAI_HTTP:
         _record_manual_scaling(row, before=int(before["min_copies"]))
+    if set(changed) & {"image", "image_family", "options", "variant"}:
+        _engine_changed(row)
     if policy is not None and "min_copies" in changed:
         base_publish(row.base_model)  # min_copies decides whether gateways hold requests
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
@@ -220,8 +224,7 @@ def deployment_remove(*, deployment: Deployment) -> Deployment:
     )
     rollouts_end_with(deployment=row)
     step_add(row, "remove", row.name, "requested")
-    if policy_of(row) is not None:
-        base_publish(row.base_model)  # gateways must stop holding requests for its copies
+    base_publish(row.base_model)  # gateways must stop holding requests for its copies
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(tenant="", action="deployment.remove", target=row, before=_desired_snapshot(row))
     return row
@@ -242,6 +245,13 @@ def deployment_retry(*, deployment: Deployment) -> Deployment:
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
     audit_record(tenant="", action="deployment.retry", target=row, after={"status": row.status})
     return row
+
+
+def _engine_changed(row: Deployment) -> None:
+    """Tell gateways what the copies will serve, and note the adapters that they will not."""
+    base_publish(row.base_model)
+    if unserved := unserved_adapters(row):
+        step_add(row, "capability", "", unserved, DeploymentStep.Outcome.NOTED)
 
 
 def _record_manual_scaling(row: Deployment, *, before: int) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.capabilities import base_check
 from controlplane.deployments.containers.images import (
-    BUNDLED_WORKER,
     DEFAULT_IMAGE,
     FORMS,
     IMAGES,
@@ -16,9 +17,10 @@ from controlplane.deployments.containers.images import (
     Family,
     Image,
 )
-from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions, secret_variable_check
+from controlplane.deployments.containers.options import LmiOptions, secret_variable_check
 from controlplane.deployments.containers.worker import worker_checkpoint_check
 from controlplane.deployments.endpoint_hosting import endpoint_hosting_check, endpoint_policy_check
+from controlplane.deployments.local_hosting import local_hosting_check
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
@@ -39,18 +41,35 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Hosting modes by kind of target; the first one is the default."""
 _OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
-_OF_SAGEMAKER: Final = ("endpoint", "image", "image_family", "compute", *_OF_ENDPOINT)
+_OF_SAGEMAKER: Final = ("endpoint", "image", "compute", *_OF_ENDPOINT)
 _OF_COPIES: Final = ("min_copies", "max_copies", "environment", "variant")
 """Fields of copies that we start; running servers have none of them."""
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""
+_HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,4094}[!-~])?")
+_OUR_HEADERS: Final = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "te",
+        "traceparent",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-request-id",
+    }
+)
 _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
-_SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes")
+_SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes", "metrics_seconds")
 """Fields that concern the endpoint, not one base model's copies."""
-_CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras"})
-"""Options that tell how much a running server can hold; the consolidation page plans with them."""
+_CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras", "max_lora_rank"})
+"""Options that tell what a running server can hold and serve; placement and consolidation use them."""
 
 
 def deployment_check(deployment: Deployment) -> None:
@@ -74,6 +93,8 @@ def deployment_check(deployment: Deployment) -> None:
         )
     _check_environment(deployment.environment)
     _check_variant(deployment)
+    if kind != Target.Kind.SAGEMAKER:
+        base_check(deployment)
     if deployment.urls and kind != Target.Kind.OPENAI_HTTP:
         raise InvalidInputError("urls is valid only for targets of kind openai_http", field="urls")
     if not isinstance(deployment.urls, list) or len(deployment.urls) > 64:
@@ -84,17 +105,12 @@ def deployment_check(deployment: Deployment) -> None:
         return
     _check_unset(deployment, _OF_SAGEMAKER, "is valid only for targets of kind sagemaker")
     if kind == Target.Kind.OPENAI_HTTP:
+        _check_unset(deployment, ("image_family",), "has no effect on running servers")
         text = "has no effect on running servers: configure it where they are started"
         _check_unset(deployment, _OF_COPIES, text)
         _check_server_options(deployment.options)
         return
-    _check_worker_environment(deployment.environment)
-    options = LmiOptions.from_values(deployment.options, BUNDLED_WORKER)
-    if options.draft_model and not options.draft_model.startswith("/"):
-        text = "options.draft_model must be a folder of the host, such as /models/draft"
-        raise InvalidInputError(text, field="options.draft_model")
-    if deployment.min_copies > 16:
-        raise InvalidInputError("a host runs at most 16 copies", field="min_copies")
+    local_hosting_check(deployment)
 
 
 def _check_adapter_scope(deployment: Deployment) -> None:
@@ -182,6 +198,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
         raise InvalidInputError(text, field="image")
     if image.problem:
         raise InvalidInputError(image.problem, field="image")
+    base_check(deployment)
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
@@ -259,17 +276,6 @@ def _check_environment(environment: Any) -> None:
         secret_variable_check(name, field="environment")
 
 
-def _check_worker_environment(environment: Mapping[str, str]) -> None:
-    """Raise InvalidInputError for a variable that a worker on a host does not read."""
-    for name in environment:
-        if not name.startswith(WORKER_VARIABLES):
-            text = (
-                f"environment {name} has no effect on workers on a host: their variables start with"
-                f" {', '.join(WORKER_VARIABLES)}"
-            )
-            raise InvalidInputError(text, field="environment")
-
-
 def policy_check(row: Deployment, policy: ScalingPolicy) -> None:
     """Check that the deployment's target supports the policy.
 
@@ -330,3 +336,25 @@ def base_url(text: str, *, field: str = "url") -> str:
             f"{field} must not contain credentials: workers use the fleet token", field=field
         )
     return parts.geturl()
+
+
+def credentials_check(credentials: ServerCredentials) -> None:
+    """Check a server's token and headers. Raises InvalidInputError."""
+    if not _HEADER_VALUE.fullmatch(credentials.token or "-"):
+        text = "token must consist of visible ASCII characters, at most 4096"
+        raise InvalidInputError(text, field="token")
+    if len(credentials.headers) > 16:
+        raise InvalidInputError("headers must have at most 16 entries", field="headers")
+    for name, value in credentials.headers.items():
+        if not _HEADER_NAME.fullmatch(name) or name in _OUR_HEADERS:
+            raise InvalidInputError(
+                f"headers {name[:60]!r} is no lower-case name of a header that gateways may send: they set "
+                f"{', '.join(sorted(_OUR_HEADERS))} themselves",
+                field="headers",
+            )
+        if name == "authorization" and credentials.token:
+            raise InvalidInputError("headers must not have authorization beside a token", field="headers")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise InvalidInputError(
+                f"headers {name}: the value must be 1 to 4096 visible ASCII characters", field="headers"
+            )

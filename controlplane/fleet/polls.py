@@ -105,12 +105,10 @@ def _ask_all(copies: Sequence[Copy], known: dict[str, PolledCopy]) -> dict[str, 
 def _ask(copy: Copy) -> Figures | str:
     """Return the copy's figures, or the reason for having none."""
     is_worker = copy.kind == Copy.Kind.WORKER
-    token = settings.GRAFTWORK.fleet_token if is_worker else settings.GRAFTWORK.openai_http_key
-    headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.get(
             f"{copy.url}/metrics",
-            headers=headers,
+            headers=copy.request_headers,
             timeout=_ANSWER_SECONDS,
             trust_env=False,
             verify=tls_context(),

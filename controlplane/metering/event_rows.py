@@ -67,7 +67,7 @@ _TYPES: Final[dict[str, Any]] = {
 _FIELD_TYPES: Final = {item.name: cast(str, item.type) for item in fields(UsageEvent)}
 _Event = msgspec.defstruct(
     "_Event",
-    [(name, _TYPES[kind], *[None] * (name in ADDED)) for name, kind in _FIELD_TYPES.items()],
+    [(name, _TYPES[kind], *([ADDED[name]] if name in ADDED else [])) for name, kind in _FIELD_TYPES.items()],
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
@@ -87,10 +87,17 @@ def event_row(entry: StreamEntry) -> EventRow:
         # JSON can escape NUL, which PostgreSQL's text type rejects.
         if b"\\u0000" in entry.event:
             event = _validated(entry.event)
-        if event.cached_tokens > event.prompt_tokens:
-            raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
+        _check_parts(event)
     day, hour = _day_and_hour(event.event_id, entry.arrived)
     return EventRow(*msgspec.structs.astuple(event), day=day, hour=hour)
+
+
+def _check_parts(event: Any) -> None:
+    """Raise ContractError if a part of a count exceeds the count."""
+    if event.cached_tokens > event.prompt_tokens:
+        raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
+    if event.reasoning_tokens > event.completion_tokens:
+        raise ContractError("usage event field reasoning_tokens must not exceed completion_tokens")
 
 
 def named_day(row: EventRow) -> str:
@@ -114,8 +121,7 @@ def _validated(text: bytes) -> Any:
         for name, value in _values(event, kind):
             if isinstance(value, bool) or not 0 <= value < bound:
                 raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
-    if event.cached_tokens > event.prompt_tokens:
-        raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
+    _check_parts(event)
     durations = dict(_values(event, "Milliseconds", "Milliseconds | None"))
     # Compare instead of converting: a JSON integer may be too large for a float, and NaN fails comparisons.
     if not all(-_MAX_MS < (value or 0.0) < _MAX_MS for value in durations.values()):

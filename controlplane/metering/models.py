@@ -41,6 +41,9 @@ class UsageEventRow(models.Model):
     prompt_tokens = models.BigIntegerField()
     cached_tokens = models.BigIntegerField(help_text="Part of the prompt tokens.")
     completion_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField(
+        default=0, db_default=0, help_text="Part of the completion tokens."
+    )
     estimated = models.BooleanField()
     ttft_ms = models.FloatField(null=True)
     itl_ms = models.FloatField(null=True, help_text="Mean inter-token latency.")
@@ -86,6 +89,9 @@ class _Sums(models.Model):
     prompt_tokens = models.BigIntegerField()
     cached_tokens = models.BigIntegerField()
     completion_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField(
+        default=0, db_default=0, help_text="Part of the completion tokens."
+    )
     estimated_requests = models.BigIntegerField(
         default=0, db_default=0, help_text="Requests whose backend reported no usage."
     )
@@ -107,6 +113,7 @@ class _Sums(models.Model):
         "prompt_tokens",
         "cached_tokens",
         "completion_tokens",
+        "reasoning_tokens",
         "estimated_requests",
     )
 
@@ -226,6 +233,24 @@ class LatencyHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day} {self.hour}:00 {self.tenant} {self.adapter} {self.metric}"
+
+
+class PendingLatencies(models.Model):
+    """Latencies of one batch of events that are not yet in `LatencyHour`: rows are added, and soon removed.
+
+    Empty on SQLite, where ingestion writes `LatencyHour` itself.
+    """
+
+    day = models.DateField()
+    hour = models.SmallIntegerField(help_text="UTC hour of the day.")
+    tenant = models.CharField(max_length=NAME)
+    adapter = models.CharField(max_length=NAME, help_text="Name, without the version.")
+    endpoint = models.CharField(max_length=NAME, help_text="Copy that answered.")
+    ttft = models.TextField(help_text="Bucket of each event that has one, separated by commas.")
+    itl = models.TextField(help_text="Likewise.")
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.hour}:00 {self.tenant} {self.adapter}"
 
 
 class DeadUsageEvent(models.Model):

@@ -73,6 +73,7 @@ class SummedUse(NamedTuple):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 _SUMS = {
@@ -82,6 +83,7 @@ _SUMS = {
     "prompt_tokens": Sum("prompt_tokens"),
     "cached_tokens": Sum("cached_tokens"),
     "completion_tokens": Sum("completion_tokens"),
+    "reasoning_tokens": Sum("reasoning_tokens"),
 }
 
 

@@ -7,7 +7,11 @@ import time
 
 from celery import shared_task
 
-from controlplane.metering.adapter_hours import adapter_hours_drop_old, latency_hours_compact
+from controlplane.metering.adapter_hours import (
+    adapter_hours_drop_old,
+    latency_hours_add_pending,
+    latency_hours_compact,
+)
 from controlplane.metering.hosting.hours import spans_drop_old
 from controlplane.metering.hosting.observation import hosting_observe
 from controlplane.metering.reconcile import days_checked, sums_check
@@ -29,6 +33,12 @@ def nightly() -> int:
     spans_drop_old(before=int(dt.datetime.combine(keep_from(), dt.time(), dt.UTC).timestamp()))
     start, end = days_checked(dt.datetime.now(dt.UTC).date())
     return len(sums_check(start=start, end=end))
+
+
+@shared_task(name="metering.add_latencies", acks_late=True)
+def add_latencies() -> int:
+    """Adds the latencies that ingestion left to the hourly histograms; returns how many rows it took."""
+    return latency_hours_add_pending()
 
 
 @shared_task(name="metering.replay_waiting", acks_late=True)

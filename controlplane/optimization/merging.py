@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.capabilities.capability import missing_text
+from contracts.capabilities.worker import TRAITS, WORKER
 from contracts.errors import ContractError
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError, NotFoundError
@@ -33,7 +35,7 @@ def adapter_to_merge(*, base_model: BaseModel, name: str) -> AdapterRef:
         route = route_adapter(tenant=tenant, name=adapter)
         if route is None or route.base != base_model.name or int(version) not in route.versions:
             raise _not_found(base_model, name)
-        return route.versions[int(version)]
+        return _mergeable(route.versions[int(version)])
     try:
         refs = route_refs(base_model=base_model.name, names=[name])
     except ContractError:
@@ -42,7 +44,15 @@ def adapter_to_merge(*, base_model: BaseModel, name: str) -> AdapterRef:
         ) from None
     if name not in refs:
         raise _not_found(base_model, name)
-    return refs[name]
+    return _mergeable(refs[name])
+
+
+def _mergeable(ref: AdapterRef) -> AdapterRef:
+    """Return the reference. Raises InvalidInputError if the worker, which merges, cannot load the adapter."""
+    if missing := set(ref.traits) - TRAITS:
+        text = f"{WORKER.engine} does not serve {missing_text(missing, 1, None)}: {ref.name} cannot be merged"
+        raise InvalidInputError(text, field="adapter")
+    return ref
 
 
 def adapter_bring(job: OptimizationJob, folder: Path, *, heartbeat: Callable[[], None]) -> str | None:

@@ -13,7 +13,7 @@ from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Recipe, canoni
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
 from controlplane.deployments.journal import actor_name
-from controlplane.deployments.models import Deployment, DeploymentRollout, Target
+from controlplane.deployments.models import Target
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.endings import lost_close
 from controlplane.optimization.events import event_add
@@ -163,10 +163,6 @@ def job_remove(*, job: OptimizationJob) -> None:
     if row.is_open:
         raise ConflictError(f"{row} is {row.status}: cancel it first")
     if row.variant is not None:
-        if users := variant_users(row.variant):
-            raise ConflictError(
-                f"variant {row.variant.name} is in use by {', '.join(users)}: roll those back first"
-            )
         if measuring := _measuring(row.variant):
             raise ConflictError(
                 f"variant {row.variant.name} is being measured by {measuring[0]}: wait, or cancel it"
@@ -177,19 +173,6 @@ def job_remove(*, job: OptimizationJob) -> None:
     # Keep the files for another hour (UNNEEDED_AFTER), for readers that have just read the URI.
     Artifact.objects.filter(pk=row.artifact_id).update(needed_at=timezone.now())
     row.delete()
-
-
-def variant_users(variant: Variant) -> list[str]:
-    """Name the deployments that serve a variant, or whose active rollout leads from or to it."""
-    deployments = Deployment.objects.filter(base_model_id=variant.base_model_id, removed_at=None)
-    names = set(deployments.filter(variant=variant.name).values_list("name", flat=True))
-    rolling = DeploymentRollout.objects.filter(
-        deployment__in=deployments, status__in=DeploymentRollout.ACTIVE
-    )
-    for rollout in rolling.select_related("deployment"):
-        if variant.name in (rollout.before.get("variant"), rollout.after.get("variant")):
-            names.add(rollout.deployment.name)
-    return sorted(names)
 
 
 def _measuring(variant: Variant) -> list[ComparisonRun]:

@@ -86,6 +86,7 @@ class Environment:
         adapter_grace_days: days for which deleted adapters and versions can be restored.
         optimization_dir: working folder of optimization jobs; several hosts may share it.
         optimization_python: interpreter for `-m optimizer`; "" for this process's own.
+        vllm: vLLM's program on this host, a path or a name on the PATH, for deployments that run it.
         heartbeat_file: file that a Celery worker touches every two seconds while connected to its broker.
     """
 
@@ -130,6 +131,7 @@ class Environment:
     sign_up_adapter_mb: int
     optimization_dir: Path
     optimization_python: str
+    vllm: str
     heartbeat_file: Path | None
 
     @classmethod
@@ -181,6 +183,7 @@ class Environment:
                 expected="OPTIMIZATION_DIR must be an absolute folder",
             ),
             optimization_python=env.text("OPTIMIZATION_PYTHON"),
+            vllm=env.text("VLLM", "vllm"),
             heartbeat_file=Path(path) if (path := env.text("HEARTBEAT_FILE")) else None,
         )
         env.refuse_unknown(_OTHER_PLANES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict
 from datetime import timedelta
 
 from django.conf import settings
@@ -16,7 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from contracts.route_table import RouteEntry
+from contracts.route_table import RouteEntry, entry_to_dict
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
 from controlplane.routes.publisher import RoutePublisher
 
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 @transaction.atomic
 def route_set(*, path: str, entry: RouteEntry) -> None:
     """Put `entry` under `path`, published after commit."""
-    value = asdict(entry)
+    value = entry_to_dict(entry)
     version = _next_version()
     RouteEntryRow.objects.update_or_create(path=path, defaults={"entry": value})
     RouteDelta.objects.create(version=version, path=path, entry=value)

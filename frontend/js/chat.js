@@ -4,7 +4,7 @@ const KEY_DELAYS_MS = [250, 500, 1000, 1500];
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** What is known of an answer before it begins. */
-export const emptyResult = () => ({ text: "", calls: [], usage: null, ttft: null, first: 0, last: 0, finish: null, served: "" });
+export const emptyResult = () => ({ text: "", thought: "", calls: [], usage: null, ttft: null, first: 0, last: 0, finish: null, served: "" });
 
 async function post({ url, key, body, signal, result }) {
   const headers = { Authorization: `Bearer ${key}`, "Content-Type": "application/json" };
@@ -81,9 +81,11 @@ export async function stream(call, changed) {
   for await (const event of events(response)) {
     if (event.error) throw Object.assign(new Error(event.error.message), { code: event.error.code, param: event.error.param });
     const { delta, finish_reason: finish } = event.choices?.[0] ?? {};
-    if (delta?.content || delta?.tool_calls?.length) {
+    const thought = delta?.reasoning_content || delta?.reasoning || "";
+    if (thought || delta?.content || delta?.tool_calls?.length) {
       result.last = performance.now();
       if (result.ttft === null) [result.ttft, result.first] = [result.last - result.started, result.last];
+      result.thought += thought;
       result.text += delta.content ?? "";
       for (const part of delta.tool_calls ?? []) takeCall(result.calls, part);
     }

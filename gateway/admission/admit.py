@@ -26,7 +26,8 @@ from gateway.admission.plan import Plan, Ticket, refuse
 from gateway.admission.window import WindowAccount
 from gateway.api.adapters import naming_prompt
 from gateway.api.prompts import BYTES_A_TOKEN, num_prompts
-from gateway.api.schema import EMBEDDINGS, Call
+from gateway.api.schema import EMBEDDINGS, SCORING, Call
+from gateway.api.scoring import prompt_bound
 from gateway.routing import Caller
 
 DEFAULT_COMPLETION_TOKENS: Final = 4096
@@ -43,7 +44,10 @@ def reservation(call: Call, body_bytes: int, max_model_len: int) -> tuple[int, i
     """Return (prompt tokens, completion tokens) to reserve.
 
     Prompt tokens come from the body's size, four bytes a token; images and token ids are counted themselves.
+    Scores, reranks and classifications reserve an upper bound: a query is read once for each document.
     """
+    if call.path in SCORING:
+        return prompt_bound(call, max_model_len), 0
     parameters = call.parameters
     prompts = num_prompts(parameters)
     tokens = call.prompt_estimate if _has_parts(parameters) else body_bytes // BYTES_A_TOKEN + 1
@@ -98,7 +102,7 @@ class Admission:
             QuotaExceeded: a budget is spent, or the model has no price to hold it against.
             LimitsUnavailable: a budget's state cannot be read at this moment.
         """
-        tokens, nano = prompt + completion, plan.price(prompt, 0, completion)
+        tokens, nano = prompt + completion, plan.reserve(prompt, completion)
         now = clock.now()
         if plan.has(tokens, nano, now):
             return plan.take(tokens, nano, now)

@@ -29,7 +29,7 @@ class Demand:
 def demand(index: int, plan: Plan, prompt: int, completion: int) -> Demand:
     """Return the demand of prompt `index`. Raises QuotaExceeded if its model has no price."""
     with naming_prompt(index):
-        return Demand(plan, prompt + completion, plan.price(prompt, 0, completion))
+        return Demand(plan, prompt + completion, plan.reserve(prompt, completion))
 
 
 def refuse_sums(demands: Sequence[Demand], now: float) -> None:

@@ -48,14 +48,31 @@ class Plan:
             _add_new(union.budgets, plan.budgets)
         return union
 
-    def price(self, prompt: int, cached: int, completion: int) -> int:
-        """Return the price of one attempt in nano-units; 0 without a budget.
+    def reserve(self, prompt: int, completion: int) -> int:
+        """Return the highest price of an attempt with these tokens. Raises QuotaExceeded as `price`."""
+        if (rate := self._rate()) is None:
+            return 0
+        return prompt * rate.input_nano + rate.most_output_cost(completion) + rate.request_nano
+
+    def price(self, prompt: int, cached: int, completion: int, reasoning: int) -> int:
+        """Return the price of one attempt in nano-units; 0 without a budget. `reasoning` is in `completion`.
 
         Raises:
             QuotaExceeded: there is a budget, but the model has no price.
         """
-        if not self.budgets:
+        if (rate := self._rate()) is None:
             return 0
+        return (
+            (prompt - cached) * rate.input_nano
+            + cached * rate.cached_input_nano
+            + rate.output_cost(completion, reasoning)
+            + rate.request_nano
+        )
+
+    def _rate(self) -> RateRoute | None:
+        """Return the model's prices; None without a budget. Raises QuotaExceeded."""
+        if not self.budgets:
+            return None
         if self.rate is None:
             error = QuotaExceeded(
                 f"The budget of {limit_scope(self.budgets[0].scope)} cannot be enforced: this model has no "
@@ -63,12 +80,7 @@ class Plan:
             )
             error.limit = "budget"
             raise error
-        return (
-            (prompt - cached) * self.rate.input_nano
-            + cached * self.rate.cached_input_nano
-            + completion * self.rate.output_nano
-            + self.rate.request_nano
-        )
+        return self.rate
 
     def has(self, tokens: int, nano: int, now: float) -> bool:
         """Return True if all leases in hand suffice."""
@@ -171,11 +183,11 @@ class Ticket:
         self._prompt = self._completion = self._spent = 0
         self.waited = 0.0
 
-    def count(self, prompt: int, cached: int, completion: int) -> None:
-        """Add the usage of one attempt."""
+    def count(self, prompt: int, cached: int, completion: int, reasoning: int = 0) -> None:
+        """Add the usage of one attempt; `reasoning` tokens are among those of the completion."""
         self._prompt += prompt
         self._completion += completion
-        self._spent += self.plan.price(prompt, cached, completion)
+        self._spent += self.plan.price(prompt, cached, completion, reasoning)
 
     def settle(self) -> None:
         """Free the place, and correct the reservations to the counted usage. Never fails or waits."""

@@ -23,12 +23,33 @@ def num_prompts(parameters: Mapping[str, Any]) -> int:
     return len(prompts_of(parameters.get("prompt") or parameters.get("input")))
 
 
+def pair_bytes(parameters: Mapping[str, Any]) -> list[int]:
+    """Return the bytes of each pair of texts that a score or rerank reads; none for other requests.
+
+    The texts are lists in `text_1` and `text_2`, or `query` with a list of `documents`.
+    """
+    if "query" in parameters:
+        first, second = [parameters["query"]], parameters["documents"]
+    elif "text_1" in parameters:
+        first, second = parameters["text_1"], parameters["text_2"]
+    else:
+        return []
+    lengths = [len(text.encode(errors="replace")) for text in first]
+    if len(lengths) == 1:
+        lengths *= len(second)
+    return [length + len(text.encode(errors="replace")) for length, text in zip(lengths, second, strict=True)]
+
+
 def estimate_tokens(parameters: Mapping[str, Any]) -> int:
     """Estimate the prompt tokens of a checked request: ids are counted, text is four bytes a token."""
+    if pairs := pair_bytes(parameters):
+        return sum(length // BYTES_A_TOKEN + 1 for length in pairs)
     prompts = parameters.get("prompt") or parameters.get("input")
     if prompts is None:
         tools = parameters.get("tools")
-        return (len(orjson.dumps(tools)) // BYTES_A_TOKEN if tools else 0) + sum(
+        # Templates write tools and arguments into the prompt.
+        extra = [tools, parameters.get("chat_template_kwargs")]
+        return sum(len(orjson.dumps(item)) // BYTES_A_TOKEN + 1 for item in extra if item) + sum(
             map(_message_tokens, parameters.get("messages") or ())
         )
     return sum(
@@ -40,6 +61,8 @@ def estimate_tokens(parameters: Mapping[str, Any]) -> int:
 def _message_tokens(message: Mapping[str, Any]) -> int:
     content, calls = message.get("content"), message.get("tool_calls")
     tokens = MESSAGE_TOKENS + (len(orjson.dumps(calls)) // BYTES_A_TOKEN if calls else 0)
+    if isinstance(thought := message.get("reasoning_content") or message.get("reasoning"), str):
+        tokens += len(thought.encode(errors="replace")) // BYTES_A_TOKEN
     if isinstance(content, str):
         return tokens + len(content.encode(errors="replace")) // BYTES_A_TOKEN
     return tokens + sum(map(_part_tokens, content if isinstance(content, list) else ()))

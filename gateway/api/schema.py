@@ -6,13 +6,14 @@ that a backend happens to understand, such as a cache salt, an adapter, a templa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from contracts.openai import parameters as openai
+from contracts.openai import scoring
 from contracts.openai.kinds import Integer, Kind, prompts_of
 from gateway.api.bounds import Check, messages, one_of, prompts, schema
 from gateway.api.prompts import MAX_SEQUENCES, estimate_tokens, num_prompts
@@ -31,6 +32,19 @@ _CONSTRAINTS: Final[Mapping[str, Check]] = dict.fromkeys(openai.CONSTRAINTS, sch
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
+SCORE: Final = "/v1/score"
+RERANK: Final = "/v1/rerank"
+CLASSIFY: Final = "/v1/classify"
+SCORING: Final = frozenset({SCORE, RERANK, CLASSIFY})
+POOLING: Final = SCORING | {EMBEDDINGS}
+"""Endpoints whose answers have no completion tokens and do not stream."""
+ALIASES: Final[Mapping[str, str]] = {
+    "/score": SCORE,
+    "/rerank": RERANK,
+    "/v2/rerank": RERANK,
+    "/classify": CLASSIFY,
+}
+"""Other paths of the same endpoints, which vLLM has and Cohere's client calls."""
 PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     CHAT: {
         **_checks(openai.CHAT),
@@ -52,11 +66,21 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
         "input": prompts(openai.INPUT),
         "encoding_format": one_of(*openai.EMBEDDING_FORMATS),
     },
+    SCORE: _checks(scoring.SCORE),
+    RERANK: _checks(scoring.RERANK),
+    CLASSIFY: {**_checks(scoring.CLASSIFY), "input": prompts(scoring.CLASSIFY_INPUT)},
 }
 _OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
 Dropped = Callable[[str], Collection[str]]
 """Returns the parameters to remove from a request, by the model that the request names."""
-_REQUIRED: Final = {CHAT: "messages", COMPLETIONS: "prompt", EMBEDDINGS: "input"}
+_REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
+    CHAT: ("messages",),
+    COMPLETIONS: ("prompt",),
+    EMBEDDINGS: ("input",),
+    SCORE: (),
+    RERANK: ("query", "documents"),
+    CLASSIFY: ("input",),
+}
 
 
 @dataclass(slots=True)
@@ -64,7 +88,7 @@ class Call:
     """A checked request.
 
     Attributes:
-        path: the backend's path: CHAT, COMPLETIONS or EMBEDDINGS.
+        path: the endpoint: CHAT, COMPLETIONS or one of POOLING.
         stream: True if the client wants events.
         parameters: parameters to pass on, without model, stream and stream_options, which the gateway sets.
         view: the usage that a streaming client sees.
@@ -95,7 +119,7 @@ class Call:
         Answers that the client wants whole are included, so that usage is known when the client hangs up.
         Requests for log probabilities of the prompt are the exception: vLLM refuses to stream them.
         """
-        return self.stream or (self.path != EMBEDDINGS and "prompt_logprobs" not in self.parameters)
+        return self.stream or (self.path not in POOLING and "prompt_logprobs" not in self.parameters)
 
 
 def drop_nothing(model: str) -> Collection[str]:
@@ -150,12 +174,14 @@ def user_of(value: Mapping[str, Any]) -> str:
     return user if isinstance(user, str) else ""
 
 
-def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def check_parameters(
+    checks: Mapping[str, Check], required: Sequence[str], value: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the parameters that are not null, each within its bounds.
 
     Raises:
         BadRequest: a parameter is out of bounds.
-        MissingParameter: `required` is missing.
+        MissingParameter: one of `required` is missing.
         UnknownParameter: a parameter is not on the list.
     """
     parameters: dict[str, Any] = {}
@@ -170,8 +196,9 @@ def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[
             raise BadRequest(f"{name} must be {expected}.", param=name)
         else:
             parameters[name] = item
-    if required not in parameters:
-        raise MissingParameter(f"{required} is required.", param=required)
+    for name in required:
+        if name not in parameters:
+            raise MissingParameter(f"{name} is required.", param=name)
     return parameters
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from contracts.prompt_progress import PROMPT_PROGRESS
-from gateway.api.usage import Usage, text_bytes
+from gateway.api.usage import Usage, read_usage, text_bytes
 
 MAX_EVENT_BYTES: Final = 4 << 20
 """A larger single event counts as a broken backend."""
@@ -35,6 +35,8 @@ _LAST_KEYS: Final = tuple(
 _NO_CHOICES: Final = (b'"choices":[]', b'"choices": []')
 _DONE: Final = re.compile(rb"(?:\A|\n)data: ?\[DONE\]")
 _DATA: Final = re.compile(rb"^data: ?(.*?)\r?$", re.MULTILINE)
+_THOUGHT: Final = re.compile(rb'"reasoning(?:_content)?"\s*:\s*"[^"]')
+"""Matches the beginning of a thought's text, under vLLM's older or newer name."""
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
 
 
@@ -59,8 +61,21 @@ class EventStream:
         last_usage: the newest `usage` object, as the backend wrote it; None before the first.
     """
 
-    def __init__(self, usage: Usage, view: UsageView, renamed: tuple[str, str] | None = None) -> None:
-        """`renamed` is (the backend's model name, the client's model name)."""
+    def __init__(
+        self,
+        usage: Usage,
+        view: UsageView,
+        renamed: tuple[str, str] | None = None,
+        *,
+        counts_thought: bool = False,
+    ) -> None:
+        """Follow a stream from its beginning.
+
+        Args:
+            renamed: (the backend's model name, the client's model name).
+            counts_thought: the stream has one choice. If the backend reports no tokens of the thought, they
+                are its completion tokens at the last event with text of the thought.
+        """
         self.usage = usage
         self.events = 0
         self.text_bytes = 0
@@ -72,6 +87,7 @@ class EventStream:
         self._newest = b""
         self.last_usage: dict[str, Any] | None = None
         self._ended_with_usage = False
+        self._counts_thought = counts_thought
         self._names = None if renamed is None or renamed[0] == renamed[1] else _names(*renamed)
 
     def feed(self, chunk: bytes) -> bytes:
@@ -110,6 +126,8 @@ class EventStream:
         at = block.rfind(b'"usage"')
         if at >= 0:
             self._read_usage(block, at)
+            if self._counts_thought and block.rfind(b'"reasoning') >= 0:
+                self._count_thought(block)
             block = self._cut(block)
         if not self.usage.reported:
             self.events += block.count(b"data:")
@@ -133,6 +151,20 @@ class EventStream:
             except orjson.JSONDecodeError:
                 return
             self.usage.take(self.last_usage or {})
+            details = (self.last_usage or {}).get("completion_tokens_details")
+            if isinstance(details, dict) and type(details.get("reasoning_tokens")) is int:
+                self._counts_thought = False
+
+    def _count_thought(self, block: bytes) -> None:
+        """Count the thought's tokens by the usage beside its last text, if each event states usage."""
+        last = max(_THOUGHT.finditer(block), key=re.Match.start, default=None)
+        if last is None:
+            return
+        end = _EVENT_END.search(block, last.end())
+        match = _USAGE_OBJECT.search(block, last.end(), end.start() if end else len(block))
+        counts = read_usage(orjson.loads(match[1])) if match else None
+        if counts is not None:
+            self.usage.take_reasoning(counts[2])
 
     def _read_progress(self, block: bytes) -> bytes:
         """Remove the worker's comments on prompt progress from `block`, and record their usage."""

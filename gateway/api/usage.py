@@ -31,12 +31,13 @@ _TEXT: Final = re.compile(
 class Usage:
     """Tokens that the backend has reported so far. `reported` is True after the first report."""
 
-    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reported")
+    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reasoning_tokens", "reported")
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.completion_tokens = 0
+        self.reasoning_tokens = 0
         self.reported = False
 
     def clear(self) -> None:
@@ -48,15 +49,23 @@ class Usage:
         counts = read_usage(usage)
         if counts is None:
             return
-        prompt, cached, completion = counts
+        prompt, cached, completion, reasoning = counts
         self.prompt_tokens = max(self.prompt_tokens, prompt)
         self.completion_tokens = max(self.completion_tokens, completion)
         self.cached_tokens = min(self.prompt_tokens, max(self.cached_tokens, cached))
+        self.take_reasoning(reasoning)
         self.reported = True
 
+    def take_reasoning(self, tokens: int) -> None:
+        """Apply a count of the thought's tokens, among those of the completion."""
+        self.reasoning_tokens = min(self.completion_tokens, max(self.reasoning_tokens, tokens))
 
-def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Return (prompt tokens, cached tokens among them, completion tokens); None if a count is invalid."""
+
+def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int, int] | None:
+    """Return (prompt tokens, cached ones among them, completion tokens, those of the thought among them).
+
+    None if one of the first three is invalid. Many servers do not count the thought's tokens: 0.
+    """
     prompt = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
     given = usage.get("completion_tokens", usage.get("output_tokens"))
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
@@ -68,7 +77,12 @@ def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
     completion = token_count(given)
     if not prompt or cached is None or completion is None:
         return None
-    return prompt, min(prompt, cached), completion
+    return prompt, min(prompt, cached), completion, min(completion, _reasoning(usage))
+
+
+def _reasoning(usage: Mapping[str, Any]) -> int:
+    details = usage.get("completion_tokens_details", usage.get("output_tokens_details"))
+    return token_count(details.get("reasoning_tokens") if isinstance(details, dict) else None) or 0
 
 
 def token_count(value: object) -> int | None:

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from typing import Any
-from urllib.parse import unquote, urlsplit
+import time
+from typing import Any, Final
 
 import orjson
 
-from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import CopyRoute
+from gateway.api.schema import CLASSIFY, SCORING
+from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads, engine_died
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import UpstreamFailed
+from gateway.errors import EndpointNotServed, UpstreamBroken, UpstreamBusy
+from gateway.routing.copy_headers import CopyHeaders
+from gateway.routing.endpoints import not_served
+from gateway.routing.fleet import Fleet
 
-logger = logging.getLogger(__name__)
+_LOADS: Final = 2
+"""Loads for one request: another gateway may unload the adapter in between."""
+_PATHS: Final = {CLASSIFY: "/classify"}
+"""Paths of vLLM's that differ from the gateway's."""
+LACKING_SECONDS: Final = 600.0
+"""How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
 
 
 class OpenAIHttpBackend:
     """Calls plain OpenAI: the model name selects the adapter, and the tenant's cache salt is included."""
 
-    def __init__(self, upstream: Upstream, key: str) -> None:
-        self._upstream = upstream
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+    def __init__(self, upstream: Upstream, headers: CopyHeaders, fleet: Fleet) -> None:
+        self._upstream, self._headers, self._fleet = upstream, headers, fleet
         self._usage = UsageOptions()
-        self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._loads = AdapterLoads(self._send, fleet)
+        self._lacking: dict[tuple[str, str], float] = {}
 
     async def stream(self, request: BackendRequest) -> UpstreamStream:
+        copy, adapter = request.copy, request.adapter
+        endpoint = copy.id, request.call.path
+        if self._lacking.get(endpoint, 0.0) > time.monotonic():
+            raise _lacking(request)
         answer = await self._ask(request)
-        unknown = isinstance(answer, Refusal) and answer.status == 404 and request.copy.loads_adapters
-        if unknown and (adapter := request.adapter) is not None:
-            await self._load(request, adapter)
-            answer = await self._ask(request)
-        if isinstance(answer, Refusal):
-            raise answer.error(request.request_id)
-        return answer
+        if request.call.path in SCORING and isinstance(answer, Refusal) and _is_endpoint_missing(answer):
+            self._lacking[endpoint] = time.monotonic() + LACKING_SECONDS
+            raise _lacking(request)
+        if adapter is not None and copy.loads_adapters:
+            for _ in range(_LOADS):
+                if not isinstance(answer, Refusal) or answer.status != 404:
+                    break
+                self._fleet.copy(copy.id).unloaded(adapter.name)
+                await self._loads.load(copy, adapter, request.resolution.route.placed_on(copy.id))
+                answer = await self._ask(request)
+            self._fleet.copy(copy.id).use(adapter.name)
+        if not isinstance(answer, Refusal):
+            return answer
+        if answer.status == 404 and adapter is not None and copy.loads_adapters:
+            raise UpstreamBusy("1", code=UNAVAILABLE)
+        error = answer.error(request.request_id)
+        if engine_died(answer):
+            raise UpstreamBroken(error.message)
+        raise error
 
     async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
-        call, url = request.call, request.copy.url + request.call.path
+        call = request.call
+        url = request.copy.url + _PATHS.get(call.path, call.path)
         body: dict[str, Any] = {**call.parameters, "model": request.model_name}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
@@ -53,45 +78,34 @@ class OpenAIHttpBackend:
     async def _post(
         self, request: BackendRequest, url: str, body: dict[str, Any]
     ) -> UpstreamStream | Refusal:
-        headers = {**self._headers, "content-type": "application/json", **request.headers}
+        own = self._headers.for_copy(request.copy)
+        headers = {"content-type": "application/json", **own, **request.headers}
         return await self._upstream.open(url, orjson.dumps(body), headers, stream=request.call.stream)
 
-    async def _load(self, request: BackendRequest, adapter: AdapterRef) -> None:
-        """Have vLLM load the adapter; concurrent requests share one load.
-
-        Raises:
-            UpstreamFailed: vLLM refused.
-        """
-        key = (request.copy.url, adapter.name)
-        if (task := self._loads.get(key)) is None:
-            task = self._loads[key] = asyncio.create_task(self._load_once(request, adapter))
-            task.add_done_callback(lambda _: self._loads.pop(key, None))
-        # A client that hangs up must not end a load that others wait for.
-        await asyncio.shield(task)
-
-    async def _load_once(self, request: BackendRequest, adapter: AdapterRef) -> None:
-        parts = urlsplit(adapter.uri)
-        path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else adapter.uri
-        body = {"lora_name": adapter.name, "lora_path": path}
-        answer = await self._post(request, request.copy.url + "/v1/load_lora_adapter", body)
-        if not isinstance(answer, Refusal):
-            try:
-                while await answer.read():
-                    pass
-            finally:
-                answer.close()
-        elif answer.status != 400 or b"already" not in answer.body:
-            logger.warning(
-                "copy %s cannot load %s (%d: %r); vLLM needs --enable-lora, "
-                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the adapter's files",
-                request.copy.id,
-                adapter.name,
-                answer.status,
-                answer.body[:500],
-            )
-            raise UpstreamFailed("The backend could not load this adapter; retry, or tell the operator.")
+    async def _send(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> UpstreamStream | Refusal:
+        """Send a body that belongs to no request."""
+        headers = {"content-type": "application/json", **self._headers.for_copy(copy)}
+        # A load reads files; the shorter of the two limits of silence applies.
+        return await self._upstream.open(copy.url + path, orjson.dumps(body), headers, stream=True)
 
     async def close(self) -> None:
-        for task in self._loads.values():
-            task.cancel()
+        self._loads.close()
         await self._upstream.close()
+
+
+def _lacking(request: BackendRequest) -> EndpointNotServed:
+    reason = f"copy {request.copy.id} runs a model that has no such endpoint"
+    return not_served(request.resolution.base, request.call.path, reason)
+
+
+def _is_endpoint_missing(answer: Refusal) -> bool:
+    """Return True if the server has no such route, or runs a model that does not support it.
+
+    vLLM says so by 404, 501, or, in older versions, by a 400 "The model does not support Score API". It
+    answers 404 for an unknown model too, and names the model as one that does not exist.
+    """
+    if answer.status == 404:
+        return b"does not exist" not in answer.body
+    return answer.status in (405, 501) or (
+        answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
+    )

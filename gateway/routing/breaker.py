@@ -91,6 +91,11 @@ class Breaker:
             if share or self._in_a_row >= FAILURES_IN_A_ROW:
                 self._open()
 
+    def allow_probe(self) -> None:
+        """End the wait: the copy was unreachable, and has just answered its monitoring."""
+        if self._open_until is not None:
+            self._open_until, self._wait = min(self._open_until, self._clock()), FIRST_WAIT
+
     def release(self, *, probe: bool) -> None:
         """Note that the request ended without a result about the copy."""
         self._probing = self._probing and not probe

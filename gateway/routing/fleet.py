@@ -56,7 +56,17 @@ class Report:
 class Copy:
     """This gateway's state of one copy."""
 
-    __slots__ = ("_clock", "breaker", "draining", "in_flight", "report", "rests_until", "seed")
+    __slots__ = (
+        "_clock",
+        "_used",
+        "breaker",
+        "draining",
+        "in_flight",
+        "names",
+        "report",
+        "rests_until",
+        "seed",
+    )
 
     def __init__(self, copy_id: str, clock: Callable[[], float], chance: random.Random) -> None:
         self._clock = clock
@@ -66,6 +76,33 @@ class Copy:
         self.report: Report | None = None
         self.draining = False
         self.rests_until = 0.0
+        self.names: frozenset[str] = frozenset()
+        """Engine names of the adapters that the server lists, and of those that this gateway had it load."""
+        self._used: dict[str, float] = {}
+
+    def listed(self, names: frozenset[str], busy: Iterable[str]) -> None:
+        """Note what the server lists as loaded, and which adapters have requests of any gateway."""
+        self.names = names
+        self._used = {name: at for name, at in self._used.items() if name in names}
+        for name in busy:
+            self.use(name)
+
+    def loaded(self, name: str) -> None:
+        self.names |= {name}
+
+    def unloaded(self, name: str) -> None:
+        self.names -= {name}
+        self._used.pop(name, None)
+
+    def use(self, name: str) -> None:
+        """Note a use of an adapter now."""
+        if name in self.names:
+            self._used[name] = self._clock()
+
+    def least_used(self, *, keep: int, placed: Collection[str]) -> list[str]:
+        """Return the adapters beyond `keep`, those first that were used longest ago; never `placed` ones."""
+        free = sorted(self.names.difference(placed), key=lambda name: (self._used.get(name, 0.0), name))
+        return free[: max(0, len(self.names) - keep)]
 
     @property
     def ready(self) -> bool:
@@ -91,11 +128,9 @@ class Copy:
         self.rests_until = max(self.rests_until, self._clock() + min(seconds, MAX_REST))
 
     def holds(self, digest: str) -> bool:
-        return (
-            self.report is not None
-            and digest in self.report.adapters
-            and self._clock() - self.report.at <= REPORT_SECONDS
-        )
+        if self.report is None or self._clock() - self.report.at > REPORT_SECONDS:
+            return False
+        return digest in self.report.adapters
 
 
 class CopySlot:

@@ -1,31 +1,34 @@
-"""Parses copies' load reports, by kind: the worker's /load, and vLLM's Prometheus metrics."""
+"""Parses copies' load reports, by kind: the worker's /load, and vLLM's metrics and list of models."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
+from contracts.vllm_metrics import VllmMetrics
 from gateway.routing.fleet import DIGEST
 
-_SAMPLE: Final = re.compile(
-    rb"^vllm:(num_requests_running|num_requests_waiting|lora_requests_info)(\{[^\n]*\})? ([^ \n]+)", re.M
-)
-_ENGINE: Final = re.compile(rb'[{,]engine="([^"\n]*)"')
-_ADAPTERS: Final = re.compile(rb'(?:running|waiting)_lora_adapters="([^"\n]*)"')
-_ENGINE_NAME: Final = re.compile(rb"\.([0-9a-f]{%d})\Z" % DIGEST)
-_MOST: Final = 1 << 31
+_ENGINE_NAME: Final = re.compile(rf"\.([0-9a-f]{{{DIGEST}}})\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A copy's number of requests, the digests of its resident adapters, and whether it drains."""
+    """A copy's number of requests, the digests of its resident adapters, and whether it drains.
+
+    Attributes:
+        names: engine names that vLLM lists as models; None where they were not read.
+        busy: names of the adapters that have requests, as vLLM's metrics say.
+    """
 
     pending: int
     adapters: frozenset[str]
     draining: bool = False
+    names: frozenset[str] | None = None
+    busy: frozenset[str] = frozenset()
 
 
 def of_worker(body: bytes) -> Load:
@@ -35,28 +38,26 @@ def of_worker(body: bytes) -> Load:
     return Load(int(value["pending"]), adapters, value["status"] != "ok")
 
 
-def of_vllm(body: bytes) -> Load:
-    """Parse vLLM's metrics, summed over a server's engines. Raises ValueError for any other text.
+def of_vllm(metrics: bytes, models: bytes | None = None) -> Load:
+    """Parse vLLM's metrics, and its list of models if it gave one. Raises ValueError for any other text.
 
-    vLLM names only adapters with requests, so adapters that are resident but idle are unknown.
+    The metrics name only adapters with requests; the list names all that it has loaded.
     """
-    pending, counted = 0.0, False
-    newest: dict[bytes, tuple[float, bytes]] = {}
-    for name, labels, text in _SAMPLE.findall(body):
-        value = float(text)
-        if name == b"lora_requests_info":
-            # One series for each set of adapters so far; its value is the time of that set.
-            engine = match[1] if (match := _ENGINE.search(labels)) else b""
-            newest[engine] = max(newest.get(engine, (0.0, b"")), (value, labels))
-        else:
-            pending, counted = pending + value, True
-    if not counted or not 0 <= pending < _MOST:
-        raise ValueError("these are not vLLM's metrics")
-    names = [
-        name
-        for _, labels in newest.values()
-        for part in _ADAPTERS.findall(labels)
-        for name in part.split(b",")
-    ]
-    digests = (match[1].decode() for name in names if (match := _ENGINE_NAME.search(name)))
-    return Load(int(pending), frozenset(digests))
+    read = VllmMetrics.parse(metrics)
+    listed = None if models is None else model_names(models)
+    names = read.adapters if listed is None else read.adapters | listed
+    return Load(read.pending, digests(names), names=listed, busy=read.adapters)
+
+
+def model_names(body: bytes) -> frozenset[str]:
+    """Return the engine names in the answer of `/v1/models`. Raises ValueError."""
+    try:
+        names = [str(item["id"]) for item in orjson.loads(body)["data"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError("this is no list of models") from error
+    return frozenset(name for name in names if _ENGINE_NAME.search(name))
+
+
+def digests(names: Iterable[str]) -> frozenset[str]:
+    """Return the digests at the ends of engine names."""
+    return frozenset(match[1] for name in names if (match := _ENGINE_NAME.search(name)))

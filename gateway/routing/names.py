@@ -46,12 +46,17 @@ class Resolution:
     @property
     def copies(self) -> tuple[CopyRoute, ...]:
         """Every copy that can serve it, in no order."""
-        return self.route.copies_for(self.engine_name)
+        return self.route.copies_for(self.adapter)
 
     @property
     def merged_copies(self) -> tuple[CopyRoute, ...]:
         """The copies that have the adapter merged into their weights; they get its requests first."""
         return self.route.merged_copies(self.engine_name)
+
+    @property
+    def is_excluded(self) -> bool:
+        """True if the base model has copies or deployments, and none of them can serve the adapter."""
+        return self.adapter is not None and self.route.excludes(self.adapter)
 
     @property
     def engine_name(self) -> str:

@@ -13,9 +13,10 @@ from typing import Final
 import aiohttp
 
 from contracts.base_routes import CopyRoute
-from gateway.errors import RoutesUnavailable
+from gateway.errors import RoutesUnavailable, UpstreamUnreachable
+from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet, Report
-from gateway.routing.load_reports import of_vllm, of_worker
+from gateway.routing.load_reports import Load, of_vllm, of_worker
 from gateway.routing.route_feed import RouteFeed
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,11 @@ INTERVAL_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 2.0
 _AT_ONCE: Final = 32
 _MOST_BYTES: Final = 1 << 20
+_MOST_MODELS_BYTES: Final = 4 << 20
+"""vLLM describes each loaded adapter in about 400 bytes."""
 _SILENT_SECONDS: Final = 60.0
-"""Pause after a failure: an OpenAI-compatible server need not be vLLM and may have no metrics."""
+"""Pause after an answer of a server that is not vLLM and has no metrics. A server that does not answer at all
+is asked again at once, so that routing knows within a second that it is back."""
 _PATHS: Final = {"worker": "/load", "openai_http": "/metrics"}
 """Path by kind of copy; of other kinds the gateway knows only its own requests."""
 
@@ -37,14 +41,15 @@ class LoadPoller:
         self,
         feed: RouteFeed,
         fleet: Fleet,
-        fleet_token: str,
+        headers: CopyHeaders,
         *,
         interval: float = INTERVAL_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._tls = tls
         self._feed, self._fleet, self._interval = feed, fleet, interval
-        self._headers = {"authorization": f"Bearer {fleet_token}"}
+        self._headers = headers
+        self._away: set[str] = set()
         self._silent: dict[str, float] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -69,36 +74,49 @@ class LoadPoller:
         await asyncio.gather(*(self._ask(session, copy) for copy in asked))
 
     async def _ask(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
-        known, worker = self._fleet.copy(copy.id), copy.kind == "worker"
+        known = self._fleet.copy(copy.id)
         try:
             async with self._slots:
                 own = known.in_flight
-                body = await self._fetch(session, copy)
-            load = of_worker(body) if worker else of_vllm(body)
-            report = Report(load.pending, load.adapters, time.monotonic(), own)
-        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
+                load = await self._load(session, copy)
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, UpstreamUnreachable) as error:
             # A draining copy is expected to disappear. For other copies, requests will find out.
             known.report = None
-            if not worker:
+            if isinstance(error, aiohttp.ClientConnectionError | OSError):
+                self._away.add(copy.id)
+                known.listed(frozenset(), ())
+            elif copy.kind != "worker":
                 self._silent[copy.id] = time.monotonic() + _SILENT_SECONDS
-            # Only the error's type: aiohttp's text has the request's headers, and so the fleet token.
+            # Only the error's type: aiohttp's text has the request's headers, and so tokens.
             logger.debug("copy %s does not report its load: %s", copy.id, type(error).__name__)
             return
+        if copy.id in self._away:
+            self._away.discard(copy.id)
+            known.breaker.allow_probe()
         if load.draining != known.draining:
             logger.info("copy %s %s", copy.id, "is draining" if load.draining else "accepts requests again")
-        known.report, known.draining = report, load.draining
+        if load.names is not None:
+            known.listed(load.names, load.busy)
+        known.report = Report(load.pending, load.adapters, time.monotonic(), own)
+        known.draining = load.draining
 
-    async def _fetch(self, session: aiohttp.ClientSession, copy: CopyRoute) -> bytes:
-        # The fleet token is only for workers; vLLM's metrics need none.
-        headers = self._headers if copy.kind == "worker" else {}
-        async with session.get(
-            copy.url + _PATHS[copy.kind], headers=headers, allow_redirects=False
-        ) as response:
+    async def _load(self, session: aiohttp.ClientSession, copy: CopyRoute) -> Load:
+        report = await self._fetch(session, copy, _PATHS[copy.kind], most=_MOST_BYTES)
+        if copy.kind == "worker":
+            return of_worker(report)
+        models = None
+        if copy.loads_adapters:
+            models = await self._fetch(session, copy, "/v1/models", most=_MOST_MODELS_BYTES)
+        return of_vllm(report, models)
+
+    async def _fetch(self, session: aiohttp.ClientSession, copy: CopyRoute, path: str, *, most: int) -> bytes:
+        headers = self._headers.for_copy(copy)
+        async with session.get(copy.url + path, headers=headers, allow_redirects=False) as response:
             response.raise_for_status()
             # Read until the end: one `read` returns only the bytes of the first packet.
             body = b""
             while part := await response.content.readany():
                 body += part
-                if len(body) > _MOST_BYTES:
+                if len(body) > most:
                     raise ValueError("the answer is too large")
         return body

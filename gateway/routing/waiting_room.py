@@ -74,13 +74,15 @@ class WaitingRoom:
         Raises:
             Waking: the room is full, or the request's time is over.
         """
-        base, seconds, name = resolution.base, resolution.route.hold_seconds, resolution.engine_name
+        base, seconds, adapter = resolution.base, resolution.route.hold_seconds, resolution.adapter
         with self.place(base, tenant, size, seconds) as left:
             while left() > 0:
                 await asyncio.sleep(min(POLL_SECONDS, left()))
                 with suppress(RoutesUnavailable):
                     route = self._feed.current().bases.get(base)
-                    if route is None or route.copies_for(name) or not route.hold_seconds:
+                    if route is None or route.copies_for(adapter) or not route.hold_seconds:
+                        return
+                    if not route.may_get_copy(adapter):
                         return
         raise self.waking(base)
 

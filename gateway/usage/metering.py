@@ -133,6 +133,7 @@ class Attempt:
             prompt_tokens=prompt,
             cached_tokens=usage.cached_tokens,
             completion_tokens=completion,
+            reasoning_tokens=usage.reasoning_tokens,
             estimated=estimated,
             ttft_ms=self._ttft,
             itl_ms=self._mean_itl_ms(),
@@ -179,7 +180,9 @@ class Meter:
             self._open.remove(attempt)
             self._wal.append(CLOSED, orjson.dumps(vars(event)))
             context = attempt.context
-            context.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
+            context.ticket.count(
+                event.prompt_tokens, event.cached_tokens, event.completion_tokens, event.reasoning_tokens
+            )
             self.observer.attempt(context.trace, event, attempt.span)
 
     def durable(self) -> asyncio.Future[None]:

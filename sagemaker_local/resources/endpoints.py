@@ -65,6 +65,8 @@ class Endpoints(Collection[EndpointRecord]):
             "EndpointConfigName": record.config["EndpointConfigName"],
             "ProductionVariants": [self._variant(record, variant) for variant in record.variants],
         }
+        if "MetricsConfig" in record.config:
+            shown["MetricsConfig"] = record.config["MetricsConfig"]
         if record.failure:
             shown["FailureReason"] = record.failure
         if "DeploymentConfig" in record.spec:

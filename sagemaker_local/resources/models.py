@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.copies.command import ContainerSpec
@@ -11,6 +11,9 @@ from sagemaker_local.resources import instances
 from sagemaker_local.resources.collection import Collection
 from sagemaker_local.resources.records import ENDPOINT_CONFIG, MODEL, Record
 from sagemaker_local.resources.store import Region, tags
+
+METRICS_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300)
+"""SageMaker's intervals of metrics; its service model has no enumeration of them."""
 
 
 class Models(Collection[Record]):
@@ -45,6 +48,12 @@ class EndpointConfigs(Collection[Record]):
         name, arn = self._new_name(request)
         variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", [])]
         refuse_repeated([variant["VariantName"] for variant in variants])
+        seconds = request.get("MetricsConfig", {}).get("MetricPublishFrequencyInSeconds", METRICS_SECONDS[0])
+        if seconds not in METRICS_SECONDS:
+            allowed = ", ".join(map(str, METRICS_SECONDS))
+            raise ValidationException(
+                f"MetricPublishFrequencyInSeconds must be one of {allowed}, got {seconds}."
+            )
         for variant in variants:
             self._check(variant, "ExecutionRoleArn" in request)
         now = self._region.clock.now()

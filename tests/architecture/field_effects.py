@@ -71,10 +71,11 @@ def deployed(kind: str, base: BaseModel, **values: Any) -> object:
     )
     desired = desired_of(row)
     copies = (desired.min_copies, desired.max_copies, row.adapter_scope, row.hosting)
-    if kind == "local":
-        from controlplane.deployments.provisioners.local import provisioner
+    if kind.startswith("local"):
+        from controlplane.deployments.provisioners.local.engines import engine_of
 
-        return row.name, copies, provisioner._flags(desired), provisioner._worker_variables(desired)
+        engine = engine_of(desired.image_family)
+        return row.name, copies, engine.flags(desired), engine.variables(desired)
     if kind == "openai_http":
         # Consolidation reads the options as the servers' capacity.
         return row.name, copies, desired.urls, row.options
@@ -134,7 +135,8 @@ def target_effect(kind: str, base: BaseModel, values: Mapping[str, Any]) -> obje
     target = target_create(kind=kind, **given)
     package = "controlplane/deployments/provisioners"
     part = f"{package}/{kind}" if kind != "openai_http" else package
-    return target.name, read_by(part, {name: getattr(target, name) for name in given})
+    stored = {name: getattr(target, name) for name in given if name not in ("token", "headers")}
+    return target.name, read_by(part, {**stored, "credentials": target.credentials.to_json()})
 
 
 def base_effect(context: str, base: BaseModel, values: Mapping[str, Any]) -> object:
@@ -182,6 +184,7 @@ def worker_effect(context: str, base: BaseModel, values: Mapping[str, Any]) -> o
 DEPLOYED: Final[dict[str, dict[str, Any]]] = {
     "sagemaker": {"instance_type": "ml.g5.12xlarge"},
     "local": {},
+    "local vLLM": {"image_family": "vllm"},
     "openai_http": {},
     "sagemaker endpoint": {"instance_type": "ml.g5.12xlarge", "hosting": "endpoint"},
 }

@@ -143,6 +143,8 @@ FORMS: Final[dict[str, Form]] = {
                 host="there",
                 address="10.0.0.7",
                 urls=["http://other:8000"],
+                token="secret-of-servers",
+                headers={"x-key": "secret"},
             )
         },
         target_effect,
@@ -188,6 +190,7 @@ FORMS: Final[dict[str, Form]] = {
                 hold_seconds=9,
                 routing="RANDOM",
                 release="CONSOLIDATION",
+                metrics_seconds=30,
                 timezone="Europe/Berlin",
             ),
             "schedule": (

@@ -21,7 +21,7 @@ GROUPS: Final = {
     "caller": {"tenant", "project", "key_id", "request_id", "attempt"},
     "model": {"requested_model", "alias", "arm", "adapter", "base_model"},
     "outcome": {"backend", "endpoint", "status", "error_code"},
-    "tokens": {"prompt_tokens", "cached_tokens", "completion_tokens", "estimated"},
+    "tokens": {"prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "estimated"},
     "times": {"ttft_ms", "itl_ms", "duration_ms", "started_at"},
     "ids": {"event_id", "gateway_id"},
 }

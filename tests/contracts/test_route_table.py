@@ -48,6 +48,7 @@ EVENT: dict[str, Any] = {
     "prompt_tokens": 1,
     "cached_tokens": 0,
     "completion_tokens": 2,
+    "reasoning_tokens": 0,
     "estimated": False,
     "ttft_ms": None,
     "itl_ms": None,
@@ -170,7 +171,19 @@ def test_a_base_of_an_older_control_plane_has_no_canary() -> None:
     written = json.loads(
         RouteChange(1, "bases/base", replace(route, canary=CanaryRoute("r", 5, ("a",)))).to_json()
     )
-    entry, later = written["entry"], ("canary", "homes", "hold_seconds", "dropped_parameters", "created")
+    entry, later = (
+        written["entry"],
+        (
+            "canary",
+            "homes",
+            "hold_seconds",
+            "dropped_parameters",
+            "created",
+            "architecture",
+            "quantization",
+            "absent",
+        ),
+    )
     assert {name for name in entry if name not in later} == {"served_name", "max_model_len", "copies"}, (
         "what an older gateway reads stands where it stood"
     )

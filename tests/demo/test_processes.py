@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from controlplane.deployments.provisioners.local.engines.worker import inherited_environment
 from controlplane.deployments.provisioners.local.processes import start_detached
-from controlplane.deployments.provisioners.local.provisioner import _environment as worker_variables
 from controlplane.optimization.subprocesses import child_environment
 from demo import reaper
 from demo.errors import ProcessDiedError
@@ -100,7 +100,7 @@ def test_what_a_task_started_detached_ends_with_the_run(
     """A deployment's copies have a filtered environment and no parent of ours; some sleep stopped."""
     mark = uuid.uuid4().hex
     monkeypatch.setenv(reaper.MARK, mark)
-    for environment in (worker_variables(), child_environment()):
+    for environment in (inherited_environment(), child_environment()):
         command = [sys.executable, "-c", FOREVER]
         start_detached(command, log=tmp_path / "log", environment=environment, cwd=tmp_path)
     eventually(lambda: len(reaper.processes_of(mark)) == 2, message="both run")

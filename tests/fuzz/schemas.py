@@ -174,7 +174,7 @@ class SchemaCases:
             use = parse_tools(Fields(parse_object(orjson.dumps(body))))
             assert use is not None
             functions = _checked_functions(use.functions)
-            text = lark(MISTRAL, functions, parallel=False, special_token_id=lambda _: None)
+            text = lark(MISTRAL, functions, parallel=False, added_token_id=lambda _: None)
             outcome, written = self._cases.follow(draw, Grammar(GrammarKind.LARK, text), "tools")
         except InvalidRequest as refusal:
             demand(0 < len(str(refusal)) < 1000, refusal)

@@ -18,7 +18,8 @@ def url(request: pytest.FixtureRequest, gateway: GatewayProcess) -> str:
 
 
 def test_every_endpoint_of_the_api_is_here() -> None:
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"} == PATHS
+    scoring = {"/v1/score", "/v1/rerank", "/v1/classify"}
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", *scoring} == PATHS
 
 
 def test_a_key_is_needed(url: str) -> None:

@@ -190,6 +190,7 @@ def test_an_abandoned_log_is_shipped(
         prompt_tokens=1,
         cached_tokens=0,
         completion_tokens=2,
+        reasoning_tokens=0,
         estimated=False,
         ttft_ms=None,
         itl_ms=None,

@@ -168,6 +168,9 @@ BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "/v1/completions": {"prompt": "x"},
     "/v1/embeddings": {"input": "x"},
     "/v1/responses": {"input": "x"},
+    "/v1/score": {"queries": "x", "documents": ["y"]},
+    "/v1/rerank": {"query": "x", "documents": ["y"]},
+    "/v1/classify": {"input": "x"},
 }
 
 

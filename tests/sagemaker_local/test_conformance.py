@@ -57,6 +57,11 @@ _WALK: list[tuple[str, dict[str, Any]]] = [
                     "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
                 }
             ],
+            "MetricsConfig": {
+                "EnableEnhancedMetrics": True,
+                "EnableDetailedObservability": True,
+                "MetricPublishFrequencyInSeconds": 30,
+            },
         },
     ),
     ("DescribeEndpointConfig", {"EndpointConfigName": "c"}),
@@ -255,6 +260,15 @@ def test_every_output_is_what_its_shape_allows(raw: Raw) -> None:
         report = ParamValidator().validate(answer, shape)
         assert not report.has_errors(), (operation, report.generate_report())
         assert set(answer) <= set(shape.members), operation
+
+
+def test_metrics_come_at_one_of_sagemakers_intervals(raw: Raw) -> None:
+    """botocore's model has no such constraint; its documentation does."""
+    given = dict(_WALK)["CreateEndpointConfig"]
+    metrics = {"MetricsConfig": {"MetricPublishFrequencyInSeconds": 45}}
+    status, answer = raw("CreateEndpointConfig", given | metrics | {"EndpointConfigName": "often"})
+    assert (status, answer["__type"]) == (400, "ValidationException")
+    assert "10, 30, 60, 120, 180, 240, 300" in answer["message"]
 
 
 @pytest.mark.costly("walks the whole API")

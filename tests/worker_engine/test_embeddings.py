@@ -14,11 +14,12 @@ from typing import Any
 import openai
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from tests.waiting import eventually
 from tests.worker_engine.forward_pass import Forward
-from tests.worker_engine.tiny_adapter import adapter_ref
-from tests.worker_engine.tiny_model import byte_tokenizer
+from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
+from tests.worker_engine.tiny_model import byte_tokenizer, save_tensors
 from tests.worker_process import TOKEN, Worker, run_worker
 
 PATH = "/v1/embeddings"
@@ -60,6 +61,7 @@ def expected(reference: Forward) -> torch.Tensor:
     return torch.stack([unit(reference(byte_ids(text))[0][-1]) for text in TEXTS])
 
 
+CHAT = [{"role": "user", "content": "x"}]
 TEXTS = ["héllo", "a cat sat on the mat, and then on the hat, and then again on the mat.", "x"]
 
 
@@ -227,6 +229,67 @@ def test_past_the_context_and_past_the_pool(tiny_model: Path, worker: Worker, tm
         status, answer = small.call(PATH, {"model": "tiny", "input": [1] * 500})
         assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
         assert len(ask(small, [1] * 100)["data"]) == 1
+
+
+def write_pooling(folder: Path, *modules: str) -> None:
+    """Write sentence-transformers' files: mean pooling, and a list with these modules."""
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
+    listed = [
+        {"path": f"{at}_{name}" if at else "", "type": f"sentence_transformers.models.{name}"}
+        for at, name in enumerate(("Transformer", *modules))
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+
+
+@pytest.fixture(scope="module")
+def embedders(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same weights as an adapter for embeddings: without pooling files, with them, and for chats."""
+    root = tmp_path_factory.mktemp("embedders")
+    for name in ("bare", "mean", "raw", "causal"):
+        task = "CAUSAL_LM" if name == "causal" else "FEATURE_EXTRACTION"
+        make_adapter(
+            tiny_model, root / name, seed=7, r=8, target_modules=["q_proj", "up_proj"], task_type=task
+        )
+        if task != "CAUSAL_LM":
+            rename_tensors(root / name / "adapter_model.safetensors")
+    write_pooling(root / "mean", "Pooling", "Normalize")
+    write_pooling(root / "raw", "Pooling")
+    return {folder.name: folder for folder in root.iterdir()}
+
+
+def rename_tensors(path: Path) -> None:
+    """Give an adapter's tensors the names of a model without a head, as PEFT's task_type does."""
+    prefix = "base_model.model."
+    tensors = load_file(path)
+    save_tensors(path, {name.replace(f"{prefix}model.", prefix): value for name, value in tensors.items()})
+
+
+def test_an_embedding_adapter_has_its_own_pooling(
+    tiny_model: Path, embedders: dict[str, Path], tmp_path: Path
+) -> None:
+    reference = Forward.load(tiny_model, embedders["causal"])
+    states = [reference(byte_ids(text))[0] for text in TEXTS]
+    last, mean = torch.stack([s[-1] for s in states]), torch.stack([s.mean(0) for s in states])
+    root = str(embedders["mean"].parent)
+    with run_worker(tiny_model, tmp_path, "--adapters-dir", root) as worker:
+        for name, wanted in {
+            "bare": unit(last),
+            "causal": unit(last),
+            "mean": unit(mean),
+            "raw": mean,
+        }.items():
+            assert (vectors(ask(worker, TEXTS, model=name)) - wanted).abs().max() <= 1e-4, name
+        shorter = vectors(ask(worker, TEXTS, model="raw", dimensions=9))
+        assert torch.allclose(shorter, mean[:, :9], atol=1e-4)
+        by_reference = adapter_ref(embedders["mean"])
+        body = {"model": by_reference.name, "adapter": by_reference.to_dict()}
+        assert (vectors(ask(worker, TEXTS, **body)) - unit(mean)).abs().max() <= 1e-4
+        for path, text in (("completions", {"prompt": "x"}), ("chat/completions", {"messages": CHAT})):
+            status, answer = worker.call(f"/v1/{path}", {"model": "bare", "max_tokens": 2, **text})
+            assert (status, answer["error"]["code"]) == (400, "adapter_embeds_only")
+            assert "/v1/embeddings" in answer["error"]["message"]
+        assert worker.call("/v1/completions", {"model": "causal", "prompt": "x", "max_tokens": 2})[0] == 200
 
 
 def test_pooled_as_the_checkpoint_says(tiny_model: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{
     "echoed",
     [
         {"provider_specific_fields": {"refusal": None}},
-        {"reasoning_content": "hm", "reasoning": "hm", "thinking_blocks": [], "images": []},
+        {"reasoning_content": None, "thinking_blocks": [], "images": []},
         {"annotations": [{"type": "url_citation"}]},
         {"refusal": None, "audio": None, "function_call": None},
     ],
@@ -25,6 +25,13 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{
 def test_an_answer_may_come_back_as_it_was(echoed: dict[str, Any]) -> None:
     plain = {"role": "assistant", "content": "y"}
     assert parse_messages([USER, plain | echoed]) == parse_messages([USER, plain])
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_a_thought_comes_back_for_the_template(name: str) -> None:
+    said = {"role": "assistant", "content": "y"}
+    assert parse_messages([USER, {**said, name: "hm"}])[1] == {**said, "reasoning_content": "hm"}
+    assert parse_messages([USER, {**said, name: [{"text": "hm"}]}])[1] == said
 
 
 def test_a_call_may_come_back_as_it_was() -> None:

@@ -16,7 +16,7 @@ from tests.worker_engine.simulation import Simulation, adapter
 from worker_engine.config import PAGE_SIZE
 from worker_engine.fairness import INPUT_WEIGHT, OUTPUT_WEIGHT
 from worker_engine.pending_pages import MAX_HELD
-from worker_engine.protocol import Pooling
+from worker_engine.protocol import Pooling, PoolingParams
 from worker_engine.readers.pooling import Pooler
 
 COMMON = [index * 7 % 250 for index in range(200)]
@@ -160,7 +160,7 @@ def test_who_must_compute_every_token_waits_for_none() -> None:
     run = Simulation(budget=500)
     run.add("first", COMMON, 5)
     second = run.add("second", COMMON, 5)
-    second.reader = Pooler(Pooling.MEAN, len(COMMON))
+    second.reader = Pooler(PoolingParams(Pooling.MEAN), len(COMMON))
     run.step()
     assert second.admitted is not None
 
@@ -215,7 +215,7 @@ def test_choices_draw_as_if_each_had_computed_the_prompt(
     found = drain(together)
     assert [tokens(found[item.request_id]) for item in asked] == alone
     assert together.num_prompt_tokens == 200 + 3 * (200 - SHARED)
-    embedded = replace(request("e", COMMON, 0), pooling=Pooling.LAST)
+    embedded = replace(request("e", COMMON, 0), pooling=PoolingParams())
     together.add_request(embedded, None)
     [delta] = drain(together)["e"]
     engine.add_request(embedded, None)

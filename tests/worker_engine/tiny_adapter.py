@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, AdapterRef, adapter_digest, engine_name
 from tests.worker_engine.tiny_model import Array, Weights, save_tensors, shapes_of
 
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -148,8 +148,9 @@ def write_adapters(model: Path, root: Path) -> dict[str, Path]:
 
 def adapter_ref(folder: Path, *, name: str = "some", rank: int = 64) -> AdapterRef:
     """Return the reference under which a folder's adapter is served."""
+    names = (*ADAPTER_FILES, *(name for name in POOLING_FILES if (folder / name).is_file()))
     digest = adapter_digest(
-        {file: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file in ADAPTER_FILES}
+        {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
     )
     slug = engine_name(tenant="acme", adapter=name, version=1, sha256=digest)
     return AdapterRef(slug, folder.as_uri() + "/", digest, rank)

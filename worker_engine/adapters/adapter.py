@@ -15,6 +15,7 @@ from kernels.lora.layout import Ints
 from kernels.lora.native_rows import addresses, in_place
 from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES
 from worker_engine.errors import AdapterRefused
+from worker_engine.protocol import PoolingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Adapter:
         buffer: [elements], which `layers` are views of, in the order of `gather_layers`; None where each
             weight has memory of its own.
         kept: cache of `weight_addresses`, by packed module.
+        embeds_only: True if it was trained for embeddings, so that its output head means nothing.
+        pooling: its own pooling, in place of the checkpoint's; None if its files name none.
     """
 
     sha256: str
@@ -85,6 +88,8 @@ class Adapter:
     rows: Mapping[str, OwnRows] = field(default_factory=dict)
     buffer: torch.Tensor | None = None
     kept: dict[str, WeightAddresses] = field(default_factory=dict, repr=False)
+    embeds_only: bool = False
+    pooling: PoolingParams | None = None
 
     def weight_addresses(self, name: str) -> WeightAddresses:
         """Return the addresses for the packed module `name`.
@@ -106,8 +111,14 @@ def mix_adapters(sha256: str, members: Sequence[tuple[Adapter, float]]) -> Adapt
 
     Raises:
         AdapterRefused: a member is more than LoRA on linear modules of decoder layers: gains, biases and
-            replaced weights have no sum; or a weight makes one overflow.
+            replaced weights have no sum; two are pooled in different ways; or a weight makes one overflow.
     """
+    poolings = {adapter.pooling for adapter, _ in members}
+    if len(poolings) > 1:
+        raise AdapterRefused(
+            "adapters: the members' files name different poolings, so their embeddings have no sum",
+            param="adapters",
+        )
     for index, (adapter, _) in enumerate(members):
         if not adapter.pairs_only:
             raise AdapterRefused(
@@ -127,7 +138,13 @@ def mix_adapters(sha256: str, members: Sequence[tuple[Adapter, float]]) -> Adapt
     held = [pair for layer in layers for pair in layer.values()]
     if not all(bool(torch.isfinite(pair.b).all()) for pair in held):
         raise AdapterRefused("adapters: a weight makes an adapter overflow", param="adapters")
-    return Adapter(sha256, tuple(layers), sum(pair.nbytes for pair in held))
+    return Adapter(
+        sha256,
+        tuple(layers),
+        sum(pair.nbytes for pair in held),
+        embeds_only=any(adapter.embeds_only for adapter, _ in members),
+        pooling=poolings.pop(),
+    )
 
 
 def pack_adapter(adapter: Adapter, *, pinned: bool) -> Adapter:

@@ -56,7 +56,15 @@ class AdapterBuilder:
         nbytes = sum(pair.nbytes for pair in pairs) + sum(rows.nbytes for rows in self.rows.values())
         nbytes += sum(tensor.nbytes for tensors in others for tensor in tensors.values())
         return Adapter(
-            sha256, tuple(self.layers), nbytes, self.tops, self.gains, self.biases, self.norms, self.rows
+            sha256,
+            tuple(self.layers),
+            nbytes,
+            self.tops,
+            self.gains,
+            self.biases,
+            self.norms,
+            self.rows,
+            embeds_only=self.config.embeds_only,
         )
 
     def _take(self, path: str, parts: Mapping[Part, torch.Tensor], names: Mapping[Part, str]) -> None:

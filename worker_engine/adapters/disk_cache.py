@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, adapter_digest
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ class AdapterDiskCache:
         if not folder.is_dir():
             return None
         with contextlib.suppress(OSError):
-            files = {name: (folder / name).read_bytes() for name in ADAPTER_FILES}
+            names = (*ADAPTER_FILES, *(name for name in POOLING_FILES if (folder / name).is_file()))
+            files = {name: (folder / name).read_bytes() for name in names}
             if files_digest(files) == sha256:
                 os.utime(folder)
                 return files
@@ -88,6 +89,7 @@ class AdapterDiskCache:
         try:
             with _locked(part):
                 for name, data in files.items():
+                    (part / name).parent.mkdir(exist_ok=True)
                     (part / name).write_bytes(data)
                 with contextlib.suppress(OSError):  # another loader was first
                     part.rename(self._folder / sha256)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import urllib.parse
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors import SafetensorError
@@ -17,13 +19,17 @@ from safetensors.torch import load as load_safetensors
 
 from contracts.adapters.bundled_worker import refuse_config, refuse_unserved
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
-from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
 from worker_engine.adapters.adapter import Adapter, mix_adapters, pack_adapter
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
-from worker_engine.errors import AdapterRefused, AdapterUnavailable
+from worker_engine.checkpoint.pooling_config import parse_pooling
+from worker_engine.errors import AdapterRefused, AdapterUnavailable, CheckpointError
+
+_MISSING_CODES: Final = frozenset({"NoSuchKey", "404", "AccessDenied"})
+"""S3's codes for an object that is not there; the last to a reader that may not list the bucket."""
 
 
 class AdapterLoader:
@@ -85,7 +91,12 @@ class AdapterLoader:
             tensors = load_safetensors(files["adapter_model.safetensors"])
         except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
             raise AdapterRefused(f"adapter_model.safetensors is not a safetensors file: {error}") from error
-        return self._build(ref, files["adapter_config.json"], tensors)
+        adapter = self._build(ref, files["adapter_config.json"], tensors)
+        try:
+            pooling = parse_pooling(files.get) if adapter.embeds_only else None
+        except CheckpointError as error:
+            raise AdapterRefused(str(error)) from error
+        return replace(adapter, pooling=pooling)
 
     def identify(self, uri: str) -> tuple[str, int]:
         """Return the digest and largest rank of the adapter now stored at `uri`; its files stay in the cache.
@@ -94,11 +105,8 @@ class AdapterLoader:
             AdapterUnavailable: the files could not be fetched (a retry may help).
             AdapterRefused: its configuration is not supported.
         """
-        files = {name: self._fetch(uri, name) for name in ADAPTER_FILES}
-        try:
-            config = LoraConfig.from_bytes(files["adapter_config.json"])
-        except AdapterConfigError as error:
-            raise AdapterRefused(str(error)) from error
+        files = self._fetch_all(uri)
+        config = _config(files)
         if (digest := files_digest(files)) not in self._cache:
             self._cache.store(digest, files)
         return digest, config.max_rank
@@ -118,12 +126,23 @@ class AdapterLoader:
         """
         if (cached := self._cache.read(ref.sha256)) is not None:
             return cached
-        files = {name: self._fetch(ref.uri, name) for name in ADAPTER_FILES}
+        files = self._fetch_all(ref.uri)
         if (digest := files_digest(files)) != ref.sha256:
             raise AdapterRefused(
                 f"adapter {ref.name}: the files at its uri have digest {digest}, expected {ref.sha256}"
             )
         self._cache.store(ref.sha256, files)
+        return files
+
+    def _fetch_all(self, uri: str) -> dict[str, bytes]:
+        """Return the adapter's files; of an embedding adapter also those of its pooling, if it has any."""
+        files = {name: self._fetch(uri, name) for name in ADAPTER_FILES}
+        if _config(files).embeds_only:
+            for name in POOLING_FILES:
+                try:
+                    files[name] = self._fetch(uri, name)
+                except _FileMissing:
+                    continue
         return files
 
     def _fetch(self, uri: str, name: str) -> bytes:
@@ -152,7 +171,9 @@ class AdapterLoader:
             body.close()
         except (BotoCoreError, ClientError) as error:
             text = "see that it is there, not archived, and that the worker's role may read it"
-            raise AdapterUnavailable(f"cannot fetch s3://{bucket}/{key}: {text} ({error})") from error
+            missing = isinstance(error, ClientError) and error.response["Error"]["Code"] in _MISSING_CODES
+            kind = _FileMissing if missing else AdapterUnavailable
+            raise kind(f"cannot fetch s3://{bucket}/{key}: {text} ({error})") from error
         return data
 
     def _sort(self, config: bytes, shapes: tuple[tuple[str, Shape], ...]) -> tuple[LoraConfig, Modules]:
@@ -177,6 +198,17 @@ class AdapterLoader:
         return adapter
 
 
+class _FileMissing(AdapterUnavailable):
+    """The store answers that it has no such file."""
+
+
+def _config(files: Mapping[str, bytes]) -> LoraConfig:
+    try:
+        return LoraConfig.from_bytes(files["adapter_config.json"])
+    except AdapterConfigError as error:
+        raise AdapterRefused(str(error)) from error
+
+
 def _fetch_file(path: Path, limit: int) -> bytes:
     try:
         with path.open("rb") as file:
@@ -184,4 +216,5 @@ def _fetch_file(path: Path, limit: int) -> bytes:
                 raise AdapterRefused(f"{path.name} is larger than {limit} bytes")
             return file.read(limit + 1)
     except OSError as error:
-        raise AdapterUnavailable(f"cannot read {path}: {error.strerror}") from error
+        kind = _FileMissing if isinstance(error, FileNotFoundError) else AdapterUnavailable
+        raise kind(f"cannot read {path}: {error.strerror}") from error

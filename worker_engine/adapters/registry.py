@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from contracts.adapters.foreign_weights import refusal_of_others
-from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, AdapterRef
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.errors import (
@@ -171,7 +171,7 @@ class AdapterRegistry:
             raise InvalidRequest("src: this worker takes no local adapters (--adapters-dir)", param="src")
         folder = (self._root / path).resolve()
         # Links are followed before the comparison, the files' own too.
-        places = [folder, *((folder / name).resolve() for name in ADAPTER_FILES)]
+        places = [folder, *((folder / name).resolve() for name in (*ADAPTER_FILES, *POOLING_FILES))]
         if not all(place.is_relative_to(self._root) for place in places):
             raise InvalidRequest("src must lie in the folder that --adapters-dir names", param="src")
         # Checked last, so that the answer says nothing about folders outside the root.
@@ -179,7 +179,7 @@ class AdapterRegistry:
             raise AdapterFilesNotFound(
                 f"there is no adapter at {path[:300]!r}: put its files there or correct the path", param="src"
             )
-        if not all(place.is_file() for place in places[1:]):
+        if not all(place.is_file() for place in places[1:3]):
             names = [path.name for path in folder.iterdir()]
             refusal = None if places[2].is_file() else refusal_of_others(names)
             expected = f"src must be a folder with {' and '.join(ADAPTER_FILES)}"

@@ -61,7 +61,15 @@ class Answer:
         told = None
         if body.prompt_logprobs is not None:
             told = PromptWriter(tokenizer, body.prompt_logprobs)
-        return Choice(index, parser, writer, calls_finish=not named, echo=echo, prompt=told)
+        return Choice(
+            index,
+            parser,
+            writer,
+            calls_finish=not named,
+            echo=echo,
+            prompt=told,
+            shows_thought=body.thinking is None or body.thinking.include,
+        )
 
     def take(self, index: int, delta: TokenDelta) -> bytes:
         """Takes one delta of choice `index`; returns the events that a stream sends for it, if any."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
-from worker_engine.protocol import FinishReason, TokenDelta
+from worker_engine.protocol import FinishReason, TokenDelta, TokenLogprobs
 from worker_engine.text.tool_calls.parser import CallDelta, CallParser, ParsedDelta
 
 
@@ -17,6 +17,7 @@ class Part:
 
     Attributes:
         token_ids: of an empty part they are repeated by the next one.
+        reasoning: text of the thought.
     """
 
     text: str = ""
@@ -25,11 +26,12 @@ class Part:
     finish_reason: str | None = None
     prompt_logprobs: list[dict[str, Any] | None] | None = None
     token_ids: tuple[int, ...] = ()
+    reasoning: str = ""
 
     @property
     def empty(self) -> bool:
         told = self.logprobs is not None and any(self.logprobs.values())
-        return not (self.text or self.calls or self.finish_reason or told)
+        return not (self.text or self.reasoning or self.calls or self.finish_reason or told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Choice:
         calls_finish: a finish by calls is called `tool_calls`; where the caller named the function, `stop`.
         echo: the prompt and its text, to be told before the completion's.
         prompt: writes its log probabilities as vLLM tells them, when they were asked for.
+        shows_thought: parts have the thought's text.
     """
 
     index: int
@@ -58,7 +61,10 @@ class Choice:
     calls_finish: bool = True
     echo: Echo | None = None
     prompt: PromptWriter | None = None
+    shows_thought: bool = True
     _pending_ids: tuple[int, ...] = ()
+    _undecided: tuple[TokenLogprobs, ...] = ()
+    _reasoning_tokens: int = 0
 
     def take(self, delta: TokenDelta) -> Part:
         """Turns a delta into what may be shown of it; empty while text is held back."""
@@ -68,7 +74,7 @@ class Choice:
             if self.logprobs is not None and delta.prompt_logprobs is not None:
                 self.logprobs.add_prompt(told, shown, delta.prompt_logprobs)
         if self.logprobs is not None:
-            self.logprobs.add(delta.logprobs)
+            self.logprobs.add(self._of_answer(delta))
         finished = delta.finish_reason is not None
         parsed = ParsedDelta(delta.text) if self.parser is None else self.parser.feed(delta.text)
         if self.parser is not None and finished:
@@ -86,10 +92,23 @@ class Choice:
             self._finish(delta),
             self.prompt.tell(delta.prompt_logprobs) if self.prompt is not None else None,
             token_ids,
+            delta.reasoning if self.shows_thought else "",
         )
         # The ids of tokens whose text is held back go with the next part that is sent.
         self._pending_ids = token_ids if part.empty else ()
         return part
+
+    def _of_answer(self, delta: TokenDelta) -> tuple[TokenLogprobs, ...]:
+        """Return the log probabilities of the answer's tokens; a thought's are not told.
+
+        Those of tokens that may open a thought are held back until it is known.
+        """
+        held = self._undecided if delta.reasoning_tokens == self._reasoning_tokens else ()
+        self._reasoning_tokens = delta.reasoning_tokens
+        in_thought = delta.thinking and delta.reasoning_tokens > 0
+        found = () if in_thought else held + delta.logprobs
+        self._undecided = found if delta.thinking and delta.finish_reason is None else ()
+        return () if self._undecided else found
 
     def _finish(self, delta: TokenDelta) -> str | None:
         if delta.finish_reason is None:

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: each input's pooled hidden state, of length 1."""
+"""POST /v1/embeddings: each input's pooled hidden state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 from aiohttp import web
 
@@ -40,17 +39,15 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     **{name: SchemaOnly() for name in IGNORED},
 }
 
-Vector = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
     """A body after checking.
 
     Attributes:
-        dimensions: how many of an embedding's first numbers are told, scaled to length 1 again; None for all.
+        dimensions: number of an embedding's first numbers to return; None for all.
         truncate: as TRUNCATE; None for whole inputs.
-        binary: embeddings are told as base64 of little-endian float32.
+        binary: return embeddings as base64 of little-endian float32.
     """
 
     model: str
@@ -100,10 +97,10 @@ async def embeddings(request: web.Request) -> web.Response:
         raise InvalidRequest(f"dimensions must be at most {width}, this model's", param="dimensions")
     prompts = await _prompts(service, body.inputs, body.truncate)
     request_id, origin = request_id_of(request), origin_of(request, body.origin)
-    sampling = SamplingParams(max_tokens=0)
+    sampling, pooling = SamplingParams(max_tokens=0), replace(service.pooling, dimensions=body.dimensions)
     streams = [
         service.generate(
-            GenerateRequest(request_id, prompt, sampling, adapter, origin, service.pooling), arrived=arrived
+            GenerateRequest(request_id, prompt, sampling, adapter, origin, pooling), arrived=arrived
         )
         for prompt in prompts
     ]
@@ -138,20 +135,12 @@ def _render(
     data = []
     for index, embedding in enumerate(embeddings):
         vector = np.frombuffer(embedding, np.float32)
-        if body.dimensions is not None:
-            vector = _shorten(vector, body.dimensions)
-        told = base64.b64encode(vector.astype("<f4").tobytes()).decode() if body.binary else vector
-        data.append({"object": "embedding", "index": index, "embedding": told})
+        shown = base64.b64encode(vector.astype("<f4").tobytes()).decode() if body.binary else vector
+        data.append({"object": "embedding", "index": index, "embedding": shown})
     count = sum(map(len, prompts))
     usage = {"prompt_tokens": count, "total_tokens": count}
     answer = {"object": "list", "data": data, "model": body.model, "usage": usage}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _shorten(vector: Vector, count: int) -> Vector:
-    head = vector[:count].astype(np.float64)
-    # Noughts stay noughts: there is no direction left to tell.
-    return (head / (np.linalg.norm(head) or 1.0)).astype(np.float32)
 
 
 ROUTES: Final = (

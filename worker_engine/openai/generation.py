@@ -99,11 +99,12 @@ async def serve(
     service = request.app[SERVICE]
     body = replace(body, adapter=adapter_of(service, body.model, body.adapter))
     form = call_form(service, body)
-    prompts = await prompt_tokens(service, body)
+    prompts, thought = await prompt_tokens(service, body)
     sampling = await sampling_params(service, body, [len(prompt) for prompt in prompts], form)
     request_id, origin = request_id_of(request), origin_of(request, body.origin)
     chat = body.messages is not None
-    head = Head(f"{'chatcmpl' if chat else 'cmpl'}-{request_id}", body.model, int(time.time()), chat)
+    thinks = chat and service.engine.thinking is not None
+    head = Head(f"{'chatcmpl' if chat else 'cmpl'}-{request_id}", body.model, int(time.time()), chat, thinks)
     answer = Answer(service.tokenizer, body, prompts, form, head)
     requests = [
         GenerateRequest(
@@ -114,6 +115,7 @@ async def serve(
             origin,
             place=index * body.n + choice,
             tells_prompt=body.stream and not jsonlines and PROMPT_PROGRESS_HEADER in request.headers,
+            thought=thought,
         )
         for index, (prompt, params) in enumerate(zip(prompts, sampling, strict=True))
         for choice in range(body.n)

@@ -16,15 +16,11 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "assistant": ("tool_calls", "refusal"),
     "tool": ("tool_call_id",),
 }
-_ECHOED: Final = (
-    "annotations",
-    "images",
-    "provider_specific_fields",
-    "reasoning",
-    "reasoning_content",
-    "thinking_blocks",
-)
-"""What clients' objects of an answer carry when they come back as history: nothing that is read here."""
+_ECHOED: Final = ("annotations", "images", "provider_specific_fields", "thinking_blocks")
+_THOUGHT: Final = ("reasoning_content", "reasoning")
+"""Names of an earlier answer's thought; templates know the first, and decide which thoughts they show."""
+_CARRIED: Final = (*_ECHOED, *_THOUGHT)
+"""What clients' objects of an answer carry when they come back as history."""
 MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "required": ["role"],
@@ -35,7 +31,7 @@ MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
         "tool_calls": {"type": "array", "items": {"type": "object"}},
         "tool_call_id": {"type": "string"},
         "refusal": {"type": ["string", "null"]},
-        **{name: {} for name in _ECHOED},
+        **{name: {} for name in _CARRIED},
     },
     "additionalProperties": False,
 }
@@ -64,9 +60,12 @@ def _message(value: object, where: str) -> Message:
     role = value.get("role")
     if role not in _ROLES:
         raise fields.wrong("role", f"one of {', '.join(_ROLES)}")
-    echoed = _ECHOED if role == "assistant" else ()
+    echoed = _CARRIED if role == "assistant" else ()
     fields.refuse_others(("role", "content", "name", *_OWN.get(role, ()), *echoed))
     message = {"role": "system" if role == "developer" else role}
+    thoughts = [value[name] for name in _THOUGHT if role == "assistant" and isinstance(value.get(name), str)]
+    if thoughts:
+        message["reasoning_content"] = thoughts[0]
     if "tool_calls" in fields:
         calls = fields.get("tool_calls", None, list, "a list")
         message["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
@@ -83,7 +82,7 @@ def _call(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{where} must be an object, got {show(value)}", param=where)
     fields = Fields(value, f"{where}.")
-    fields.refuse_others(("id", "type", "function", "index", *_ECHOED))
+    fields.refuse_others(("id", "type", "function", "index", *_CARRIED))
     function = Fields(fields.get("function", None, dict, "an object"), f"{where}.function.")
     function.refuse_others(("name", "arguments"))
     given = function.get("arguments", "", (str, dict), "a JSON object as a string")

@@ -13,7 +13,8 @@ from worker_engine.errors import ContextLengthExceeded, InvalidRequest
 from worker_engine.openai.context_length import chat_too_long, prompt_too_long, text_too_long
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest, Prompt
-from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
+from worker_engine.openai.thinking import Thinking, template_arguments, thought_start
+from worker_engine.protocol import Grammar, GrammarKind, SamplingParams, ThoughtStart
 from worker_engine.service import Service
 from worker_engine.text.grammar_limits import MAX_NAMES, check_schema
 from worker_engine.text.schema_loops import without_endless_references
@@ -44,8 +45,12 @@ def call_form(service: Service, body: CompletionRequest) -> CallForm | None:
     return form if body.tools is not None else None
 
 
-async def prompt_tokens(service: Service, body: CompletionRequest) -> list[tuple[int, ...]]:
-    """Return the token ids of the chat, or of each prompt of a completion; truncation keeps the last ones.
+async def prompt_tokens(
+    service: Service, body: CompletionRequest
+) -> tuple[list[tuple[int, ...]], ThoughtStart | None]:
+    """Return the token ids of the chat, or of each prompt of a completion, and how a chat's thought begins.
+
+    Truncation keeps the last ones.
 
     Raises:
         InvalidRequest: a prompt has no tokens, or some are out of range.
@@ -53,9 +58,10 @@ async def prompt_tokens(service: Service, body: CompletionRequest) -> list[tuple
     """
     room = service.engine.max_model_len - (body.max_tokens or 1)
     if body.messages is None:
-        return await tokenize(service, body.prompts, "prompt", truncate=body.truncate, room=room)
-    text = _render(service, body, body.messages)
-    return await tokenize(service, [text], "messages", truncate=body.truncate, room=room, special=False)
+        return await tokenize(service, body.prompts, "prompt", truncate=body.truncate, room=room), None
+    text, thought = _render(service, body, body.messages)
+    ids = await tokenize(service, [text], "messages", truncate=body.truncate, room=room, special=False)
+    return ids, thought
 
 
 async def tokenize(
@@ -131,13 +137,19 @@ def _demand_short(service: Service, text: str, param: str, place: str) -> None:
         raise text_too_long(context, len(text), most, param=param, place=place)
 
 
-def _render(service: Service, body: CompletionRequest, messages: tuple[Message, ...]) -> str:
-    return service.tokenizer.render_chat(
+def _render(
+    service: Service, body: CompletionRequest, messages: tuple[Message, ...]
+) -> tuple[str, ThoughtStart | None]:
+    """Return the chat as a prompt, and how the thought of its answer begins."""
+    form, thinking = service.engine.thinking, body.thinking or Thinking({}, None)
+    text = service.tokenizer.render_chat(
         messages,
         body.tools.tools if body.tools is not None else None,
+        template_arguments(service.tokenizer, form, thinking),
         generation_prompt=body.generation_prompt,
         continues=body.continues,
     )
+    return text, thought_start(form, thinking, text, messages[-1] if body.continues else None)
 
 
 def demand_ids(service: Service, ids: tuple[int, ...], param: str, place: str = "") -> None:
@@ -211,7 +223,8 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
             form,
             _checked_functions(tools.functions),
             parallel=tools.parallel,
-            special_token_id=service.tokenizer.special_token_id,
+            # Grammars match no added token by its spelling: Qwen's <tool_call> is one, though not special.
+            added_token_id=service.tokenizer.added_token_id,
         )
         return "tools", Grammar(GrammarKind.LARK, text)
     return ("", None) if body.constraint is None else (body.constraint.param, body.constraint.grammar)

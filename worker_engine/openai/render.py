@@ -31,12 +31,14 @@ class Head:
         model: as the caller named it.
         created: Unix seconds.
         chat: chat completion rather than text completion.
+        thinks: usage states the tokens of thoughts.
     """
 
     id: str
     model: str
     created: int
     chat: bool
+    thinks: bool = False
 
     def fields(self, *, stream: bool) -> dict[str, Any]:
         kind = "text_completion" if not self.chat else "chat.completion" + (".chunk" if stream else "")
@@ -62,7 +64,7 @@ class Renderer:
             prompts: token ids of the prompts, returned with those of the response; None for neither.
         """
         self._head, self._continuous, self._n, self._prompts = head, continuous_usage, n, prompts
-        self._usage = AnswerUsage(n)
+        self._usage = AnswerUsage(n, thinks=head.thinks)
         self._begun: set[int] = set()
 
     def note(self, index: int, delta: TokenDelta) -> None:
@@ -80,7 +82,8 @@ class Renderer:
         choice: dict[str, Any] = {"index": index}
         if self._head.chat:
             content: dict[str, Any] = {"content": part.text} if part.text else {}
-            choice["delta"] = content | ({"tool_calls": part.calls} if part.calls else {})
+            thought = _thought(part.reasoning)
+            choice["delta"] = thought | content | ({"tool_calls": part.calls} if part.calls else {})
         else:
             choice["text"] = part.text
         if part.logprobs is not None or not self._head.chat:
@@ -136,8 +139,10 @@ class Renderer:
                 | {"text": text}
                 | ({} if prompt_logprobs is None else {"prompt_logprobs": prompt_logprobs})
             )
-        content = text if text or not calls else None
+        thought = "".join(part.reasoning for part in parts)
+        content = text if text or not (calls or thought) else None
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        message |= _thought(thought)
         return choice | {"message": message | ({"tool_calls": calls} if calls else {})}
 
     def _chunk(self, choice: dict[str, Any], more: Mapping[str, Any] = _NOTHING) -> bytes:
@@ -145,6 +150,11 @@ class Renderer:
         if self._continuous:
             value["usage"] = self._usage.to_dict()
         return event(value)
+
+
+def _thought(text: str) -> dict[str, str]:
+    """Return a thought's text under both names that clients read: vLLM renamed the first to the second."""
+    return {"reasoning_content": text, "reasoning": text} if text else {}
 
 
 def _join_calls(pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

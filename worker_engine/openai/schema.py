@@ -18,6 +18,7 @@ from worker_engine.openai.messages import MESSAGE_SCHEMA, Message, parse_message
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Parameter, SchemaOnly
+from worker_engine.openai.thinking import Thinking
 from worker_engine.openai.tools import ToolUse, parse_tools
 from worker_engine.protocol import Origin, SamplingParams
 
@@ -85,6 +86,7 @@ class CompletionRequest:
         sampling: without `max_tokens`, grammar and bad words, which need the prompt, tools and tokenizer.
         generation_prompt: the chat's prompt ends with what opens an answer.
         continues: the model goes on with the chat's last message.
+        thinking: None for a completion.
         truncate: as TRUNCATE; None for the whole prompt.
         prompt_logprobs: as vLLM tells them; `sampling` also asks for those that `echo` tells.
     """
@@ -101,6 +103,7 @@ class CompletionRequest:
     tools: ToolUse | None
     generation_prompt: bool
     continues: bool
+    thinking: Thinking | None
     truncate: int | None
     return_token_ids: bool
     echo: bool
@@ -147,6 +150,7 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
         tools=tools,
         generation_prompt=generation_prompt,
         continues=continues,
+        thinking=_thinking(given) if chat else None,
         truncate=given["truncate_prompt_tokens"],
         return_token_ids=given["return_token_ids"],
         echo=echo,
@@ -158,6 +162,11 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     )
     _refuse_conflicts(request)
     return request
+
+
+def _thinking(given: Mapping[str, Any]) -> Thinking:
+    arguments, effort = given["chat_template_kwargs"] or {}, given["reasoning_effort"]
+    return Thinking(arguments, effort, given["thinking_token_budget"], given["include_reasoning"])
 
 
 def read_chat_flags(fields: Fields) -> tuple[bool, bool]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from contracts.openai.kinds import Flag, Items, Text
-from contracts.openai.parameters import CHAT_FLAGS, MAX_MESSAGES
+from contracts.openai.parameters import CHAT_FLAGS, MAX_MESSAGES, TEMPLATE
 from worker_engine.errors import InvalidRequest
 from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai.body import parse_object
@@ -18,6 +18,7 @@ from worker_engine.openai.messages import MESSAGE_SCHEMA, parse_messages
 from worker_engine.openai.parameters import Parameter, SchemaOnly, object_schema
 from worker_engine.openai.prepare import demand_ids
 from worker_engine.openai.schema import TOOLS, read_chat_flags
+from worker_engine.openai.thinking import Thinking, template_arguments
 from worker_engine.openai.tools import parse_tools
 from worker_engine.service import Service
 
@@ -35,6 +36,7 @@ _TOKENIZE: Final[Mapping[str, Parameter]] = {
     "messages": _MESSAGES,
     "tools": TOOLS,
     **CHAT_FLAGS,
+    **TEMPLATE,
     "add_special_tokens": _SPECIAL,
     "return_token_strs": _TOKEN_STRS,
 }
@@ -71,7 +73,7 @@ def _text(service: Service, fields: Fields) -> tuple[str, bool]:
         raise InvalidRequest("messages and prompt exclude each other", param="messages")
     special = fields.read("add_special_tokens", _SPECIAL)
     if not chat:
-        if chat_only := [name for name in ("tools", *CHAT_FLAGS) if name in fields]:
+        if chat_only := [name for name in ("tools", *CHAT_FLAGS, *TEMPLATE) if name in fields]:
             raise InvalidRequest(f"{chat_only[0]} needs messages", param=chat_only[0])
         return fields.require("prompt", _PROMPT), special
     messages = parse_messages(fields.get("messages", None, list, "a list"))
@@ -79,7 +81,11 @@ def _text(service: Service, fields: Fields) -> tuple[str, bool]:
     if tools is not None and not service.tokenizer.template_knows_tools:
         raise InvalidRequest("this model's chat template knows no tools", param="tools")
     text = service.tokenizer.render_chat(
-        messages, None if tools is None else tools.tools, generation_prompt=prompt, continues=continues
+        messages,
+        None if tools is None else tools.tools,
+        template_arguments(service.tokenizer, service.engine.thinking, Thinking.read(fields)),
+        generation_prompt=prompt,
+        continues=continues,
     )
     return text, special and "add_special_tokens" in fields
 

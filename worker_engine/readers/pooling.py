@@ -1,4 +1,4 @@
-"""A prompt's embedding: hidden states of its last, its first or all of its positions, scaled to length 1."""
+"""A prompt's embedding: the hidden state of its last or first position, or the mean of all positions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from array import array
 
 import torch
 
-from worker_engine.protocol import Pooling
+from worker_engine.protocol import Pooling, PoolingParams
 from worker_engine.readers.base import Findings, Predict
 
 
 class Pooler:
-    """Sums the positions that count, in float32; their mean and their sum point the same way."""
+    """Sums the positions that count, in float32."""
 
-    def __init__(self, pooling: Pooling, num_tokens: int) -> None:
-        self.start = num_tokens - 1 if pooling is Pooling.LAST else 0
-        self.stop = 1 if pooling is Pooling.FIRST else num_tokens
+    def __init__(self, params: PoolingParams, num_tokens: int) -> None:
+        self.start = num_tokens - 1 if params.mode is Pooling.LAST else 0
+        self.stop = 1 if params.mode is Pooling.FIRST else num_tokens
+        self._params, self._count = params, self.stop - self.start
         self._sum: torch.Tensor | None = None
 
     def take(self, hidden: torch.Tensor, predict: Predict) -> None:
@@ -24,10 +25,17 @@ class Pooler:
         self.start += len(hidden)
 
     def finish(self) -> Findings | None:
-        """None also when the sum is nought, which has no direction."""
+        """None also where a sum of zero is to be scaled to length 1: it has no direction."""
         if self._sum is None:
             return None
         # In float64: the squares of large states overflow float32.
-        total = self._sum.double()
-        unit = total / total.norm()
-        return Findings(embedding=array("f", unit.tolist())) if bool(unit.isfinite().all()) else None
+        vector = self._sum.double()
+        vector = vector / (vector.norm() if self._params.normalize else self._count)
+        if not bool(vector.isfinite().all()):
+            return None
+        if self._params.dimensions is not None:
+            vector = vector[: self._params.dimensions]
+            # First numbers that are all zero stay zero.
+            if self._params.normalize and (norm := float(vector.norm())):
+                vector = vector / norm
+        return Findings(embedding=array("f", vector.tolist()))

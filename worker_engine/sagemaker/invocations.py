@@ -88,7 +88,7 @@ async def _request(
 ) -> GenerateRequest:
     completion = replace(body.completion, prompts=(text,), truncate=body.truncate)
     try:
-        [prompt] = await prompt_tokens(service, completion)
+        [prompt], _ = await prompt_tokens(service, completion)
         [sampling] = await sampling_params(service, completion, [len(prompt)], None)
     except InvalidRequest as error:
         if error.param == "prompt":

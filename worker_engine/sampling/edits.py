@@ -3,7 +3,7 @@
 Order and formulas are vLLM's: allowed tokens, bans and biases, then the repetition penalty, which divides
 positive and multiplies negative logits of every token in prompt and completion, then the frequency penalty
 per occurrence in the completion, then the presence penalty. What a grammar forbids stays forbidden whatever
-the rest does.
+the rest does. A grammar begins after the thought, and the end of a thought whose budget is spent comes last.
 """
 
 from __future__ import annotations
@@ -26,9 +26,26 @@ def edit(logits: torch.Tensor, sequences: Items[SamplingSource], masks: MaskBatc
     _keep_allowed(logits, rows)
     _add_biases(logits, rows)
     _penalise(logits, [(index, *_counted(item)) for index, item in rows if item.sampling.counts is not None])
+    thoughts = [(index, item.sampling.thought) for index, item in rows if item.sampling.thought is not None]
+    openings = [
+        (index, opening, logits[index, opening].clone())
+        for index, thought in thoughts
+        if (opening := thought.opening) is not None
+    ]
     masks.apply(
-        logits, [(index, item.sampling.grammar) for index, item in rows if item.sampling.grammar is not None]
+        logits,
+        [
+            (index, item.sampling.grammar)
+            for index, item in rows
+            if item.sampling.grammar is not None and item.sampling.constrained
+        ],
     )
+    for index, opening, logit in openings:
+        logits[index, opening] = logit
+    for index, thought in thoughts:
+        if (forced := thought.forced) is not None:
+            logits[index] = float("-inf")
+            logits[index, forced] = 0.0
 
 
 def _keep_allowed(logits: torch.Tensor, rows: Items[tuple[int, SamplingSource]]) -> None:

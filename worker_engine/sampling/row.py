@@ -16,6 +16,7 @@ from worker_engine.sampling.random_stream import stream_key, uniform
 
 if TYPE_CHECKING:
     from worker_engine.text.structured_output import GrammarState
+    from worker_engine.text.thinking.base import Thought
 
 Ids = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
@@ -45,6 +46,8 @@ class SamplingRow:
         edited: logits change before the token is chosen.
         follows: the choice depends on previous tokens, so the host must have read them.
         grammar: the completion's state in its grammar, if it has one.
+        thought: the completion's thought, where it has any say in the next token: a budget of its own, or a
+            grammar that begins after it.
     """
 
     __slots__ = (
@@ -59,6 +62,7 @@ class SamplingRow:
         "grammar",
         "params",
         "plain",
+        "thought",
     )
 
     def __init__(
@@ -68,8 +72,11 @@ class SamplingRow:
         *,
         eos: frozenset[int] = frozenset(),
         grammar: GrammarState | None = None,
+        thought: Thought | None = None,
     ) -> None:
         self.params, self.grammar = params, grammar
+        limited = thought is not None and thought.budget is not None
+        self.thought = thought if limited or grammar is not None else None
         self._eos: Ids = np.array(sorted(eos | set(params.stop_token_ids)), np.int64)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         self._key = stream_key(seed, params.choice)
@@ -84,15 +91,21 @@ class SamplingRow:
             or params.bad_words
             or params.allowed_token_ids is not None
             or grammar is not None
+            or self.thought is not None
         )
         self.allowed: Ids | None = None
         if params.allowed_token_ids is not None:
             self.allowed = np.array(params.allowed_token_ids, np.int64)
-        self.follows = bool(penalised or params.bad_words or grammar is not None)
+        self.follows = bool(penalised or params.bad_words or grammar is not None or limited)
         self.plain = params.greedy and not self.edited and params.logprobs is None
 
     def ahead(self, token: int) -> SamplingRow | None:
-        """Return this row's state after `token`; None if its grammar forbids the token or ends with it."""
+        """Return this row's state after `token`; None if its grammar forbids the token or ends with it.
+
+        Also None within a thought that has a say in tokens: nothing is guessed there.
+        """
+        if self.thought is not None and self.thought.active:
+            return None
         grammar = None
         if self.grammar is not None and (grammar := self.grammar.ahead(token)) is None:
             return None
@@ -101,11 +114,16 @@ class SamplingRow:
         made.counts = None if self.counts is None else self.counts.copy()
         return made
 
+    @property
+    def constrained(self) -> bool:
+        """True if the grammar, where there is one, restricts the next token."""
+        return self.thought is None or self.thought.constrained
+
     def bare(self) -> SamplingRow:
         """Return a copy with only temperature, truncation and random stream, for a draft model's sampling."""
         made = copy.copy(self)
         made.params = replace(self.params, logprobs=None)
-        made.counts = made.grammar = None
+        made.counts = made.grammar = made.thought = None
         made.edited = made.follows = False
         made.plain = made.params.greedy
         return made
@@ -122,7 +140,9 @@ class SamplingRow:
             if len(word) <= num_completion + 1
             and (len(word) == 1 or tuple(token_ids[1 - len(word) :]) == word[:-1])
         ]
-        ends = self._eos if num_completion < self.params.min_tokens else NO_IDS
+        # Outside of the answer that a grammar demands, an end would leave the answer out.
+        early = num_completion < self.params.min_tokens or (self.grammar is not None and not self.constrained)
+        ends = self._eos if early else NO_IDS
         return np.concatenate([ends, np.array(last, np.int64)]) if last else ends
 
 

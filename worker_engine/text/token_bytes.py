@@ -32,6 +32,10 @@ class TokenBytes:
         byte = _BYTE.fullmatch(text)
         return bytes.fromhex(byte[1]) if byte else text.replace("\u2581", " ").encode()
 
+    def is_added(self, token_id: int) -> bool:
+        """Return True if the token was added to the model's vocabulary as a whole."""
+        return token_id in self._added
+
     def is_special(self, token_id: int) -> bool:
         """Return True if decoding omits the token."""
         token = self._added.get(token_id)

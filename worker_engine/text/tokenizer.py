@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 import jinja2
 import jinja2.meta
@@ -23,6 +23,7 @@ REPLACEMENT = "\ufffd"
 """The byte decoder's output for an incomplete UTF-8 character."""
 _END_OF_TEXT = "\ue000end of the last message\ue000"
 """Marks the end of a message that the model continues, since templates strip blanks and append markers."""
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {}
 _CONTEXT = 5
 """Tokens of the prompt decoded before a completion's first: some decoders drop a text's leading space."""
 
@@ -44,8 +45,8 @@ class ChatTokenizer:
         self._special = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "pad_token")}
         source = _template_source(folder, config)
         self.template_source = source or ""
-        self._template, names = _compile(source)
-        self.template_knows_tools = "tools" in names
+        self._template, self.template_arguments = _compile(source)
+        self.template_knows_tools = "tools" in self.template_arguments
         self._bytes = TokenBytes(self._tokenizer)
 
     def vocabulary(self) -> dict[str, int]:
@@ -76,10 +77,16 @@ class ChatTokenizer:
         token_id: int | None = self._tokenizer.token_to_id(text)
         return token_id if token_id is not None and self._bytes.is_special(token_id) else None
 
+    def added_token_id(self, text: str) -> int | None:
+        """Return the id of `text` if it was added to the vocabulary as a token, special or not; else None."""
+        token_id: int | None = self._tokenizer.token_to_id(text)
+        return token_id if token_id is not None and self._bytes.is_added(token_id) else None
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        arguments: Mapping[str, Any] = NO_ARGUMENTS,
         *,
         generation_prompt: bool = True,
         continues: bool = False,
@@ -88,6 +95,7 @@ class ChatTokenizer:
 
         Args:
             tools: the tools available to the model, in OpenAI's format.
+            arguments: further variables of the template, by name.
             generation_prompt: end with the prefix of the assistant's answer.
             continues: end after the text of the last message, which the model continues.
         Raises:
@@ -99,7 +107,13 @@ class ChatTokenizer:
             messages = [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + _END_OF_TEXT}]
         try:
             text = self._template.render(
-                messages=messages, tools=tools, add_generation_prompt=generation_prompt, **self._special
+                {
+                    **arguments,
+                    **self._special,
+                    "messages": messages,
+                    "tools": tools,
+                    "add_generation_prompt": generation_prompt,
+                }
             )
         except Exception as error:  # templates are untrusted code on untrusted values
             raise InvalidRequest(f"the chat template refuses: {error}", param="messages") from error
@@ -139,14 +153,16 @@ class Detokenizer:
         self.stopped = False
 
     @classmethod
-    def for_completion(cls, tokenizer: ChatTokenizer, params: SamplingParams, prompt: Sequence[int]) -> Self:
-        """Build the detokenizer for a completion of `prompt`."""
+    def for_completion(
+        cls, tokenizer: ChatTokenizer, params: SamplingParams, prompt: Sequence[int], *, made: int = 0
+    ) -> Self:
+        """Build the detokenizer for a completion of `prompt`, whose end may be `made` tokens before it."""
         return cls(
             tokenizer,
             params.stop,
             include_stop=params.include_stop,
             skip_special_tokens=params.skip_special_tokens,
-            min_tokens=params.min_tokens,
+            min_tokens=max(params.min_tokens - made, 0),
             context=prompt[-_CONTEXT:],
         )
 
@@ -208,7 +224,7 @@ def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def _compile(source: str | None) -> tuple[jinja2.Template | None, set[str]]:
-    """Return the template and the names of its variables.
+    """Return the template and the names of its variables, without functions that it may call.
 
     A checkpoint's template is untrusted code: it runs in Jinja's sandbox and cannot change its input.
     """
@@ -222,7 +238,7 @@ def _compile(source: str | None) -> tuple[jinja2.Template | None, set[str]]:
     environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
     try:
         names = jinja2.meta.find_undeclared_variables(environment.parse(source))
-        return environment.from_string(source), names
+        return environment.from_string(source), names - environment.globals.keys()
     except jinja2.TemplateError as error:
         raise CheckpointError(f"the chat template does not compile: {error}") from error
 

@@ -121,7 +121,10 @@ class NewKey(Key, frozen=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """Usage of one group; `price` is decimal text, None if some tokens have no price."""
+    """Usage of one group; `price` is decimal text, None if some tokens have no price.
+
+    Reasoning tokens are among the completion tokens; an older control plane does not state them.
+    """
 
     group: dict[str, str]
     requests: int
@@ -129,6 +132,7 @@ class UsageRow(msgspec.Struct, frozen=True):
     cached_tokens: int
     completion_tokens: int
     price: str | None = None
+    reasoning_tokens: int = 0
 
 
 class UsageReport(msgspec.Struct, frozen=True):

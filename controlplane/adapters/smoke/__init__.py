@@ -17,6 +17,7 @@ from controlplane.adapters.smoke.openai_http import OpenAIHttpProber
 from controlplane.adapters.smoke.worker import WorkerProber
 from controlplane.adapters.steps import StepStatus
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_list
 
@@ -41,8 +42,10 @@ def smoke_test(
     """
     shared = copy_list(base_model=base_model).filter(merged_adapter="")
     copies = sorted(shared, key=lambda copy: _ORDER.index(Copy.Kind(copy.kind)))
-    reasons: list[str] = []
-    for copy in copies[:_MAX_COPIES]:
+    base = base_needs(base_model)
+    problems = {copy.pk: RunningEngine.of_copy(copy).problem(base, ref) for copy in copies}
+    reasons = [f"{pk}: {problem}" for pk, problem in problems.items() if problem]
+    for copy in [copy for copy in copies if not problems[copy.pk]][:_MAX_COPIES]:
         progress()
         try:
             with _prober(copy, base_model, ref) as prober:

@@ -6,7 +6,6 @@ import logging
 from urllib.parse import unquote, urlsplit
 
 import httpx
-from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef
 from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, ScoredCompletion, complete
@@ -24,10 +23,12 @@ class OpenAIHttpProber(Prober):
         """Raises CopyUnableError if the copy loads no adapters at runtime."""
         if not copy.loads_adapters:
             raise CopyUnableError("it does not load adapters at runtime (loads_adapters is off)")
-        key = settings.GRAFTWORK.openai_http_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(
-            base_url=copy.url, headers=headers, timeout=TIMEOUT, trust_env=False, verify=tls_context()
+            base_url=copy.url,
+            headers=copy.request_headers,
+            timeout=TIMEOUT,
+            trust_env=False,
+            verify=tls_context(),
         )
         self._base, self._name, self._uri = base_model.served_name, f"{ref.name}.check", ref.uri
         self._copy, self._loaded = copy.pk, False

@@ -10,8 +10,8 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -181,8 +181,8 @@ def used_wanted(
     def bills(item: str) -> bool:
         return prices.bills(item, tenant=tenant, day=day)
 
-    for subject, quantity in used.items():
-        unit = prices.unit(
+    def unit_of(subject: Subject) -> int | None:
+        return prices.unit(
             subject.item,
             tenant=tenant,
             day=day,
@@ -190,11 +190,25 @@ def used_wanted(
             adapter=subject.adapter,
             backend=subject.backend,
         )
+
+    for subject, quantity in _reasoning_folded(used, unit_of).items():
+        unit = unit_of(subject)
         if unit is None and subject.item in items.TIMED and not bills(subject.item):
             continue
         total = 0 if unit is None else items.amount(subject.item, quantity=quantity, unit_nano=unit)
         found[subject] = Wanted(quantity, unit, total)
     return found
+
+
+def _reasoning_folded(
+    used: Mapping[Subject, int], unit_of: Callable[[Subject], int | None]
+) -> Mapping[Subject, int]:
+    """Return quantities in which tokens of the thought without a price of their own are output tokens."""
+    folded: dict[Subject, int] = defaultdict(int)
+    for subject, quantity in used.items():
+        own = subject.item != items.REASONING or unit_of(subject) is not None
+        folded[subject if own else replace(subject, item=items.OUTPUT)] += quantity
+    return folded
 
 
 def _marks(tenant: str, start: dt.date, end: dt.date, prices: PriceList) -> dict[dt.date, str]:

@@ -73,6 +73,12 @@ class Price(models.Model):
     input_nano = models.BigIntegerField(validators=[MinValueValidator(0)], help_text="Per prompt token.")
     cached_input_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     output_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
+    reasoning_nano = models.BigIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text="Per output token of the thought; null for `output_nano`.",
+    )
     request_nano = models.BigIntegerField(
         default=0,
         db_default=0,

@@ -17,6 +17,8 @@ def _of_answers() -> dict[str, str]:
         "length": _("stopped at the token limit"),
         "tokens": _("{in} in · {out} out"),
         "tokensCached": _("{in} in, {cached} cached · {out} out"),
+        "thought": _("Reasoning"),
+        "thoughtTokens": _("Reasoning · {tokens} tokens"),
         "costTitle": _("At today's prices"),
         "costOpen": _("{low} to {high}, depending on the backend"),
         "unpriced": _("no price"),

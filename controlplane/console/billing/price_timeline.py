@@ -13,7 +13,8 @@ from controlplane.billing.in_force import Holding, MeterPrice
 WIDTH: Final = 1000
 """Width of the drawing in its own units; the selected day is in the middle."""
 _YEAR: Final = 365
-_SCALES: Final = {items.INPUT: 10**6, items.CACHED_INPUT: 10**6, items.OUTPUT: 10**6, items.REQUEST: 10**3}
+_TOKENS: Final = (items.INPUT, items.CACHED_INPUT, items.OUTPUT, items.REASONING)
+_SCALES: Final = {**dict.fromkeys(_TOKENS, 10**6), items.REQUEST: 10**3}
 """Units per displayed price, for a readable number; hours are priced singly."""
 
 

@@ -7,14 +7,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-from controlplane.deployments.containers.options import (
-    DTYPES,
-    QUANTIZE,
-    RANKS,
-    ROLLING_BATCHES,
-    LmiOptions,
-    option_servers,
-)
+from controlplane.deployments.containers.options import DTYPES, QUANTIZE, RANKS, ROLLING_BATCHES, LmiOptions
+from controlplane.deployments.containers.served_options import option_servers
 from controlplane.deployments.containers.speculation import METHODS
 from controlplane.deployments.serializers import DeploymentInput
 

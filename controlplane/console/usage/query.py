@@ -12,7 +12,7 @@ from controlplane.billing.renderers import cell
 from controlplane.billing.usage_explorer import EXPLORED, Explored, Line, Question
 from controlplane.console.day_range import range_asked
 
-SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "price")
+SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "price")
 
 
 def question_of(request: HttpRequest) -> Question:

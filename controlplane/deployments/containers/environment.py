@@ -42,7 +42,7 @@ def container_environment(
             )
         case Family.TRITON:
             return triton_environment()
-        case Family.PYTORCH:
+        case Family.PYTORCH | Family.VLLM:
             raise InvalidInputError(image.problem, field="image")
         case Family.WORKER:
             return _worker_environment(options, served_name)

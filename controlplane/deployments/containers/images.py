@@ -82,6 +82,9 @@ _DRAFT_MODEL_FROM: Final = (0, 36)
 """Its vLLM has draft models in the engine V1, the only one since LMI 15."""
 _EXTRA_VOCAB_UNTIL: Final = (0, 32)
 _LMI_DIST_UNTIL: Final = (0, 32)
+_VLLM_OF_LMI: Final[Mapping[tuple[int, int], str]] = MappingProxyType({(0, 34): "0.10.2", (0, 35): "0.11.1"})
+"""Version of vLLM by that of DJL Serving, from its release notes for LMI 16 and 17. Of LMI 18 and newer there
+are several images for one version of DJL Serving, with different versions of vLLM."""
 
 
 class _Engine(StrEnum):
@@ -100,6 +103,7 @@ class Family(StrEnum):
     TGI = "tgi"
     TRITON = "triton"
     PYTORCH = "pytorch"
+    VLLM = "vllm"
     WORKER = "worker"
 
 
@@ -163,12 +167,37 @@ class Image:
         return self.family is Family.LMI and self._engine is _Engine.TENSORRT_LLM
 
     @property
+    def engine_version(self) -> tuple[str, str]:
+        """Name and version of its engine, by `contracts.capabilities.engines`; "" for what is not known.
+
+        LMI's release notes state the version of vLLM.
+        """
+        match self.family:
+            case Family.WORKER:
+                return "worker", ""
+            case Family.TGI:
+                return "tgi", ""
+            case Family.LMI if self.tensorrt_llm:
+                return "tensorrt-llm", ""
+            case Family.LMI if self.neuron:
+                return "neuron", ""
+            case Family.LMI if self._engine is _Engine.LMI:
+                found = _DJL_TAG.search(self.tag or self.name)
+                return "vllm", _VLLM_OF_LMI.get((int(found[1]), int(found[2])), "") if found else ""
+        return "", ""
+
+    @property
     def problem(self) -> str:
         """Why the image serves no language model, and what to do; "" if it does or its tag does not say."""
         if self.family is Family.PYTORCH:
             return (
                 f"{self.name} serves no language model: PyTorch's images have TorchServe, but neither vLLM "
                 "nor transformers: choose an lmi or tgi image"
+            )
+        if self.family is Family.VLLM:
+            return (
+                "image_family vllm is only for targets of kind local: on SageMaker choose an lmi image: its "
+                "engine is vLLM too"
             )
         tag = _TRITON_TAG.search(f":{self.tag}" if self.tag else self.name)
         if self.family is not Family.TRITON or tag is None:
@@ -268,5 +297,7 @@ TENSORRT_LLM_IMAGE: Final = "tensorrtllm-0.33.0"
 NEURON_IMAGE: Final = "neuronx-0.30.0"
 BUNDLED_WORKER: Final = Image("worker", Family.WORKER, lora=True)
 """The bundled worker on a host, without a container."""
+VLLM_SERVER: Final = Image("vllm", Family.VLLM, lora=True)
+"""vLLM on a host, without a container."""
 OTHER_SERVER: Final = Image("server", Family.LMI, lora=True)
 """A running server with vLLM's options, which others started."""

@@ -14,6 +14,7 @@ from controlplane.deployments.containers.compiled_engines import (
     compiled_engine_options,
 )
 from controlplane.deployments.containers.images import FORMS, Family, Image
+from controlplane.deployments.containers.served_options import SERVED
 from controlplane.deployments.containers.speculation import (
     METHODS,
     PROVIDED,
@@ -27,71 +28,6 @@ RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 DTYPES: Final = ("auto", "fp16", "bf16", "fp32")
 QUANTIZE: Final = ("", "awq", "fp8", "gptq", "bitsandbytes")
 ROLLING_BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
-_SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
-    Family.LMI: dict.fromkeys(
-        (
-            "enable_lora",
-            "tensor_parallel",
-            "max_rolling_batch_size",
-            "max_model_len",
-            "max_loras",
-            "max_lora_rank",
-            "max_cpu_loras",
-            "fully_sharded_loras",
-            "lora_extra_vocab_size",
-            "dtype",
-            "quantize",
-            "rolling_batch",
-            "gpu_memory_utilization",
-            "trust_remote_code",
-            "speculation",
-            "speculation_tokens",
-            "draft_model",
-            "accept_eula",
-        )
-    ),
-    Family.TGI: {
-        "enable_lora": None,
-        "tensor_parallel": None,
-        "max_rolling_batch_size": None,
-        "max_model_len": None,
-        "dtype": ("fp16", "bf16"),
-        "quantize": None,
-        "gpu_memory_utilization": None,
-        "trust_remote_code": None,
-        "speculation": ("ngram",),
-        "speculation_tokens": None,
-    },
-    Family.TRITON: dict.fromkeys(
-        (
-            "enable_lora",
-            "tensor_parallel",
-            "max_rolling_batch_size",
-            "max_model_len",
-            "max_loras",
-            "max_lora_rank",
-            "max_cpu_loras",
-            "fully_sharded_loras",
-            "dtype",
-            "quantize",
-            "gpu_memory_utilization",
-            "trust_remote_code",
-        )
-    ),
-    Family.PYTORCH: {"enable_lora": (False,)},
-    Family.WORKER: {
-        "tensor_parallel": (1,),
-        "max_rolling_batch_size": None,
-        "max_model_len": None,
-        "max_loras": None,
-        "dtype": ("bf16", "fp32"),
-        "rolling_batch": ("vllm",),
-        "speculation": None,
-        "speculation_tokens": None,
-        "draft_model": None,
-    },
-}
-"""Options with an effect, by family, and their supported values besides the default; None for all."""
 FUSED, ENDPOINT = "fused", "endpoint"
 """Hosting modes in which we place no adapters."""
 _OF_ADAPTERS: Final = (
@@ -101,13 +37,6 @@ _OF_ADAPTERS: Final = (
     "fully_sharded_loras",
     "lora_extra_vocab_size",
 )
-_FAMILY_TITLES: Final = {
-    Family.LMI: "LMI",
-    Family.TGI: "TGI",
-    Family.TRITON: "Triton",
-    Family.PYTORCH: "PyTorch",
-    Family.WORKER: "Graftwork worker",
-}
 _WORKER_REMEDIES: Final = {
     "enable_lora": "it always serves adapters",
     "tensor_parallel": "it uses one GPU; choose an lmi image for several",
@@ -128,6 +57,10 @@ WORKER_VARIABLES: Final = (
     "NVIDIA_",
 )
 """Starts of the environment variables that a worker on a host reads."""
+VLLM_VARIABLES: Final = ("VLLM_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "HF_", "AWS_")
+"""Starts of the environment variables that vLLM on a host reads."""
+VLLM_FLAG: Final = "GRAFTWORK_VLLM_FLAG_"
+"""GRAFTWORK_VLLM_FLAG_BLOCK_SIZE=32 in a deployment's environment becomes --block-size 32."""
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
 
 _SECRET: Final = re.compile(
@@ -151,6 +84,7 @@ class LmiOptions:
         lora_extra_vocab_size: tokens that an adapter may add; only for images that support it.
         rolling_batch: "auto" uses the asynchronous handler if the image has one, else vLLM's.
         gpu_memory_utilization: share of each GPU's memory.
+        prefix_caching: reuse the KV cache of prompts that begin alike.
         speculation: speculative decoding; LMI images and the bundled worker.
         speculation_tokens: most draft tokens per step.
         draft_model: `s3://...` or, for LMI, `hf://...`; at workers on a host, a folder. Only with "draft".
@@ -173,6 +107,7 @@ class LmiOptions:
     rolling_batch: str = "auto"
     gpu_memory_utilization: float = 0.9
     trust_remote_code: bool = False
+    prefix_caching: bool = True
     speculation: str = "off"
     speculation_tokens: int = Speculation().tokens
     draft_model: str = ""
@@ -231,6 +166,8 @@ class LmiOptions:
             env["OPTION_QUANTIZE"] = self.quantize
         if self.trust_remote_code:
             env["OPTION_TRUST_REMOTE_CODE"] = "true"
+        if not self.prefix_caching:
+            env["OPTION_ENABLE_PREFIX_CACHING"] = "false"
         if self.speculation == PROVIDED:
             env["OPTION_SPECULATIVE_DRAFT_MODEL"] = f"{channel_folder(DRAFT_CHANNEL)}/"
         elif self.speculation != "off":
@@ -325,7 +262,7 @@ class LmiOptions:
 
     def _check_served(self, image: Image) -> None:
         """Refuse values that would have no effect in the image. Raises InvalidInputError."""
-        served = compiled_engine_options(image) or _SERVED[image.family]
+        served = compiled_engine_options(image) or SERVED[image.family]
         for item in fields(self):
             value = getattr(self, item.name)
             supported = served.get(item.name, ())
@@ -337,7 +274,7 @@ class LmiOptions:
                 remedy = "set it to off, or choose an lmi image"
             elif image.family is Family.WORKER:
                 remedy = _WORKER_REMEDIES.get(item.name, remedy)
-            name = "the bundled worker" if image.family is Family.WORKER else image.name
+            name = {Family.WORKER: "the bundled worker", Family.VLLM: "vLLM"}.get(image.family, image.name)
             raise _wrong(item.name, f"{value!r} is not supported by {name}: {remedy}")
 
 
@@ -348,16 +285,6 @@ def _places_none(values: Mapping[str, Any], image: Image, hosting: str) -> bool:
             raise _wrong("enable_lora", "has no effect in hosting fused, which serves no adapters: omit it")
         return True
     return hosting == ENDPOINT and image.family is not Family.WORKER and not values.get("enable_lora", False)
-
-
-def option_servers(option: str) -> tuple[str, ...]:
-    """Return the titles of the servers in which an option has an effect."""
-    # A family's only value of enable_lora says what it does anyway.
-    return tuple(
-        title
-        for family, title in _FAMILY_TITLES.items()
-        if option in _SERVED[family] and (option != "enable_lora" or _SERVED[family][option] is None)
-    )
 
 
 def _wrong(name: str, text: str) -> InvalidInputError:

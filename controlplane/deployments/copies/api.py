@@ -12,7 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.selectors import base_model_get
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_get, copy_list
@@ -53,6 +55,9 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
             "merged_adapter",
             "canary",
             "percent",
+            "engine",
+            "engine_version",
+            "max_rank",
             "created_at",
         )
 
@@ -99,7 +104,36 @@ class CopyInput(StrictSerializer):
     loads_adapters = serializers.BooleanField(
         default=False, help_text="openai_http: whether gateways may make vLLM load missing adapters."
     )
+    engine = serializers.ChoiceField(
+        choices=Copy.Engine.choices,
+        default="",
+        allow_blank=True,
+        help_text="Engine that serves it, which decides what adapters it gets; '' if it is not known.",
+    )
+    engine_version = serializers.CharField(
+        max_length=60, default="", allow_blank=True, help_text="vllm: its version, as GET /version tells."
+    )
+    max_rank = serializers.IntegerField(
+        min_value=1,
+        max_value=512,
+        required=False,
+        allow_null=True,
+        help_text="Largest LoRA rank that it was started with (--max-lora-rank).",
+    )
     sagemaker = SageMakerInput(required=False, help_text="Required for kind sagemaker.")
+    token = serializers.CharField(
+        max_length=4096,
+        required=False,
+        allow_blank=True,
+        write_only=True,
+        help_text="openai_http: bearer token of the server; stored sealed, never shown.",
+    )
+    headers = serializers.DictField(
+        child=serializers.CharField(max_length=4096),
+        required=False,
+        write_only=True,
+        help_text="openai_http: headers that gateways add to each request; stored sealed, never shown.",
+    )
 
 
 class CopyFilter(filters.FilterSet):  # type: ignore[misc]
@@ -122,13 +156,17 @@ class CopiesApi(generics.ListAPIView[Copy]):
         data = CopyInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
-        target = values.get("sagemaker")
+        target, credentials = values.get("sagemaker"), None
+        if "token" in values or "headers" in values:
+            credentials = ServerCredentials(values.get("token", ""), values.get("headers", {}))
         copy = copy_register(
             base_model=base_model_get(name=values["base_model"]),
             kind=values["kind"],
             url=values["url"],
             loads_adapters=values["loads_adapters"],
             sagemaker=None if target is None else SageMakerTarget.from_dict(target),
+            engine=RunningEngine(values["engine"], values["engine_version"], values.get("max_rank")),
+            credentials=credentials,
         )
         return Response(CopySerializer(copy).data, status.HTTP_201_CREATED)
 

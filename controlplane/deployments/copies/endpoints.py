@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.provisioners.base import Endpoint
@@ -39,9 +40,15 @@ def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> boo
         _key(endpoint): endpoint for endpoint in endpoints if _is_routable(endpoint, own.get(_key(endpoint)))
     }
     others = {_copy_key(copy) for copy in there if copy.deployment_id != deployment.pk}
+    stated = RunningEngine.of_deployment(deployment)
+
+    def engine_of(endpoint: Endpoint) -> RunningEngine:
+        return endpoint.engine or stated
+
     for key, endpoint in wanted.items():
         known = own.get(key)
-        if key not in others and (known is None or _copy_settings(known) != _endpoint_settings(endpoint)):
+        settings = (_endpoint_settings(endpoint), engine_of(endpoint))
+        if key not in others and (known is None or settings != (_copy_settings(known), _engine(known))):
             copy_register(
                 base_model=deployment.base_model,
                 kind=endpoint.kind,
@@ -50,6 +57,8 @@ def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> boo
                 sagemaker=endpoint.sagemaker,
                 deployment=deployment,
                 canary=_share_of(endpoint),
+                engine=engine_of(endpoint),
+                credentials=endpoint.credentials,
             )
     gone = [copy for key, copy in own.items() if key not in wanted]
     for copy in gone:
@@ -131,13 +140,17 @@ def _copy_settings(copy: Copy) -> tuple[Any, ...]:
     loaded = None if copy.loaded is None else tuple(copy.loaded)
     form = (copy.adapter_naming, copy.api, copy.container, loaded)
     sagemaker = form if copy.kind == Copy.Kind.SAGEMAKER else None
-    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent)
+    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent), copy.credentials
 
 
 def _endpoint_settings(endpoint: Endpoint) -> tuple[Any, ...]:
     target = endpoint.sagemaker
     form = (target.adapters, target.api, target.container, target.loaded) if target else None
-    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint)
+    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint), endpoint.credentials
+
+
+def _engine(copy: Copy) -> RunningEngine:
+    return RunningEngine(copy.engine, copy.engine_version, copy.max_rank)
 
 
 def _share_of(endpoint: Endpoint) -> tuple[str, int]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from django.conf import settings
 from django.db.models import QuerySet
 
 from contracts.base_routes import AdapterHomes, CanaryRoute, CopyRoute, SageMakerTarget
+from contracts.capabilities.capability import BaseNeeds
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_route
-from controlplane.deployments.models import AdapterRule, Copy
+from controlplane.deployments.capabilities import absent_routes, base_needs, capable_route
+from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
+from controlplane.deployments.models.credentials import credentials_seal
 from controlplane.deployments.scaling.selectors import hold_seconds
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
@@ -22,10 +27,16 @@ def base_publish(base_model: BaseModel) -> None:
 
 
 def homes_publish(base_model: BaseModel) -> None:
-    """Publish the base model if the adapter homes that gateways know are outdated."""
-    copies = set(_copies(base_model).values_list("pk", flat=True))
+    """Publish the base model if the adapter homes or copies that gateways know are outdated."""
+    rows = list(_copies(base_model))
     known = route_base(base_model=base_model.name)
-    if homes_of(base_model_id=base_model.pk, copies=copies) != ({} if known is None else known.homes):
+    homes = homes_of(base_model_id=base_model.pk, copies={copy.pk for copy in rows})
+    if known is None:
+        outdated = bool(homes)
+    else:
+        # After a change of the fleet token, gateways need the credentials sealed anew.
+        outdated = homes != known.homes or _routes(base_model, rows) != known.copies
+    if outdated:
         base_publish(base_model)
 
 
@@ -49,12 +60,14 @@ def homes_of(*, base_model_id: int, copies: Collection[str]) -> dict[str, Adapte
 def publish_locked(base_model: BaseModel) -> None:
     """Publish a base model whose row is locked, and was read under that lock."""
     rows = list(_copies(base_model))
-    copies = tuple(_route(copy) for copy in rows)
+    copies = _routes(base_model, rows)
     held = hold_seconds(base_model_id=base_model.pk)
     homes = homes_of(base_model_id=base_model.pk, copies={copy.id for copy in copies})
     canary = _canary(rows)
     entry = base_model_route(base_model=base_model)
-    entry = replace(entry, copies=copies, hold_seconds=held, homes=homes, canary=canary)
+    entry = replace(
+        entry, copies=copies, hold_seconds=held, homes=homes, canary=canary, absent=absent_routes(base_model)
+    )
     route_set(path=f"bases/{base_model.name}", entry=entry)
 
 
@@ -69,10 +82,15 @@ def _canary(copies: Sequence[Copy]) -> CanaryRoute | None:
 
 def _copies(base_model: BaseModel) -> QuerySet[Copy]:
     """Query the current copies; `base_model` may have cached earlier ones."""
-    return Copy.objects.filter(base_model_id=base_model.pk)
+    return Copy.objects.filter(base_model_id=base_model.pk).select_related("deployment__target")
 
 
-def _route(copy: Copy) -> CopyRoute:
+def _routes(base_model: BaseModel, copies: Sequence[Copy]) -> tuple[CopyRoute, ...]:
+    needs = base_needs(base_model)
+    return tuple(_route(copy, needs) for copy in copies)
+
+
+def _route(copy: Copy, needs: BaseNeeds) -> CopyRoute:
     target = None
     if copy.kind == Copy.Kind.SAGEMAKER:
         target = SageMakerTarget(
@@ -84,4 +102,33 @@ def _route(copy: Copy) -> CopyRoute:
             copy.container,
             None if copy.loaded is None else tuple(copy.loaded),
         )
-    return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target, copy.merged_adapter)
+    return CopyRoute(
+        copy.pk,
+        copy.kind,
+        copy.url,
+        copy.loads_adapters,
+        target,
+        copy.merged_adapter,
+        credentials=_sealed_for_gateways(copy),
+        max_adapters=_max_adapters(copy),
+        **capable_route(copy, needs),
+    )
+
+
+def _max_adapters(copy: Copy) -> int:
+    """Return how many adapters vLLM's cache in host memory holds, where gateways alone load them; else 0."""
+    deployment = copy.deployment
+    if deployment is None or copy.kind != Copy.Kind.OPENAI_HTTP:
+        return 0
+    if deployment.hosting != Deployment.Hosting.ON_DEMAND:
+        return 0
+    options = deployment.options
+    if deployment.target.kind != Target.Kind.LOCAL and not {"max_cpu_loras", "max_loras"} & set(options):
+        return 0  # others configured the server
+    stated = {name: options[name] for name in ("max_cpu_loras", "max_loras") if name in options}
+    return LmiOptions(**stated).cpu_loras
+
+
+def _sealed_for_gateways(copy: Copy) -> str:
+    token = settings.GRAFTWORK.fleet_token
+    return credentials_seal(copy.credentials, fleet_token=token, copy_id=copy.pk)

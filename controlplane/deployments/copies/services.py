@@ -11,10 +11,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.capabilities import UNKNOWN_ENGINE, RunningEngine, engine_check
 from controlplane.deployments.copies.publishing import publish_locked
 from controlplane.deployments.models import Copy, Deployment, RemovedCopy
-from controlplane.deployments.validation import REGION, base_url
+from controlplane.deployments.models.credentials import credentials_column
+from controlplane.deployments.validation import REGION, base_url, credentials_check
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
@@ -36,6 +39,8 @@ def copy_register(
     sagemaker: SageMakerTarget | None = None,
     deployment: Deployment | None = None,
     canary: tuple[str, int] = ("", 0),
+    engine: RunningEngine = UNKNOWN_ENGINE,
+    credentials: ServerCredentials | None = None,
 ) -> Copy:
     """Register a server for `base_model` with the gateways.
 
@@ -43,7 +48,9 @@ def copy_register(
 
     Args:
         deployment: owner of a new copy; an existing copy keeps its owner.
+        engine: what serves it; unknown by default, and then every adapter is tried there.
         canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
+        credentials: token and headers of an `openai_http` server; None keeps those of an existing copy.
 
     Raises:
         InvalidInputError: the kind is unknown, or a value that it needs is missing or malformed.
@@ -54,13 +61,26 @@ def copy_register(
         raise InvalidInputError(
             "loads_adapters is valid only for copies of kind openai_http", field="loads_adapters"
         )
+    if credentials and kind != Copy.Kind.OPENAI_HTTP:
+        raise InvalidInputError(
+            "token and headers are valid only for copies of kind openai_http", field="token"
+        )
+    if credentials is not None:
+        credentials_check(credentials)
     if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
         raise InvalidInputError(
             "sagemaker is required for copies of kind sagemaker, and valid only for them", field="sagemaker"
         )
     location = _location_columns(sagemaker)
     location["url"] = base_url(url) if url or sagemaker is None else ""
-    settings: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
+    engine_check(engine.engine, engine.version, engine.max_rank)
+    settings: dict[str, Any] = {
+        "kind": kind,
+        "loads_adapters": loads_adapters,
+        "engine": engine.engine,
+        "engine_version": engine.version,
+        "max_rank": engine.max_rank,
+    }
     if deployment is not None:
         settings["canary"], settings["percent"] = canary
         settings["merged_adapter"] = deployment.merged_adapter
@@ -81,6 +101,9 @@ def copy_register(
         defaults=settings,
         create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **settings},
     )
+    if credentials is not None:
+        copy.sealed_credentials = credentials_column(credentials, place=copy.credentials_place)
+        copy.save(update_fields=["sealed_credentials"])
     publish_locked(base_model)
     audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
     if before is None and not copy.merged_adapter:

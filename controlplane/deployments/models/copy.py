@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models.credentials import credentials_of
 from controlplane.deployments.models.deployment import Deployment
 
 
@@ -35,6 +38,15 @@ class Copy(models.Model):
         LMI = "lmi"
         TGI = "tgi"
         TRITON = "triton"
+
+    class Engine(models.TextChoices):
+        """Names of engines; see `contracts.capabilities.engines`."""
+
+        WORKER = "worker"
+        VLLM = "vllm"
+        TGI = "tgi"
+        TENSORRT_LLM = "tensorrt-llm"
+        NEURON = "neuron"
 
     id = models.CharField(primary_key=True, max_length=40)
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")
@@ -87,6 +99,31 @@ class Copy(models.Model):
     percent = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="Percent of callers in the canary."
     )
+    engine = models.CharField(
+        max_length=20,
+        choices=Engine.choices,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Engine that serves it; '' if it is not known.",
+    )
+    engine_version = models.CharField(
+        max_length=60,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Version of the engine, as the server reports it.",
+    )
+    max_rank = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Largest LoRA rank that it was started with."
+    )
+    sealed_credentials = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="openai_http: the server's bearer token and headers, sealed.",
+    )
     silent_since = models.DateTimeField(
         null=True, blank=True, help_text="Time of the first poll without a response."
     )
@@ -102,6 +139,23 @@ class Copy(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def credentials_place(self) -> str:
+        """Context to which the encryption of the credentials is bound."""
+        return f"copy-credentials {self.pk}"
+
+    @property
+    def credentials(self) -> ServerCredentials:
+        """The server's token and headers. Raises UnsealError."""
+        return credentials_of(self.sealed_credentials, place=self.credentials_place)
+
+    @property
+    def request_headers(self) -> dict[str, str]:
+        """Headers that authorize a call of the copy: its own credentials, else the installation's."""
+        if self.kind == self.Kind.WORKER:
+            return ServerCredentials().request_headers(settings.GRAFTWORK.fleet_token)
+        return self.credentials.request_headers(settings.GRAFTWORK.openai_http_key)
 
 
 class RemovedCopy(models.Model):

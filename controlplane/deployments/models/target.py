@@ -6,13 +6,19 @@ import secrets
 
 from django.db import models
 
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.models.credentials import credentials_of
+
 
 def _new_owner() -> str:
     return secrets.token_hex(6)
 
 
 class Target(models.Model):
-    """A place where deployments run. It stores no secrets: processes use their own credentials."""
+    """A place where deployments run.
+
+    Processes use their own credentials of AWS. Only the token and headers of running servers are stored.
+    """
 
     class Kind(models.TextChoices):
         SAGEMAKER = "sagemaker"
@@ -51,6 +57,13 @@ class Target(models.Model):
     host = models.CharField(max_length=255, blank=True, help_text="local: host name of the machine.")
     address = models.CharField(max_length=255, blank=True, help_text="local: address that gateways use.")
     urls = models.JSONField(default=list, blank=True, help_text="openai_http: base URLs without /v1.")
+    sealed_credentials = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="openai_http: the servers' bearer token and headers, sealed.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -58,3 +71,13 @@ class Target(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def credentials_place(self) -> str:
+        """Context to which the encryption of the credentials is bound."""
+        return f"target-credentials {self.name}"
+
+    @property
+    def credentials(self) -> ServerCredentials:
+        """The servers' token and headers. Raises UnsealError."""
+        return credentials_of(self.sealed_credentials, place=self.credentials_place)

@@ -11,7 +11,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
+from contracts.capabilities.capability import BaseNeeds
 from contracts.route_table import AdapterRoute
+from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.copies.endpoints import drain_time
 from controlplane.deployments.models import AdapterRule, Deployment, Placement
 from controlplane.deployments.provisioners.base import PlacedAdapter, State
@@ -31,7 +33,7 @@ _STATUS: Final[Mapping[State, Placement.Status]] = {
 
 
 def adapters_wanted(*, base_model: str, scope: str) -> dict[str, AdapterRef]:
-    """Return the adapter versions that gateways may send to copies of `base_model`, by engine name."""
+    """Return the routed adapter versions of `base_model` within a scope, by engine name."""
     found: dict[str, AdapterRef] = {}
     for route in route_adapters_of(base_model=base_model):
         numbers = _named(route) if scope == Deployment.Scope.NAMED else set(route.versions)
@@ -53,6 +55,8 @@ def placements_sync(*, deployment: Deployment) -> int:
     wanted: dict[str, AdapterRef] = {}
     if deployment.hosting in Deployment.PLACING and deployment.is_wanted:
         wanted = adapters_wanted(base_model=deployment.base_model.name, scope=deployment.adapter_scope)
+        engine, base = _engine_and_base(deployment)
+        wanted = {name: ref for name, ref in wanted.items() if not engine.problem(base, ref)}
     known = {row.engine_name: row for row in deployment.placements.all()}
     Placement.objects.bulk_create(
         Placement(deployment=deployment, engine_name=name, uri=ref.uri, sha256=ref.sha256, rank=ref.rank)
@@ -68,6 +72,24 @@ def placements_sync(*, deployment: Deployment) -> int:
     unchanged = Deployment.objects.filter(pk=deployment.pk, generation=deployment.generation)
     unchanged.update(routes_version=version)
     return version
+
+
+def unserved_adapters(deployment: Deployment) -> str:
+    """Return how many routed adapters the deployment's engine cannot serve, and why; "" for none."""
+    if deployment.merged_adapter:
+        return ""
+    engine, base = _engine_and_base(deployment)
+    refs = adapters_wanted(base_model=deployment.base_model.name, scope=Deployment.Scope.ALL)
+    problems = {name: text for name, ref in refs.items() if (text := engine.problem(base, ref))}
+    if not problems:
+        return ""
+    name, text = next(iter(sorted(problems.items())))
+    return f"{len(problems)} of {len(refs)} adapter versions are not served here; the first, {name}: {text}"
+
+
+def _engine_and_base(deployment: Deployment) -> tuple[RunningEngine, BaseNeeds]:
+    base = base_needs(deployment.base_model, deployment.variant)
+    return RunningEngine.of_deployment(deployment), base
 
 
 def leaves_at(now: datetime) -> datetime:

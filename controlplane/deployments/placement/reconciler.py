@@ -20,6 +20,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
+from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.copies.publishing import homes_publish
 from controlplane.deployments.journal import step_add
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, DeploymentStep
@@ -204,7 +205,8 @@ class _PlacementReconciler:
         missing = rule.copies - len(rule.on)
         if not missing:
             return
-        free = [copy for copy in self.copies if copy not in {*rule.on, *rule.leaving, *rule.away}]
+        taken = {*rule.on, *rule.leaving, *rule.away}
+        free = [copy for copy in self.copies if copy not in taken and self._serves(copy, ref)]
         free.sort(key=lambda copy: self._cost(copy, ref))
         if len(free) < missing:
             # No other copy is left: keep the adapter on copies that it was going to leave.
@@ -212,6 +214,10 @@ class _PlacementReconciler:
         for copy in free[:missing]:
             rule.on.append(copy)
             rule.leaving.pop(copy, None)
+
+    def _serves(self, copy: str, ref: AdapterRef) -> bool:
+        base = base_needs(self.deployment.base_model, self.deployment.variant)
+        return not RunningEngine.of_copy(self.copies[copy]).problem(base, ref)
 
     def _cost(self, copy: str, ref: AdapterRef) -> tuple[bool, bool, int]:
         """Sort key of copies: readable ones first, then holders of the adapter, then fewest pins."""
@@ -234,9 +240,8 @@ class _PlacementReconciler:
                 soon = soon or error.transient
                 failed = failed if error.transient else f"{ref.name}: {error}"
         if not rule.reason and len(rule.on) < rule.copies:
-            rule.reason = (
-                f"the adapter is on {len(rule.on)} of {rule.copies} desired copies: no other copy exists"
-            )
+            count = f"{len(rule.on)} of {rule.copies} desired copies"
+            rule.reason = f"the adapter is on {count}: no other copy can serve it"
         return soon, failed
 
     def _load(self, rule: AdapterRule, ref: AdapterRef, copy: str) -> ProvisioningError | None:

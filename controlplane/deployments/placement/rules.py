@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
+from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.copies.publishing import base_publish
 from controlplane.deployments.journal import actor_name, step_add
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
@@ -43,6 +44,7 @@ def adapter_pin(
     """
     row, ref = _placeable(deployment, engine_name)
     named = _own_copies(row, on, field="on")
+    _check_served(row, ref, named, field="on" if named else "adapter")
     count = max(1, len(named)) if copies is None else copies
     if not max(1, len(named)) <= count <= MOST_COPIES:
         text = f"copies must be an integer from {max(1, len(named))} to {MOST_COPIES}"
@@ -130,7 +132,7 @@ def adapter_move(*, deployment: Deployment, engine_name: str, source: str, to: s
     if source == to:
         raise InvalidInputError("to_copy must differ from from_copy", field="to_copy")
     _own_copies(row, [source], field="from_copy")
-    _own_copies(row, [to], field="to_copy")
+    _check_served(row, ref, _own_copies(row, [to], field="to_copy"), field="to_copy")
 
     def change(rule: AdapterRule) -> None:
         if source in rule.on and to in rule.on:
@@ -150,6 +152,17 @@ def _placeable(deployment: Deployment, engine_name: str) -> tuple[Deployment, Ad
     row = deployment_locked(deployment)
     demand_placeable(row)
     return row, placed_ref(deployment=row, engine_name=engine_name)
+
+
+def _check_served(deployment: Deployment, ref: AdapterRef, ids: Sequence[str], *, field: str) -> None:
+    """Raise InvalidInputError if a named copy cannot serve the adapter, or without names if no copy can."""
+    base = base_needs(deployment.base_model, deployment.variant)
+    rows = Copy.objects.filter(deployment=deployment)
+    problems = {copy.pk: RunningEngine.of_copy(copy).problem(base, ref) for copy in rows}
+    refused = {pk: text for pk, text in problems.items() if text and (not ids or pk in ids)}
+    if refused and (ids or len(refused) == len(problems)):
+        text = "; ".join(f"{pk}: {reason}" for pk, reason in refused.items())
+        raise InvalidInputError(f"{ref.name} cannot be served there: {text}", field=field)
 
 
 def _own_copies(deployment: Deployment, ids: Sequence[str], *, field: str) -> list[str]:

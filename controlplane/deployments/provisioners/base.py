@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import SageMakerTarget
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import ControlPlaneError
 
@@ -170,6 +172,8 @@ class Endpoint:
         silent: it exists but did not answer in time. It stays in the routes for a while, but is not added to
             them (`copies.endpoints`).
         share: share of callers for all endpoints with this share together; None for the other endpoints.
+        engine: the engine as the server tells it; None for the deployment's (`RunningEngine.of_deployment`).
+        credentials: what an `openai_http` server wants with each request.
     """
 
     kind: str
@@ -178,6 +182,8 @@ class Endpoint:
     sagemaker: SageMakerTarget | None = None
     silent: bool = False
     share: Share | None = None
+    engine: RunningEngine | None = None
+    credentials: ServerCredentials = field(default_factory=ServerCredentials)
 
 
 @dataclass(frozen=True, slots=True)

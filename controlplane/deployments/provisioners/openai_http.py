@@ -7,8 +7,8 @@ the base model in `/v1/models`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -16,7 +16,10 @@ import httpx
 from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.capabilities.vllm import version_of
 from contracts.errors import ContractError
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -40,12 +43,19 @@ _LIST_TIMEOUT: Final = httpx.Timeout(5.0, connect=3.0)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server; `models` is None if it does not answer, `silent` if it is only slow."""
+    """One server.
+
+    Attributes:
+        models: names of its models; None if it does not answer.
+        silent: it is only slow.
+        engine: as the server tells it, without its largest rank; None for another server, or a silent one.
+    """
 
     url: str
     models: frozenset[str] | None
     reason: str = ""
     silent: bool = False
+    engine: RunningEngine | None = None
 
     def serves(self, name: str) -> bool:
         """Return True if the server answers and lists a model of this name."""
@@ -64,7 +74,7 @@ class OpenAIHttpProvisioner:
 
     Args:
         before: servers that a rollout moves away from.
-        key: bearer token of the servers; "" for none.
+        credentials: of the servers, also published for gateways.
         routed: engine names that a route leads to, placed or not.
         heartbeat: called before each request to a server; see `Lease.renew`.
     """
@@ -74,7 +84,7 @@ class OpenAIHttpProvisioner:
         urls: tuple[str, ...],
         desired: Desired,
         *,
-        key: str,
+        credentials: ServerCredentials,
         routed: frozenset[str],
         heartbeat: Callable[[], None],
         before: tuple[str, ...] = (),
@@ -82,7 +92,8 @@ class OpenAIHttpProvisioner:
         self._urls, self._desired, self._routed, self._heartbeat = urls, desired, routed, heartbeat
         self._before = () if desired.stage is None else before
         self._wanted = {ref.name: ref for ref in desired.adapters}
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._credentials = credentials
+        headers = credentials.request_headers(settings.GRAFTWORK.openai_http_key)
         self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, verify=tls_context())
         self._refused: dict[str, str] = {}
 
@@ -90,10 +101,16 @@ class OpenAIHttpProvisioner:
     def from_target(cls, target: Target, desired: Desired, *, heartbeat: Callable[[], None]) -> Self:
         routes = route_adapters_of(base_model=desired.base_model)
         routed = frozenset(ref.name for route in routes for ref in route.versions.values())
-        key = settings.GRAFTWORK.openai_http_key
         own, stage = tuple(target.urls), desired.stage
         before = (stage.before.urls or own) if stage is not None else ()
-        return cls(desired.urls or own, desired, key=key, routed=routed, heartbeat=heartbeat, before=before)
+        return cls(
+            desired.urls or own,
+            desired,
+            credentials=target.credentials,
+            routed=routed,
+            heartbeat=heartbeat,
+            before=before,
+        )
 
     def observe(self) -> Observation:
         stage = self._desired.stage
@@ -170,15 +187,24 @@ class OpenAIHttpProvisioner:
     def _route_endpoint(self, server: Server) -> Endpoint:
         stage = self._desired.stage
         share = stage.share if stage is not None and server.url in self._urls else None
-        return Endpoint("openai_http", server.url, self._loads, silent=server.silent, share=share)
+        rank, engine = self._desired.options.get("max_lora_rank"), server.engine
+        return Endpoint(
+            "openai_http",
+            server.url,
+            self._loads,
+            silent=server.silent,
+            share=share,
+            engine=None if engine is None else replace(engine, max_rank=rank),
+            credentials=self._credentials,
+        )
 
     @property
     def _loads(self) -> bool:
         return self._desired.hosting != Deployment.Hosting.FUSED
 
     def _surplus(self, loaded: frozenset[str]) -> frozenset[str]:
-        """Return the adapters to unload: only with hosting `api`, and only without a route."""
-        if self._desired.hosting != Deployment.Hosting.API:
+        """Return the adapters to unload, which have no route: neither placed nor loaded for requests."""
+        if self._desired.hosting == Deployment.Hosting.FUSED:
             return frozenset()
         return loaded - self._wanted.keys() - self._routed - self._desired.keep
 
@@ -191,16 +217,34 @@ class OpenAIHttpProvisioner:
             # A read timeout means a busy server, not a stopped one.
             return Server(url, None, f"does not respond: {error}", isinstance(error, httpx.ReadTimeout))
         if answer.status_code in (401, 403):
-            return Server(url, None, "rejects the token: set GRAFTWORK_OPENAI_HTTP_KEY to the server's token")
+            text = "rejects the token: set the target's token, or GRAFTWORK_OPENAI_HTTP_KEY, to the server's"
+            return Server(url, None, text)
         if listed is None:
             return Server(url, None, f"returns status {answer.status_code} for GET /v1/models")
         names = frozenset(str(item.get("id")) for item in listed if isinstance(item, dict))
         if self._desired.served_name in names:
-            return Server(url, names)
+            owners = {item.get("owned_by") for item in listed if isinstance(item, dict)}
+            return Server(url, names, engine=self._engine(url, owners))
         called = ", ".join(sorted(name for name in names if not _is_adapter(name))) or "nothing"
         return Server(
             url, names, f"serves {called}, not {self._desired.served_name}: start it with that name"
         )
+
+    def _engine(self, url: str, owners: Collection[object]) -> RunningEngine | None:
+        """Return the engine of a server whose models have these owners; None if it does not tell."""
+        if "graftwork" in owners:
+            return RunningEngine("worker")
+        version = self._version(url) if "vllm" in owners else ""
+        return RunningEngine("vllm", version) if version else None
+
+    def _version(self, url: str) -> str:
+        """Return the version of vLLM; "" if the server tells none."""
+        try:
+            value = self._http.get(f"{url}/version", timeout=_LIST_TIMEOUT).json()
+        except (httpx.HTTPError, ValueError):
+            return ""
+        version = value.get("version") if isinstance(value, dict) else None
+        return version if isinstance(version, str) and version_of(version) and len(version) <= 60 else ""
 
     def _adapter(self, name: str, there: list[Server]) -> PlacedAdapter:
         if name in self._refused:

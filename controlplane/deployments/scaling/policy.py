@@ -14,6 +14,8 @@ from controlplane.errors import InvalidInputError
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST_COPIES: Final = 1000
+METRICS_SECONDS: Final = (0, 10, 30, 60, 120, 180, 240, 300)
+"""SageMaker's intervals of metrics, and 0 for none of one's own."""
 _TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _NAME: Final = re.compile(r"[a-z0-9](-?[a-z0-9]){0,39}")
 _MOST_SCHEDULED: Final = 20
@@ -71,6 +73,8 @@ class ScalingPolicy:
         schedule: each entry replaces the bounds from its time on, in `timezone`, until the next entry.
         hold_seconds: how long gateways hold a request that finds no copy; 0 refuses it at once.
         routing, release, release_cooldown_minutes: settings of SageMaker's endpoint and its instances.
+        metrics_seconds: interval of the endpoint's enhanced and detailed metrics in CloudWatch; 0 for AWS's
+            standard metrics.
     """
 
     min_copies: int
@@ -89,6 +93,7 @@ class ScalingPolicy:
     routing: Routing = Routing.LEAST_OUTSTANDING
     release: Release | None = None
     release_cooldown_minutes: int = 10
+    metrics_seconds: int = 0
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
@@ -195,6 +200,12 @@ def _release(name: str, value: Any) -> Release | None:
     return None if value is None else Release(value)
 
 
+def _metrics_seconds(name: str, value: Any) -> int:
+    if type(value) is not int or value not in METRICS_SECONDS:
+        raise _wrong(name, f"must be one of {', '.join(map(str, METRICS_SECONDS))}, got {value!r}")
+    return value
+
+
 def _timezone(name: str, value: Any) -> str:
     try:
         zoneinfo.ZoneInfo(value)
@@ -245,4 +256,5 @@ _READ: Final[Mapping[str, Any]] = {
     "timezone": _timezone,
     "routing": _routing,
     "release": _release,
+    "metrics_seconds": _metrics_seconds,
 }

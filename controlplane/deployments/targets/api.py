@@ -26,6 +26,18 @@ class TargetFilter(filters.FilterSet):  # type: ignore[misc]
 
 class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
     urls = serializers.ListField(child=serializers.CharField())
+    has_token = serializers.SerializerMethodField(
+        help_text="openai_http: whether a bearer token is stored, which is never shown."
+    )
+    header_names = serializers.SerializerMethodField(
+        help_text="openai_http: names of the stored headers, whose values are never shown."
+    )
+
+    def get_has_token(self, target: Target) -> bool:
+        return bool(target.credentials.token)
+
+    def get_header_names(self, target: Target) -> list[str]:
+        return sorted(target.credentials.headers)
 
     class Meta:
         model = Target
@@ -40,6 +52,8 @@ class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
             "host",
             "address",
             "urls",
+            "has_token",
+            "header_names",
             "metrics_namespace",
             "created_at",
         )
@@ -56,7 +70,8 @@ def _namespace(**options: Any) -> serializers.CharField:
 
 
 class TargetInput(StrictSerializer):
-    """Fields by kind: sagemaker takes the first five, local the next two, openai_http `urls`."""
+    """Fields by kind: sagemaker takes the first five, local the next two, openai_http `urls`, `token`
+    and `headers`."""
 
     name = serializers.CharField(max_length=40)
     kind = serializers.ChoiceField(choices=Target.Kind.choices)
@@ -93,10 +108,27 @@ class TargetInput(StrictSerializer):
     )
     urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
     metrics_namespace = _namespace(default="")
+    token = serializers.CharField(
+        max_length=4096,
+        default="",
+        allow_blank=True,
+        write_only=True,
+        help_text="Bearer token of the servers; stored sealed, never shown. Default: the installation's.",
+    )
+    headers = serializers.DictField(
+        child=serializers.CharField(max_length=4096),
+        default=dict,
+        write_only=True,
+        help_text="Headers that gateways add to each request to the servers; stored sealed, never shown.",
+    )
 
 
 class TargetChangesInput(StrictSerializer):
-    metrics_namespace = _namespace()
+    metrics_namespace = _namespace(required=False)
+    token = serializers.CharField(max_length=4096, required=False, allow_blank=True, write_only=True)
+    headers = serializers.DictField(
+        child=serializers.CharField(max_length=4096), required=False, write_only=True
+    )
 
 
 class TargetsApi(generics.ListAPIView[Target]):
@@ -131,7 +163,7 @@ class TargetApi(ObjectApi[Target]):
     @conditional()
     @extend_schema(request=TargetChangesInput)
     def patch(self, request: Request, target: str) -> Response:
-        """Starts or ends the export of metrics to CloudWatch."""
+        """Changes the export of metrics to CloudWatch, or the token and headers of running servers."""
         values = validated(TargetChangesInput, request.data)
         return Response(DeploymentTargetSerializer(target_update(target=self.get_object(), **values)).data)
 

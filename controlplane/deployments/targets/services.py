@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from django.db import transaction
 from django.db.models import ProtectedError
+from django.utils import timezone
 
 from contracts.adapters.reference import SLUG_PATTERN
+from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.validation import REGION, base_url
+from controlplane.deployments.models.credentials import credentials_column
+from controlplane.deployments.validation import REGION, base_url, credentials_check
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
@@ -38,8 +41,13 @@ def target_create(
     address: str = "",
     urls: Sequence[str] = (),
     metrics_namespace: str = "",
+    token: str = "",
+    headers: Mapping[str, str] | None = None,
 ) -> Target:
     """Create a target without calling it.
+
+    Args:
+        token, headers: openai_http: what the servers want with each request; stored sealed.
 
     Raises:
         InvalidInputError: a value that the kind needs is missing or malformed, or a value is not for this
@@ -63,6 +71,7 @@ def target_create(
         urls=list(urls),
         metrics_namespace=metrics_namespace,
     )
+    target.sealed_credentials = _sealed(target, ServerCredentials(token, headers or {}))
     _only_its_own(target)
     match Target.Kind(kind):
         case Target.Kind.SAGEMAKER:
@@ -87,18 +96,36 @@ def target_create(
 
 
 @transaction.atomic
-def target_update(*, target: Target, metrics_namespace: str) -> Target:
-    """Change the CloudWatch namespace to which adapters' metrics are exported; "" ends the export.
+def target_update(
+    *,
+    target: Target,
+    metrics_namespace: str | None = None,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Target:
+    """Change the given values; None keeps one.
+
+    Args:
+        metrics_namespace: CloudWatch namespace to which adapters' metrics are exported; "" ends the export.
+        token, headers: as for `target_create`; deployments publish new ones at their next reconciliation.
 
     Raises:
-        InvalidInputError: the namespace is malformed, or the target is not on SageMaker.
+        InvalidInputError: a value is malformed, or not valid for this kind of target.
     """
     before = locked_snapshot(target)
     target.refresh_from_db()
-    target.metrics_namespace = metrics_namespace
+    if metrics_namespace is not None:
+        target.metrics_namespace = metrics_namespace
+        _check_namespace(target)
+    if token is not None or headers is not None:
+        known = target.credentials
+        changed = ServerCredentials(
+            known.token if token is None else token, known.headers if headers is None else headers
+        )
+        target.sealed_credentials = _sealed(target, changed)
+        target.deployments.filter(removed_at=None).update(next_at=timezone.now())
     _only_its_own(target)
-    _check_namespace(target)
-    target.save(update_fields=["metrics_namespace"])
+    target.save(update_fields=["metrics_namespace", "sealed_credentials"])
     audit_record(tenant="", action="target.update", target=target, before=before, after=snapshot(target))
     return target
 
@@ -134,15 +161,26 @@ _TAKES: Final = {
         "metrics_namespace",
     },
     Target.Kind.LOCAL: {"host", "address"},
-    Target.Kind.OPENAI_HTTP: {"urls"},
+    Target.Kind.OPENAI_HTTP: {"urls", "sealed_credentials"},
 }
+
+
+def _sealed(target: Target, credentials: ServerCredentials) -> str:
+    """Check the credentials and seal them. Raises InvalidInputError."""
+    credentials_check(credentials)
+    if target.kind != Target.Kind.OPENAI_HTTP and credentials.headers:
+        text = f"headers is not valid for targets of kind {target.kind}"
+        raise InvalidInputError(text, field="headers")
+    return credentials_column(credentials, place=target.credentials_place)
 
 
 def _only_its_own(target: Target) -> None:
     """Raise InvalidInputError if a field of another kind of target is set."""
     for field in set().union(*_TAKES.values()) - _TAKES[Target.Kind(target.kind)]:
         if getattr(target, field):
-            raise InvalidInputError(f"{field} is not valid for targets of kind {target.kind}", field=field)
+            name = "token" if field == "sealed_credentials" else field
+            text = f"{name} is not valid for targets of kind {target.kind}"
+            raise InvalidInputError(text, field=name)
 
 
 def _check_sagemaker(target: Target) -> None:

@@ -35,6 +35,7 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: as clients write it (`base`, `adapter`, `adapter@alias`, `adapter@v2`), or an engine name.
         tenant, project: None for those of the key.
         prompt_tokens: with the cached ones.
+        completion_tokens: with those of the thought, `reasoning_tokens`.
         estimated: the counts are estimates, since the server reported none.
         backend, endpoint: the server that answered, in the sender's own names.
     """
@@ -43,6 +44,7 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_tokens: _Tokens
     completion_tokens: _Tokens
     cached_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
     tenant: _Name | None = None
     project: _Name | None = None
     status: UsageStatus = "ok"
@@ -69,6 +71,8 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise _refused(event, "data: strings cannot contain line breaks")
         if data.cached_tokens > data.prompt_tokens:
             raise _refused(event, "data: cached_tokens must not exceed prompt_tokens")
+        if data.reasoning_tokens > data.completion_tokens:
+            raise _refused(event, "data: reasoning_tokens must not exceed completion_tokens")
         if event.time > now + AHEAD:
             ahead = int((event.time - now).total_seconds())
             raise _refused(event, f"time is {ahead} s in the future: check the sender's clock")

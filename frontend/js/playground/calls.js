@@ -19,10 +19,11 @@ export function showCalls(holder, calls) {
   });
 }
 
-/** What stands in history for an answer with calls. */
-export const callsMessage = (text, calls) => ({
+/** What stands in history for an answer with calls: its thought goes on when their results are there. */
+export const callsMessage = ({ text, thought }, calls) => ({
   role: "assistant",
   content: text || null,
+  ...(thought ? { reasoning_content: thought } : {}),
   tool_calls: calls.map((call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } })),
 });
 

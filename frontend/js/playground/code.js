@@ -2,7 +2,7 @@
 import { setup } from "./setup.js";
 
 const KEY = "GRAFTWORK_API_KEY";
-const NOT_OPENAIS = ["top_k", "repetition_penalty"];
+const NOT_OPENAIS = ["top_k", "repetition_penalty", "thinking_token_budget"];
 
 /** Inside single quotes of a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

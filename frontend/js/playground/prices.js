@@ -33,8 +33,10 @@ export async function costOf(model, usage, hasFailed) {
   if (prices.units.includes(null)) return { text: say("unpriced"), title: say("unpricedTitle"), isUnpriced: true };
   const cached = BigInt(usage.prompt_tokens_details?.cached_tokens ?? 0);
   const input = BigInt(usage.prompt_tokens) - cached;
-  const output = BigInt(usage.completion_tokens);
-  const cost = (unit) => input * BigInt(unit.input) + cached * BigInt(unit.cached) + output * BigInt(unit.output) + (hasFailed ? 0n : BigInt(unit.request));
+  const thought = BigInt(usage.completion_tokens_details?.reasoning_tokens ?? 0);
+  const output = BigInt(usage.completion_tokens) - thought;
+  const tokens = (unit) => input * BigInt(unit.input) + cached * BigInt(unit.cached) + output * BigInt(unit.output) + thought * BigInt(unit.reasoning);
+  const cost = (unit) => tokens(unit) + (hasFailed ? 0n : BigInt(unit.request));
   const costs = prices.units.map(cost).sort((a, b) => (a < b ? -1 : 1));
   const [low, high] = [costs[0], costs.at(-1)].map((nano) => money(nano, prices.currency));
   return { text: low === high ? low : say("costOpen", { low, high }), title: say("costTitle") };

@@ -84,6 +84,7 @@ export function parameters() {
   }
   const stop = field("stop").value.split("\n").filter((line) => line !== "");
   if (stop.length) found.stop = stop;
+  found.reasoning_effort = field("reasoning_effort").value || undefined;
   found.response_format = reading("schema", complaints, format);
   found.tools = reading("tools", complaints, tools);
   if (!complaints.includes(field("tools"))) found.tool_choice = reading("tools", complaints, () => toolChoice(found.tools));

@@ -7,6 +7,7 @@ import { apiKey } from "./key.js";
 import { costOf } from "./prices.js";
 import { announce, make, say, setup } from "./setup.js";
 import { parameters, systemMessages } from "./settings.js";
+import { thoughtOf } from "./thought.js";
 
 /** The body of the column's next request. Null where a setting is wrong. */
 export function requestOf(column, settings = parameters()) {
@@ -51,7 +52,7 @@ async function notesOf(column, result, body, note, hasFailed) {
 function keep(column, result, isWhole) {
   // Cut at the limit, the last call's arguments are no JSON, and no backend takes them back.
   const calls = isWhole && result.finish !== "length" ? result.calls.filter(Boolean) : [];
-  if (calls.length) column.messages.push(callsMessage(result.text, calls));
+  if (calls.length) column.messages.push(callsMessage(result, calls));
   else if (result.text) column.messages.push({ role: "assistant", content: result.text });
   else column.failed = true;
   return calls;
@@ -74,10 +75,12 @@ export async function ask(column, settings, changed) {
   const item = bubble(column, "assistant", "");
   item.classList.add("bubble-live");
   const [text, calls] = [make("div"), make("div", { className: "grid gap-2" })];
-  item.append(text, calls);
   const result = emptyResult();
+  const thought = thoughtOf(result);
+  item.append(thought.holder, text, calls);
   const draw = frames(() =>
     following(column, () => {
+      thought.show();
       text.textContent = result.text;
       showCalls(calls, result.calls);
       showMetrics(column, result, [{ text: say("waiting") }]);
@@ -95,7 +98,7 @@ export async function ask(column, settings, changed) {
   draw.now();
   item.classList.remove("bubble-live");
   const asked = keep(column, result, !failure && !note);
-  if (!result.text && !result.calls.length) item.remove();
+  if (!result.text && !result.thought && !result.calls.length) item.remove();
   column.running = null;
   if (failure) showError(column, failure, again);
   if (asked.length) {

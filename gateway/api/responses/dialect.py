@@ -10,7 +10,15 @@ import orjson
 from gateway.api.dialect import ApiDialect
 from gateway.api.responses.events import ResponseEvents
 from gateway.api.responses.request import ResponsesRequest, parse
-from gateway.api.responses.response import Response, call_item, message_item, text_part
+from gateway.api.responses.response import (
+    Response,
+    call_item,
+    message_item,
+    reasoning_item,
+    reasoning_part,
+    text_part,
+    thought_of,
+)
 from gateway.api.schema import Dropped, drop_nothing
 from gateway.api.sse import event_data
 from gateway.errors import GatewayError, UpstreamFailed
@@ -43,7 +51,9 @@ class ResponsesDialect(ApiDialect):
 
     def _items(self, choice: dict[str, Any], message: dict[str, Any]) -> list[dict[str, Any]]:
         calls, items = message.get("tool_calls") or [], list[dict[str, Any]]()
-        if message.get("content") or not calls:
+        if thought := thought_of(message):
+            items.append(reasoning_item() | {"content": [reasoning_part() | {"text": thought}]})
+        if message.get("content") or not (calls or thought):
             part: dict[str, Any] = {"text": message.get("content") or ""}
             logprobs = (choice.get("logprobs") or {}).get("content") or []
             part["logprobs"] = _of_text(logprobs, part["text"]) if calls else logprobs

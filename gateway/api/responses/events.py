@@ -7,11 +7,20 @@ from typing import Any
 
 import orjson
 
-from gateway.api.responses.response import Response, call_item, encode, message_item, text_part
+from gateway.api.responses.response import (
+    Response,
+    call_item,
+    encode,
+    message_item,
+    reasoning_item,
+    reasoning_part,
+    text_part,
+    thought_of,
+)
 
 
 class ResponseEvents:
-    """Follows one stream. One item is open at a time: text, or a function call.
+    """Follows one stream. One item is open at a time: a thought, text, or a function call.
 
     Events are queued until `drain`, so that a chunk that turns out malformed half-way loses none.
     """
@@ -75,6 +84,8 @@ class ResponseEvents:
         delta = choice.get("delta") or {}
         text, logprobs = delta.get("content"), (choice.get("logprobs") or {}).get("content") or []
         self._pending_logprobs += logprobs
+        if thought := thought_of(delta):
+            self._thought(thought)
         if text:
             self._text(text)
         for call in delta.get("tool_calls") or []:
@@ -91,6 +102,18 @@ class ResponseEvents:
         part["text"] += text
         part["logprobs"] += logprobs
         self._event("response.output_text.delta", content_index=0, delta=text, logprobs=logprobs)
+
+    def _thought(self, text: str) -> None:
+        if self._item is None or self._item["type"] != "reasoning":
+            self._close()
+            self._item = reasoning_item()
+            self._response.output.append(self._item)
+            self._item_event("response.output_item.added")
+            self._item["content"].append(reasoning_part())
+            self._event("response.content_part.added", content_index=0, part=reasoning_part())
+        assert self._item is not None
+        self._item["content"][0]["text"] += text
+        self._event("response.reasoning_text.delta", content_index=0, delta=text)
 
     def _open_text(self) -> None:
         self._item = message_item()
@@ -123,6 +146,10 @@ class ResponseEvents:
             part = item["content"][0]
             fields = {"text": part["text"], "logprobs": part["logprobs"]}
             self._event("response.output_text.done", content_index=0, **fields)
+            self._event("response.content_part.done", content_index=0, part=part)
+        elif item["type"] == "reasoning":
+            part = item["content"][0]
+            self._event("response.reasoning_text.done", content_index=0, text=part["text"])
             self._event("response.content_part.done", content_index=0, part=part)
         else:
             fields = {"name": item["name"], "arguments": item["arguments"]}

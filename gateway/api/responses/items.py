@@ -28,6 +28,7 @@ def read_input(value: str | list[Any], instructions: str | None) -> list[Message
         BadRequest: naming the item at fault.
     """
     messages: list[Message] = []
+    thought = ""
     if instructions:
         messages.append({"role": "system", "content": instructions})
     if isinstance(value, str):
@@ -35,7 +36,14 @@ def read_input(value: str | list[Any], instructions: str | None) -> list[Message
     if not 0 < len(value) <= MAX_MESSAGES:
         raise BadRequest(f"input must be a string or 1 to {MAX_MESSAGES} items.", param="input")
     for index, item in enumerate(value):
-        _add(messages, item, f"input[{index}]")
+        where, count = f"input[{index}]", len(messages)
+        _add(messages, item, where)
+        if isinstance(item, dict) and item.get("type") == "reasoning":
+            thought += _thought(item)
+        elif thought and len(messages) > count:
+            if messages[-1]["role"] == "assistant":
+                messages[-1]["reasoning_content"] = thought
+            thought = ""
     if not messages:
         raise BadRequest("input must hold a message, not reasoning alone.", param="input")
     return messages
@@ -56,7 +64,7 @@ def _add(messages: list[Message], item: object, where: str) -> None:
     elif kind == "function_call_output":
         messages.append(_output(item, where))
     elif kind == "reasoning":
-        return  # another model's item, without an equivalent in chats
+        return  # its thought, if it has one, goes with the message that follows
     elif kind == "item_reference":
         raise BadRequest(
             f"{where}: item_reference is not served, since responses are not stored. Send the item itself.",
@@ -65,6 +73,13 @@ def _add(messages: list[Message], item: object, where: str) -> None:
     else:
         served = "message, function_call, function_call_output or reasoning"
         raise BadRequest(f"{where}.type must be {served}.", param=f"{where}.type")
+
+
+def _thought(item: Mapping[str, Any]) -> str:
+    """Return the thought that a reasoning item holds; other models' items hold a summary at most."""
+    parts = item.get("content")
+    found = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return "".join(text for text in found if isinstance(text, str))
 
 
 def _message(item: Mapping[str, Any], where: str) -> Message:

@@ -18,7 +18,7 @@ from gateway.errors import BadRequest, UnknownParameter
 RESPONSES: Final = "/v1/responses"
 LOGPROBS: Final = "message.output_text.logprobs"
 _INCLUDES: Final = (LOGPROBS, "reasoning.encrypted_content")
-"""Stateless clients request the second with every model; models here have no reasoning to encrypt."""
+"""Stateless clients request the second with every model; here thoughts are told in plain text."""
 _SUMMARIES: Final = (None, "auto", "concise", "detailed")
 _VERBOSITIES: Final = (None, "low", "medium", "high")
 _STATELESS: Final = "responses are not stored. Send the whole conversation in input."
@@ -47,11 +47,12 @@ def _background(value: Any) -> str | None:
 
 
 def _reasoning(value: Any) -> str | None:
-    """Accept a summary, which is ignored, and refuse an effort, which no model here supports."""
+    """Check effort and summary; the latter is ignored, since the thought itself is told."""
     right = isinstance(value, dict) and value.keys() <= {"effort", "summary", "generate_summary"}
-    right = right and value.get("effort") in (None, "none")
+    right = right and value.get("effort") in (None, *openai.EFFORTS)
     right = right and all(value.get(name) in _SUMMARIES for name in ("summary", "generate_summary"))
-    return None if right else "an object of summary (auto, concise or detailed): no effort is served"
+    efforts = ", ".join(openai.EFFORTS)
+    return None if right else f"an object of effort ({efforts}) and summary (auto, concise or detailed)"
 
 
 WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
@@ -59,12 +60,15 @@ WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
     "truncation": one_of("auto", "disabled"),
     "max_tool_calls": Integer(1, 1 << 20).expected,
     "background": _background,
-    "reasoning": _reasoning,
 }
 """Parameters that clients send by habit and that have no effect here."""
+_THINKING: Final = ("chat_template_kwargs", "include_reasoning", "thinking_token_budget")
+"""Parameters of vLLM's, beside OpenAI's `reasoning`."""
 _PASSED: Final = ("temperature", "top_p", "parallel_tool_calls")
 CHECKS: Final[Mapping[str, Check]] = {
     **WITHOUT_EFFECT,
+    **{name: openai.THINKING[name].expected for name in _THINKING},
+    "reasoning": _reasoning,
     "input": _input,
     "instructions": Text().expected,
     "max_output_tokens": openai.CHAT["max_completion_tokens"].expected,
@@ -103,12 +107,13 @@ def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
     for name in _NOT_STORED:
         if value.pop(name, None) is not None:
             raise BadRequest(f"{name} is not served: {_STATELESS}", param=name)
-    given = check_parameters(CHECKS, "input", value)
+    given = check_parameters(CHECKS, ("input",), value)
     if given.get("stream_options") and not given.get("stream"):
         raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
     chat: dict[str, Any] = {
         "messages": read_input(given["input"], given.get("instructions")),
-        **{name: given[name] for name in _PASSED if name in given},
+        **{name: given[name] for name in (*_PASSED, *_THINKING) if name in given},
+        **_effort(given),
         **_logprobs(given),
         **_tools(given),
         **_format(given.get("text") or {}),
@@ -118,6 +123,11 @@ def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
     stream = bool(given.get("stream"))
     call = Call(CHAT, model, stream, UsageView.FINAL, chat, user_of(value))
     return ResponsesRequest(call, _echo(given, value))
+
+
+def _effort(given: Mapping[str, Any]) -> dict[str, Any]:
+    effort = (given.get("reasoning") or {}).get("effort")
+    return {} if effort is None else {"reasoning_effort": effort}
 
 
 def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +201,7 @@ def _echo(given: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
         "presence_penalty": 0.0,
         "previous_response_id": None,
         "prompt_cache_key": _name(value, "prompt_cache_key"),
-        "reasoning": {"effort": None, "summary": None},
+        "reasoning": {"effort": (given.get("reasoning") or {}).get("effort"), "summary": None},
         "safety_identifier": _name(value, "safety_identifier"),
         "service_tier": "default",
         "store": False,

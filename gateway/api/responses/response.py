@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.api.usage import read_usage, token_count
+from gateway.api.usage import read_usage
 
 _INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -38,14 +38,12 @@ class Response:
             return
         if (counts := read_usage(usage)) is None:
             return
-        prompt, cached, completion = counts
-        details = usage.get("completion_tokens_details")
-        reasoning = token_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        prompt, cached, completion, reasoning = counts
         self._usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
             "output_tokens": completion,
-            "output_tokens_details": {"reasoning_tokens": min(completion, reasoning or 0)},
+            "output_tokens_details": {"reasoning_tokens": reasoning},
             "total_tokens": prompt + completion,
         }
 
@@ -78,6 +76,22 @@ def message_item() -> dict[str, Any]:
     """Return an assistant's message item without text."""
     item = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "status": "in_progress"}
     return {**item, "role": "assistant", "content": []}
+
+
+def reasoning_item() -> dict[str, Any]:
+    """Return a reasoning item without text; the thought itself is its content, and there is no summary."""
+    item = {"id": f"rs_{uuid.uuid4().hex}", "type": "reasoning", "status": "in_progress"}
+    return {**item, "summary": [], "content": []}
+
+
+def reasoning_part() -> dict[str, Any]:
+    return {"type": "reasoning_text", "text": ""}
+
+
+def thought_of(message: Mapping[str, Any]) -> str:
+    """Return the thought's text in a chat's message or delta, under either of its names; "" for none."""
+    text = message.get("reasoning_content") or message.get("reasoning")
+    return text if isinstance(text, str) else ""
 
 
 def text_part() -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.adapters.module_names import LAYOUTS, PLAIN, Layout, layout_of
+from contracts.adapters.module_names import LAYOUTS, PLAIN, WITHOUT_HEAD, Layout, layout_of
 
-OLDER, NEWER = LAYOUTS
+OLDER, NEWER, VISION_WITHOUT_HEAD = LAYOUTS
 LAYER = "layers.0.self_attn.q_proj"
 
 
@@ -18,6 +18,9 @@ LAYER = "layers.0.self_attn.q_proj"
         (["vision_tower.encoder.layers.0.mlp.fc1.weight", f"language_model.model.{LAYER}.weight"], OLDER),
         ([f"model.vision_tower.{LAYER}.weight", f"model.language_model.{LAYER}.weight"], NEWER),
         ([f"model.vision_tower.{LAYER}.weight", f"model.{LAYER}.weight"], PLAIN),
+        ([f"{LAYER}.weight", "norm.weight"], WITHOUT_HEAD),
+        (["norm.weight", "embed_tokens.weight"], WITHOUT_HEAD),
+        ([f"vision_tower.{LAYER}.weight", f"language_model.{LAYER}.weight"], VISION_WITHOUT_HEAD),
     ],
 )
 def test_the_layout_follows_from_the_names(paths: list[str], layout: Layout) -> None:
@@ -36,6 +39,11 @@ def test_the_layout_follows_from_the_names(paths: list[str], layout: Layout) -> 
                 "language_model.lm_head",
                 "language_model.lm_head.weight",
             ],
+        ),
+        (WITHOUT_HEAD, [LAYER, "embed_tokens", "lm_head", "lm_head.weight"]),
+        (
+            VISION_WITHOUT_HEAD,
+            [f"language_model.{LAYER}", "language_model.embed_tokens", "lm_head", "lm_head.weight"],
         ),
         (
             NEWER,

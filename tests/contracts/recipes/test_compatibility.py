@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contracts.recipes import compatibility
+from contracts.capabilities.worker import ARCHITECTURES
 from contracts.recipes.compatibility import OURS, SAGEMAKERS, Stack, reasons
 from contracts.recipes.model_facts import ModelFacts, Situation
 from contracts.recipes.recipe import OWN_DRAFT, Recipe
@@ -175,7 +175,7 @@ def test_all_reasons_come_at_once() -> None:
 
 
 def test_architectures_are_the_workers() -> None:
-    assert set(compatibility.ARCHITECTURES) == set(FAMILIES)
+    assert set(ARCHITECTURES) == set(FAMILIES)
 
 
 def test_facts_of_a_checkpoint(tiny_model: Path, tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from safetensors.torch import load_file, save_file
 from contracts.base_routes import SageMakerTarget
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
-from controlplane.adapters.smoke import Smoke, judge
+from controlplane.adapters.smoke import Smoke, judge, smoke_test
 from controlplane.adapters.smoke.openai_http import OpenAIHttpProber
 from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.deployments.copies.services import copy_register
+from controlplane.deployments.models import Copy
 from controlplane.errors import RefusedError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
@@ -242,6 +243,18 @@ def test_what_cannot_be_asked_says_why(tenant: Tenant, loading: BaseModel, adapt
     page = Client()
     page.force_login(user_create(email="dev@acme.test", password="correct-horse-battery", tenant=tenant))
     assert "it does not load adapters at runtime" in page.get("/t/acme/adapters/bot/v1/").content.decode()
+
+
+def test_a_copy_that_does_not_serve_the_adapter_is_not_asked(
+    tenant: Tenant, loading: BaseModel, adapter: Path, loader: Worker
+) -> None:
+    version = validated(tenant, loading, adapter, lambda tensors: None)
+    copy = loading.copies.get()
+    Copy.objects.filter(pk=copy.pk).update(engine="vllm", engine_version="0.32.0")
+    ref = dataclasses.replace(version.ref(), traits=("dora",))
+    smoke, status, detail = smoke_test(base_model=loading, ref=ref, progress=lambda: None)
+    assert (smoke, status) == (None, "skipped")
+    assert detail == f"not run, because {copy.pk}: vLLM 0.32.0 does not serve DoRA"
 
 
 def figures(base: float, adapter: float, difference: float = 0.5, noise: float = 0.0) -> Smoke:

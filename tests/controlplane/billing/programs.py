@@ -69,6 +69,7 @@ def event(day: dt.date, number: int, **changes: Any) -> UsageEvent:
         "prompt_tokens": 0,
         "cached_tokens": 0,
         "completion_tokens": 0,
+        "reasoning_tokens": 0,
         "estimated": False,
         "ttft_ms": None,
         "itl_ms": None,
@@ -99,6 +100,7 @@ def events(draw: st.DrawFn) -> UsageEvent:
         prompt_tokens=seed % 1001,
         cached_tokens=(seed % 1001) // 3,
         completion_tokens=seed % 77,
+        reasoning_tokens=seed % 77 // 2,
         key_id=f"k{seed % 2}",
         adapter=ADAPTERS[seed % len(ADAPTERS)],
         base_model=("tiny", "big")[seed % 3 == 0],
@@ -121,6 +123,7 @@ prices = st.tuples(
         nanos,
         nanos,
         nanos,
+        st.one_of(st.none(), nanos),
     ),
 )
 terms = st.tuples(st.just("term"), st.tuples(st.sampled_from(DAYS), st.integers(0, 20)))
@@ -198,7 +201,7 @@ def run(steps: list[tuple[str, Any]]) -> None:
             case "ingest":
                 ingest(*value)
             case "price":
-                name, base, adapter, backend, day, one, two, three, four = value
+                name, base, adapter, backend, day, one, two, three, four, *thought = value
                 with contextlib.suppress(ConflictError):
                     price_set(
                         book=books[name],
@@ -210,6 +213,7 @@ def run(steps: list[tuple[str, Any]]) -> None:
                         cached_input_nano=two,
                         output_nano=three,
                         request_nano=four,
+                        reasoning_nano=thought[0] if thought else None,
                     )
             case "term":
                 day, length = value

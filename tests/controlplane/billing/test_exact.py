@@ -84,13 +84,17 @@ def expected() -> int | None:
             )
             if best is not None:
                 total += (row.prompt_tokens - row.cached_tokens) * best.input_nano
-                total += row.cached_tokens * best.cached_input_nano + row.completion_tokens * best.output_nano
+                thought = best.output_nano if best.reasoning_nano is None else best.reasoning_nano
+                total += row.cached_tokens * best.cached_input_nano + row.reasoning_tokens * thought
+                total += (row.completion_tokens - row.reasoning_tokens) * best.output_nano
                 total += best.request_nano * (row.status != "error")
                 break
     return total
 
 
-_USED = [event(BUSY[0], number, prompt_tokens=100, completion_tokens=9) for number in (50, 51)]
+_USED = [
+    event(BUSY[0], number, prompt_tokens=100, completion_tokens=9, reasoning_tokens=4) for number in (50, 51)
+]
 _LATER = event(BUSY[2], 52, prompt_tokens=100)
 _OWN_PRICE = ("own", "tiny", "", "", BUSY[0])
 _OWN = ("term", (BUSY[0], 1))
@@ -134,6 +138,7 @@ _UNDONE = [("void", 0), ("note", (0, 10**6)), ("bounce", 0), ("void", 2)]
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 @example(program=[("ingest", _USED), ("invoice", MONTHS[0]), ("price", (*_OWN_PRICE, 1, 2, 3, 4)), _OWN])
+@example(program=[("ingest", _USED), ("invoice", MONTHS[0]), ("price", (*_OWN_PRICE, 1, 2, 3, 4, 7)), _OWN])
 @example(program=[("ingest", _USED[:1]), ("invoice", MONTHS[0]), ("ingest", _USED), ("invoice", MONTHS[1])])
 @example(
     program=[
@@ -195,7 +200,7 @@ def check(program: list[tuple[str, Any]]) -> None:
 
 def agree() -> None:
     total = expected()
-    tokens = ("prompt_tokens", "cached_tokens", "completion_tokens")
+    tokens = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
     sums = UsageRollup.objects.filter(tenant="acme").aggregate(*map(Sum, tokens))
     assert sums == UsageEventRow.objects.filter(tenant="acme").aggregate(*map(Sum, tokens))
     postings = UsagePosting.objects.aggregate(total=Sum("amount_nano"))["total"] or 0

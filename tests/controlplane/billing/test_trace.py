@@ -141,6 +141,7 @@ def _event(number: int, row: Any) -> UsageEvent:
         prompt_tokens=int(row.ContextTokens),
         cached_tokens=int(row.cached),
         completion_tokens=int(row.GeneratedTokens),
+        reasoning_tokens=0,
         estimated=False,
         ttft_ms=None,
         itl_ms=None,

@@ -88,7 +88,7 @@ def test_prices_are_those_in_force_for_the_tenant(client_of: Client, base: BaseM
         cached_input_nano=75,
         output_nano=600,
     )
-    units = {"input": 150, "cached": 75, "output": 600, "request": 0}
+    units = {"input": 150, "cached": 75, "output": 600, "reasoning": 600, "request": 0}
     for model in ("tiny", "support-bot", "support-bot@v1"):
         assert fetch(client_of, "prices", model=model).json() == {"currency": "USD", "units": [units]}
     price_set(
@@ -99,8 +99,9 @@ def test_prices_are_those_in_force_for_the_tenant(client_of: Client, base: BaseM
         input_nano=1,
         cached_input_nano=1,
         output_nano=2,
+        reasoning_nano=7,
     )
-    own = {"input": 1, "cached": 1, "output": 2, "request": 0}
+    own = {"input": 1, "cached": 1, "output": 2, "reasoning": 7, "request": 0}
     assert fetch(client_of, "prices", model="support-bot").json()["units"] == [own]
     assert fetch(client_of, "prices", model="tiny").json()["units"] == [units]
 

@@ -14,7 +14,7 @@ from controlplane.deployments.copies.endpoints import copies_sync
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import Endpoint
-from controlplane.deployments.provisioners.local.provisioner import _worker_variables
+from controlplane.deployments.provisioners.local.engines import WORKER
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.services import target_create
 from controlplane.platform.audit.models import AuditRecord
@@ -23,7 +23,12 @@ from tests.controlplane.deployments.conftest import orphan
 
 pytestmark = pytest.mark.django_db
 ROLE = "arn:aws:iam::123456789012:role/endpoints"
-CLOUD = {"kind": "sagemaker", "region": "eu-central-1", "role_arn": ROLE, "store": "s3://models/graft"}
+CLOUD: dict[str, Any] = {
+    "kind": "sagemaker",
+    "region": "eu-central-1",
+    "role_arn": ROLE,
+    "store": "s3://models/graft",
+}
 
 
 @pytest.fixture
@@ -141,7 +146,7 @@ def test_variables_reach_workers_on_a_host_or_are_refused(staff: Client, tiny: B
     environment = {**told, "GRAFTWORK_WORKER_FLAG_DTYPE": "float32"}
     answer = staff.post("/api/v1/deployments", body | {"environment": environment}, "application/json")
     assert answer.status_code == 201, answer.content
-    assert _worker_variables(desired_of(Deployment.objects.get())) == told
+    assert WORKER.variables(desired_of(Deployment.objects.get())) == told
 
 
 def test_a_shared_endpoint_is_of_the_same_instances(staff: Client, cloud: Target, tiny: BaseModel) -> None:

@@ -70,6 +70,7 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
         timezone="Europe/Berlin",
         routing="RANDOM",
         release="CONSOLIDATION",
+        metrics_seconds=30,
     )
     drive(deployment, settled, pause=pause)
     found = registered(scaling)
@@ -83,6 +84,11 @@ def test_a_policy_is_registered_once_kept_and_removed_with_the_deployment(
     config = client.describe_endpoint(EndpointName="gw-tiny")["EndpointConfigName"]
     (variant,) = client.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]
     assert variant["RoutingConfig"] == {"RoutingStrategy": "RANDOM"}
+    assert client.describe_endpoint(EndpointName="gw-tiny")["MetricsConfig"] == {
+        "EnableEnhancedMetrics": True,
+        "EnableDetailedObservability": True,
+        "MetricPublishFrequencyInSeconds": 30,
+    }
     assert variant["ManagedInstanceScaling"]["ScaleInPolicy"]["Strategy"] == "CONSOLIDATION"
 
     one = {

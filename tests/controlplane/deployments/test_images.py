@@ -12,7 +12,8 @@ import pytest
 
 from controlplane.deployments.containers.environment import container_environment
 from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
-from controlplane.deployments.containers.options import LmiOptions, option_servers
+from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.served_options import option_servers
 from controlplane.deployments.containers.speculation import METHODS
 from controlplane.deployments.containers.triton import triton_repository
 from controlplane.deployments.containers.worker import worker_checkpoint_check, worker_flags
@@ -316,6 +317,7 @@ OTHERS: dict[str, Any] = {
     "rolling_batch": "lmi-dist",
     "gpu_memory_utilization": 0.5,
     "trust_remote_code": True,
+    "prefix_caching": False,
     "speculation": "ngram",
     "speculation_tokens": 6,
     "draft_model": "s3://b/draft",
@@ -362,7 +364,7 @@ def test_the_bundled_worker_needs_files_at_sagemaker() -> None:
 
 
 def test_an_option_names_the_servers_that_have_it() -> None:
-    assert option_servers("speculation") == ("LMI", "TGI", "Graftwork worker")
-    assert option_servers("trust_remote_code") == ("LMI", "TGI", "Triton")
-    assert option_servers("enable_lora") == ("LMI", "TGI", "Triton")
+    assert option_servers("speculation") == ("LMI", "TGI", "vLLM", "Graftwork worker")
+    assert option_servers("trust_remote_code") == ("LMI", "TGI", "Triton", "vLLM")
+    assert option_servers("enable_lora") == ("LMI", "TGI", "Triton", "vLLM")
     assert all(option_servers(item.name) for item in fields(LmiOptions))

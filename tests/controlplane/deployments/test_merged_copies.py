@@ -26,7 +26,7 @@ from controlplane.deployments.services import (
     scaling_set,
 )
 from controlplane.deployments.targets.services import target_create
-from controlplane.errors import InvalidInputError
+from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.attempt import work_run
 from controlplane.optimization.merging import adapter_to_merge
 from controlplane.optimization.models import OptimizationJob
@@ -150,7 +150,7 @@ def test_a_merged_copy_answers_for_its_adapter_and_for_nobody_else(
     assert {item.option("--model") for item in workers(local_root)} == {tiny.source, job.variant.source}
     copy, shared = hot.copies.get(), base.copies.get()
     assert [item.id for item in route(tiny).merged_copies(version.engine_name)] == [copy.pk]
-    assert [item.id for item in route(tiny).copies_for("")] == [shared.pk]
+    assert [item.id for item in route(tiny).copies_for(None)] == [shared.pk]
     known_everywhere(gateway)
 
     answers = {
@@ -231,7 +231,9 @@ def test_a_variant_of_the_same_name_never_replaces_another(
     plain = variant_create(**values)
     shared = deployment_create(name="shared", target=here, base_model=tiny, variant=plain.name)
     assert desired_of(shared).checkpoint == plain.source
-    variant_remove(variant=plain)
+    with pytest.raises(ConflictError, match="variant fast is in use by shared"):
+        variant_remove(variant=plain)
+    plain.delete()
     variant_create(**values, merged_adapter=register("plain").engine_name)
     with pytest.raises(ProvisioningError, match="variant fast was replaced since this deployment was"):
         desired_of(shared)

@@ -103,8 +103,7 @@ def test_what_a_gateway_has_loaded_is_left_alone_while_a_route_names_it(
     assert models(worker) == there
     unregister(asked)
     drive(deployment, serving)
-    left = {placed.engine_name} if "adapter_scope" in values else {asked.engine_name}
-    assert models(worker) == {"tiny"} | left, "in hosting api what no route names goes"
+    assert models(worker) == there - {asked.engine_name}, "what no route names goes"
     deployment_remove(deployment=deployment)
     drive(deployment, removed)
     assert models(worker) == {"tiny"}

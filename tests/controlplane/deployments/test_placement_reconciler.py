@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from contracts.base_routes import AdapterHomes
+from controlplane.adapters.services import adapter_publish
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.publishing import base_publish
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
@@ -236,7 +237,7 @@ def test_a_strange_answer_to_an_eviction_is_looked_at_again(
     overdue(AdapterRule.objects.get())
     assert reconcile(deployment).within == SOON
     assert "unexpected response" in AdapterRule.objects.get().reason
-    residency = WorkerResidency(servers[B].url)
+    residency = WorkerResidency(servers[B].url, {})
     servers[B].refuses["GET", "/resident"] = 404
     with pytest.raises(ProvisioningError, match="upgrade it"):
         residency.memory()
@@ -270,3 +271,16 @@ def test_of_servers_that_know_names_each_name_is_its_own(
     for _ in range(3):
         reconcile(deployment)
     assert servers[A].names == {second.engine_name}
+
+
+def test_a_copy_that_cannot_serve_the_adapter_gets_no_pin(deployment: Deployment, register: Register) -> None:
+    version = register("plain")
+    version.traits = ["dora"]
+    version.save()
+    adapter_publish(adapter=version.adapter)
+    Copy.objects.filter(pk=A).update(engine="vllm", engine_version="0.32.0")
+    adapter_pin(deployment=deployment, engine_name=version.engine_name, copies=3)
+    reconcile(deployment)
+    rule = AdapterRule.objects.get(deployment=deployment)
+    assert sorted(rule.on) == [B, C]
+    assert rule.reason == "the adapter is on 2 of 3 desired copies: no other copy can serve it"

@@ -39,6 +39,8 @@ def policy(least: int = 1, most: int = 8, **values: Any) -> ScalingPolicy:
         ({"timezone": "../etc/passwd"}, "timezone", "IANA"),
         ({"routing": "KV_AWARE"}, "routing", "LEAST_OUTSTANDING_REQUESTS, RANDOM"),
         ({"release": "NOW"}, "release", "IDLE_RELEASE, CONSOLIDATION"),
+        ({"metrics_seconds": 45}, "metrics_seconds", "one of 0, 10, 30, 60"),
+        ({"metrics_seconds": True}, "metrics_seconds", "one of 0, 10, 30, 60"),
         ({"targets": 3}, "targets", "does not exist"),
         ({"schedule": [NIGHT, NIGHT]}, "schedule", "two entries of the same name"),
         ({"schedule": [NIGHT | {"at": "24:00"}]}, "schedule", "HH:MM"),

@@ -40,6 +40,7 @@ def logged(tenant: str, at: dt.datetime, number: int = 0, **values: Any) -> Usag
         "prompt_tokens": 12,
         "cached_tokens": 2,
         "completion_tokens": 30,
+        "reasoning_tokens": 0,
         "estimated": False,
         "ttft_ms": 87.4,
         "itl_ms": 21.5,

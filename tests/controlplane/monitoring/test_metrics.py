@@ -22,9 +22,11 @@ from controlplane.metering.adapter_hours import (
 )
 from controlplane.metering.adapter_metrics import RANGES, adapter_metrics, metrics_by_adapter, range_named
 from controlplane.metering.histogram import ERROR, bucket_ms, bucket_of, percentile_ms
-from controlplane.metering.models import AdapterHour, LatencyHour
+from controlplane.metering.models import AdapterHour, LatencyHour, PendingLatencies
+from controlplane.metering.services import usage_ingest
+from controlplane.metering.tasks import add_latencies
 from tests.controlplane.known import known
-from tests.controlplane.monitoring.traffic import attempt, engine, ingest
+from tests.controlplane.monitoring.traffic import attempt, engine, entries, ingest
 
 NOW = dt.datetime.now(dt.UTC).replace(minute=30, second=0, microsecond=0)
 pytestmark = pytest.mark.django_db
@@ -162,6 +164,24 @@ def test_an_event_that_comes_twice_counts_once_and_sums_agree_with_events() -> N
     assert adapter_sums_differ(day=at.date()) == []
     AdapterHour.objects.update(requests=11)
     assert len(adapter_sums_differ(day=at.date())) == 2
+
+
+def test_latencies_wait_for_the_task_which_adds_each_once() -> None:
+    events = [
+        attempt(NOW - dt.timedelta(hours=number % 3), ttft_ms=ttft_ms)
+        for number, ttft_ms in enumerate([1.0, 50.0, None] * 5)
+    ]
+    for batch in (events[:9], events[6:]):
+        usage_ingest(entries=entries(batch))
+    if connection.vendor == "postgresql":
+        assert not LatencyHour.objects.exists()
+        assert add_latencies() == 6
+        assert not PendingLatencies.objects.exists()
+    assert add_latencies() == 0
+    held = Counter[tuple[str, int]]()
+    for metric, bucket, requests in LatencyHour.objects.values_list("metric", "bucket", "requests"):
+        held[metric, bucket] += requests
+    assert held == {("ttft", bucket_of(1.0)): 5, ("ttft", bucket_of(50.0)): 5, ("itl", bucket_of(20.0)): 15}
 
 
 def test_old_days_are_added_up_without_a_change_of_what_is_shown() -> None:

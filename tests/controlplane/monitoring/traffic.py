@@ -11,6 +11,7 @@ from contracts.adapters.reference import engine_name
 from contracts.usage_event import UsageEvent
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.services import usage_ingest
+from controlplane.metering.tasks import add_latencies
 from tests.controlplane.metering.event_log import event_id
 
 _numbers = itertools.count(1)
@@ -45,6 +46,7 @@ def attempt(
         "prompt_tokens": 10,
         "cached_tokens": 4,
         "completion_tokens": 6,
+        "reasoning_tokens": 0,
         "estimated": False,
         "ttft_ms": 100.0,
         "itl_ms": 20.0,
@@ -55,7 +57,14 @@ def attempt(
     return UsageEvent(**{**fields, **values})
 
 
-def ingest(events: Iterable[UsageEvent]) -> int:
-    """Ingest events; returns how many were new."""
+def entries(events: Iterable[UsageEvent]) -> list[StreamEntry]:
+    """Return the events as entries of the stream that have just arrived."""
     stream_id = f"{int(dt.datetime.now(dt.UTC).timestamp() * 1000)}-0"
-    return usage_ingest(entries=[StreamEntry(stream_id, event.to_json().encode()) for event in events])
+    return [StreamEntry(stream_id, event.to_json().encode()) for event in events]
+
+
+def ingest(events: Iterable[UsageEvent]) -> int:
+    """Ingest events, and add their latencies to the histograms; returns how many were new."""
+    count = usage_ingest(entries=entries(events))
+    add_latencies()
+    return count

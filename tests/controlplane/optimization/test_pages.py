@@ -16,7 +16,7 @@ from controlplane.catalog.services import variant_create
 from controlplane.console.optimization.comparison_charts import bars, frontier, ranked, sweep
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment, DeploymentRollout
-from controlplane.deployments.provisioners.local.provisioner import _flags, _worker_variables
+from controlplane.deployments.provisioners.local.engines import WORKER
 from controlplane.deployments.rollouts.services import deployment_rollout_abort
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.services import target_create
@@ -170,14 +170,14 @@ def test_a_deployment_goes_over_to_the_variant_and_back(
     }
     assert deployment.options == {"speculation": "ngram", "speculation_tokens": 4}
     wanted = desired_of(deployment)
-    flags = _flags(wanted)
+    flags = WORKER.flags(wanted)
     assert flags[flags.index("--speculation") :][:4] == [
         "--speculation",
         "ngram",
         "--speculation-tokens",
         "4",
     ]
-    assert _worker_variables(wanted) == {"GRAFTWORK_WORKER_CACHE_DIR": compiled}
+    assert WORKER.variables(wanted) == {"GRAFTWORK_WORKER_CACHE_DIR": compiled}
     assert wanted.served_name == "tiny-base"
     # In use: neither the job nor its variant goes.
     with pytest.raises(ConflictError, match="in use by tiny"):

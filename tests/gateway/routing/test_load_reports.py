@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -11,10 +13,13 @@ from aiohttp import web
 from contracts.route_table import RouteTable
 from gateway.errors import RoutesUnavailable
 from gateway.routing import poller
+from gateway.routing.breaker import FAILURES_IN_A_ROW
+from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Copy, Fleet
 from gateway.routing.load_reports import of_vllm
 from gateway.routing.poller import LoadPoller
 from tests.gateway.conftest import route_table
+from tests.waiting import eventually_async
 
 ONE, TWO, THREE = (f"t_acme.a_{name}.v1.{digit * 12}" for name, digit in (("x", "a"), ("y", "b"), ("z", "c")))
 VLLM = f"""\
@@ -86,7 +91,7 @@ async def polled(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     table = route_table(f"http://127.0.0.1:{runner.addresses[0][1]}", kind=kind)
     fleet = Fleet()
-    task = asyncio.create_task(LoadPoller(Feed(table), fleet, "hush", interval=0.1).run())  # type: ignore[arg-type]
+    task = asyncio.create_task(LoadPoller(Feed(table), fleet, CopyHeaders("hush", ""), interval=0.1).run())  # type: ignore[arg-type]
     try:
         for _ in range(100):
             await asyncio.sleep(0.05)
@@ -150,3 +155,55 @@ def test_more_than_a_server_has_to_say_is_not_read() -> None:
 
     copy, _ = asyncio.run(polled("openai_http", answer))
     assert copy.report is None
+
+
+def test_a_restarted_server_is_known_within_a_poll_and_has_lost_its_adapters() -> None:
+    """vLLM is killed and started again at its port: the breaker does not make it wait."""
+    name = "t_acme.a_bot.v1." + "d" * 12
+    listed = [name]
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/metrics":
+            return web.Response(text=VLLM)
+        return web.json_response({"data": [{"id": "base"}, *({"id": each} for each in listed)]})
+
+    async def started(port: int) -> web.ServerRunner:
+        runner = web.ServerRunner(web.Server(handle))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        return runner
+
+    async def work() -> None:
+        runner = await started(0)
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        table = route_table(url, kind="openai_http")
+        base = table.bases["base"]
+        copies = tuple(replace(copy, loads_adapters=True) for copy in base.copies)
+        table = replace(table, bases={"base": replace(base, copies=copies)})
+        fleet = Fleet()
+        poller = LoadPoller(Feed(table), fleet, CopyHeaders("hush", ""), interval=0.1)  # type: ignore[arg-type]
+        task = asyncio.create_task(poller.run())
+        copy = fleet.copy("copy-1")
+        try:
+            await eventually_async(lambda: name in copy.names)
+            assert copy.holds("d" * 12), "idle, and so not in the metrics"
+            await runner.cleanup()
+            await eventually_async(lambda: copy.report is None)
+            for _ in range(FAILURES_IN_A_ROW):
+                copy.breaker.fail(probe=copy.breaker.begin())
+            copy.breaker._open_until = math.inf
+            assert not copy.ready
+            assert copy.names == frozenset()
+            listed.clear()
+            runner = await started(runner_port(url))
+            await eventually_async(lambda: copy.ready)
+            assert not copy.holds("d" * 12)
+        finally:
+            task.cancel()
+            await runner.cleanup()
+
+    asyncio.run(work())
+
+
+def runner_port(url: str) -> int:
+    return int(url.rpartition(":")[2])

@@ -68,8 +68,8 @@ def test_a_copy_without_the_adapter_is_no_copy_for_it() -> None:
         CopyRoute("merged", "sagemaker", "", sagemaker=replace(loaded, loaded=()), merged=BOT.name),
     )
     base = BaseRoute("base", 2048, copies)
-    assert [copy.id for copy in base.copies_for(BOT.name)] == ["has", "any", "merged"]
-    assert [copy.id for copy in base.copies_for("")] == ["has", "lacks", "any"]
+    assert [copy.id for copy in base.copies_for(BOT)] == ["has", "any", "merged"]
+    assert [copy.id for copy in base.copies_for(None)] == ["has", "lacks", "any"]
 
 
 @pytest.mark.costly("requests over two copies, one of which fails")

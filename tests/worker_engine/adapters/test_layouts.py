@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from contracts.adapters.module_names import LAYOUTS, PLAIN, Layout
+from contracts.adapters.module_names import LAYOUTS, PLAIN, WITHOUT_HEAD, Layout
 from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
 from tests.worker_engine.tiny_model import family_config, random_weights, save_tensors
 from worker_engine.adapters.adapter import Adapter
@@ -63,7 +63,11 @@ def loaded(model: Path, adapter: Path, cache: Path) -> Adapter:
     return loader.load(adapter_ref(adapter))
 
 
-@pytest.mark.parametrize("layout", [PLAIN, *LAYOUTS], ids=["plain", "older", "newer"])
+@pytest.mark.parametrize(
+    "layout",
+    [PLAIN, *LAYOUTS, WITHOUT_HEAD],
+    ids=["plain", "older", "newer", "vision-without-head", "without-head"],
+)
 def test_an_adapter_of_each_layout_has_the_same_weights(
     layout: Layout, text_model: Path, whole_model: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from worker_engine.checkpoint.pooling_config import read_pooling
 from worker_engine.errors import CheckpointError
-from worker_engine.protocol import Pooling
+from worker_engine.protocol import Pooling, PoolingParams
 
 FLAGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 
@@ -36,7 +36,7 @@ def modules(*names: str) -> list[dict[str, Any]]:
 
 
 def test_without_a_word_the_last_token(tmp_path: Path) -> None:
-    assert read_pooling(tmp_path) is Pooling.LAST
+    assert read_pooling(tmp_path) == PoolingParams(Pooling.LAST, normalize=True)
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,22 @@ def test_without_a_word_the_last_token(tmp_path: Path) -> None:
     ],
 )
 def test_modes(config: dict[str, Any], pooling: Pooling, tmp_path: Path) -> None:
-    assert read_pooling(write(tmp_path, config)) is pooling
+    assert read_pooling(write(tmp_path, config)) == PoolingParams(pooling, normalize=True)
 
 
 def test_the_module_may_lie_elsewhere(tmp_path: Path) -> None:
     chain = modules("Transformer@", "Pooling@2_P", "Normalize@3_N")
     write(tmp_path, flags("cls_token"))
-    assert read_pooling(write(tmp_path, flags("mean_tokens"), "2_P", chain)) is Pooling.MEAN
+    assert read_pooling(write(tmp_path, flags("mean_tokens"), "2_P", chain)) == PoolingParams(Pooling.MEAN)
     (tmp_path / "modules.json").write_text(json.dumps(modules("Transformer@")))
-    assert read_pooling(tmp_path) is Pooling.LAST
+    assert read_pooling(tmp_path) == PoolingParams(Pooling.LAST, normalize=False)
+
+
+def test_only_a_list_with_normalize_scales_to_length_one(tmp_path: Path) -> None:
+    chain = modules("Transformer@", "Pooling@1_Pooling")
+    assert not read_pooling(write(tmp_path, flags("mean_tokens"), modules=chain)).normalize
+    chain += modules("Normalize@2_Normalize")
+    assert read_pooling(write(tmp_path, flags("mean_tokens"), modules=chain)).normalize
 
 
 @pytest.mark.parametrize(

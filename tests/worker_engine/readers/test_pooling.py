@@ -12,12 +12,12 @@ from tests.worker_engine.conftest import EngineFactory, drain, request
 from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.readers.prompts import draw
 from worker_engine.engine import Engine
-from worker_engine.protocol import FinishReason, GenerateRequest, Pooling, TokenDelta
+from worker_engine.protocol import FinishReason, GenerateRequest, Pooling, PoolingParams, TokenDelta
 from worker_engine.readers.pooling import Pooler
 
 
 def embed(name: str, prompt: list[int], pooling: Pooling = Pooling.LAST) -> GenerateRequest:
-    return replace(request(name, prompt, 0), pooling=pooling)
+    return replace(request(name, prompt, 0), pooling=PoolingParams(pooling))
 
 
 def vector(deltas: list[TokenDelta]) -> torch.Tensor:
@@ -73,7 +73,7 @@ def test_a_preempted_prompt_is_read_once(tiny_model: Path, make_engine: EngineFa
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
 def test_no_embedding_of_what_has_no_direction(value: float) -> None:
-    pooler = Pooler(Pooling.LAST, 3)
+    pooler = Pooler(PoolingParams(), 3)
     pooler.take(torch.full((1, 8), value), lambda x: x)
     assert pooler.finish() is None
 
@@ -90,9 +90,39 @@ def test_non_finite_states_end_that_request_only(tiny_model: Path, make_engine: 
 
 
 def test_states_whose_squares_overflow() -> None:
-    pooler = Pooler(Pooling.MEAN, 2)
+    pooler = Pooler(PoolingParams(Pooling.MEAN), 2)
     pooler.take(torch.tensor([[3e30, 0.0], [0.0, 4e30]]), lambda x: x)
     found = pooler.finish()
     assert found is not None
     assert found.embedding is not None
     assert list(found.embedding) == pytest.approx([0.6, 0.8])
+
+
+def found_by(params: PoolingParams, states: list[list[float]]) -> list[float]:
+    pooler = Pooler(params, len(states))
+    pooler.take(torch.tensor(states)[pooler.start : pooler.stop], lambda x: x)
+    found = pooler.finish()
+    assert found is not None
+    assert found.embedding is not None
+    return list(found.embedding)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (PoolingParams(Pooling.MEAN), [0.6, 0.8, 0.0]),
+        (PoolingParams(Pooling.MEAN, normalize=False), [3.0, 4.0, 0.0]),
+        (PoolingParams(Pooling.MEAN, normalize=False, dimensions=1), [3.0]),
+        (PoolingParams(Pooling.MEAN, dimensions=1), [1.0]),
+    ],
+)
+def test_means_are_scaled_and_cut_as_asked(params: PoolingParams, expected: list[float]) -> None:
+    assert found_by(params, [[6.0, 0.0, 0.0], [0.0, 8.0, 0.0]]) == pytest.approx(expected)
+
+
+def test_first_numbers_that_are_all_zero_stay_zero() -> None:
+    assert found_by(PoolingParams(dimensions=2), [[0.0, 0.0, 5.0]]) == [0.0, 0.0]
+
+
+def test_a_zero_mean_that_is_not_scaled_is_an_embedding() -> None:
+    assert found_by(PoolingParams(Pooling.MEAN, normalize=False), [[1.0], [-1.0]]) == [0.0]

@@ -102,7 +102,7 @@ def test_a_grammar_that_stops_without_a_complete_text_is_no_good_answer(
 def test_white_space_between_tokens_of_json_is_bounded(compiler: GrammarCompiler) -> None:
     for kind, text in (
         (GrammarKind.JSON_SCHEMA, '{"type": "object"}'),
-        (GrammarKind.LARK, lark(LLAMA, [Function("f", {})], parallel=True, special_token_id=lambda _: None)),
+        (GrammarKind.LARK, lark(LLAMA, [Function("f", {})], parallel=True, added_token_id=lambda _: None)),
     ):
         state = compiler.start(Grammar(kind, text))
         assert [state.accept(compiler_id(byte)) is None for byte in b"{" + b" " * 9] == [True] * 9 + [False]

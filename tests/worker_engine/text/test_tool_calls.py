@@ -185,7 +185,7 @@ NOW = Function("now", {"type": "object", "properties": {}, "additionalProperties
 def accepts(form: CallForm, functions: list[Function], text: str, *, parallel: bool, **special: int) -> bool:
     """Return True if the grammar of these calls accepts exactly `text`, with bytes as tokens."""
     tokenizer = llguidance.LLTokenizer(byte_tokenizer().to_str(), n_vocab=256, eos_token=[255])
-    grammar = lark(form, functions, parallel=parallel, special_token_id=special.get)
+    grammar = lark(form, functions, parallel=parallel, added_token_id=special.get)
     matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(grammar), log_level=0)
     assert not matcher.is_error(), matcher.get_error()
     ids = byte_tokenizer().encode(text, add_special_tokens=False).ids
@@ -222,7 +222,7 @@ def test_a_grammar_holds_the_model_to_its_form(form: CallForm) -> None:
 def test_special_tokens_stand_as_such_in_a_grammar() -> None:
     """The text of a special token, spelt letter by letter, opens no call."""
     marks = {"[TOOL_CALLS]": 5, "[ARGS]": 6}
-    grammar = lark(MISTRAL_NAMED, [WEATHER, NOW], parallel=True, special_token_id=marks.get)
+    grammar = lark(MISTRAL_NAMED, [WEATHER, NOW], parallel=True, added_token_id=marks.get)
     assert grammar.count("<[5]>") == 2
     assert grammar.count("<[6]>") == 2
     assert not accepts(MISTRAL_NAMED, [NOW], "[TOOL_CALLS]now[ARGS]{}", parallel=True, **marks)

@@ -59,17 +59,18 @@ def lark(
     functions: Sequence[Function],
     *,
     parallel: bool,
-    special_token_id: Callable[[str], int | None],
+    added_token_id: Callable[[str], int | None],
 ) -> str:
     """Return the grammar of an answer that consists only of calls of `functions`.
 
     Args:
-        special_token_id: returns the id of a special token, which its spelling cannot match, or None.
+        added_token_id: returns the id of a token that was added to the vocabulary, or None; a
+            grammar cannot match such a token by its spelling.
     """
     more = f"{{0,{MAX_PARALLEL_CALLS - 1}}}"
-    begin, end = (_terminal(text, special_token_id) for text in ("" if form.bare else form.begin, form.end))
+    begin, end = (_terminal(text, added_token_id) for text in ("" if form.bare else form.begin, form.end))
     if form.naming:
-        return _named(form, functions, begin, more if parallel else "", special_token_id)
+        return _named(form, functions, begin, more if parallel else "", added_token_id)
     opening, closing = _text(form.opening), _text(form.closing)
     if form.separator:
         several = f" ({_text(form.separator)} call){more}" if parallel else ""
@@ -86,10 +87,10 @@ def _named(
     functions: Sequence[Function],
     begin: str,
     more: str,
-    special_token_id: Callable[[str], int | None],
+    added_token_id: Callable[[str], int | None],
 ) -> str:
     """As `lark`, where a call is a name and the object of its arguments; `more`: how many may follow one."""
-    naming = _terminal(form.naming, special_token_id)
+    naming = _terminal(form.naming, added_token_id)
     calls = " | ".join(f"{_text(item.name)} {naming} arguments_{at}" for at, item in enumerate(functions))
     several = f" ({begin} call){more}" if more else ""
     guidance = _guidance(functions)
@@ -101,8 +102,8 @@ def _named(
     return "\n".join([f"start: {begin} call{several}", f"call: {calls}", *objects, ""])
 
 
-def _terminal(text: str, special_token_id: Callable[[str], int | None]) -> str:
-    token_id = special_token_id(text) if text else None
+def _terminal(text: str, added_token_id: Callable[[str], int | None]) -> str:
+    token_id = added_token_id(text) if text else None
     return _text(text) if token_id is None else f"<[{token_id}]>"
 
 

@@ -34,7 +34,15 @@ def usage(
     if speaks_json():
         show(report)
         return
-    heads = (*report.group_by, "requests", "prompt", "cached", "completion", f"price ({report.currency})")
+    heads = (
+        *report.group_by,
+        "requests",
+        "prompt",
+        "cached",
+        "completion",
+        "reasoning",
+        f"price ({report.currency})",
+    )
     rows = [*report.rows, report.total] if report.rows else []
     cells = (
         (
@@ -43,6 +51,7 @@ def usage(
             row.prompt_tokens,
             row.cached_tokens,
             row.completion_tokens,
+            row.reasoning_tokens,
             "not priced" if row.price is None else row.price,
         )
         for row in rows

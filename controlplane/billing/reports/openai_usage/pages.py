@@ -29,6 +29,7 @@ _TITLES: Final = {
     items.INPUT: "input tokens",
     items.CACHED_INPUT: "cached input tokens",
     items.OUTPUT: "output tokens",
+    items.REASONING: "reasoning tokens",
     items.REQUEST: "requests",
 }
 Group = tuple[str, ...]
@@ -38,7 +39,7 @@ Found = dict[int, dict[Group, Any]]
 
 def completions_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dict[str, Any]:
     """Return tokens and requests by bucket. `project`: the only one that may be read; None for all."""
-    found: Found = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
+    found: Found = defaultdict(lambda: defaultdict(lambda: [0] * len(_SUMS)))
     for row in _summed(tenant, project, query):
         model = adapter_name(row["adapter"]) or row["base_model"]
         if model not in query.filters.get("models", {model}):
@@ -87,11 +88,13 @@ def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[L
     """Yield the items of a day's sums that have usage."""
     adapter = adapter_name(rollup.adapter)
     price = call_price(rollup, prices)
-    for item, quantity in call_items(rollup):
+    own = price is not None and price.reasoning_nano is not None
+    for item, quantity in call_items(rollup, own_reasoning=own):
         # Requests are an item only if they have a price above 0.
         if not quantity or (item == items.REQUEST and not (price and price.request_nano)):
             continue
-        nano = None if price is None else quantity * call_unit(price, item)
+        unit = None if price is None else call_unit(price, item)
+        nano = None if unit is None else quantity * unit
         yield LineItem(f"{adapter or rollup.base_model}, {_TITLES[item]}", quantity, nano)
 
 

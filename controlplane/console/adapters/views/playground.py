@@ -12,9 +12,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
+from contracts.openai.parameters import EFFORTS
 from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_callable, adapter_callable_find, adapter_named
 from controlplane.billing.price_list import PriceList
+from controlplane.billing.quantities import call_units
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.playground_texts import texts
 from controlplane.console.pages import page_access, page_user, tenant_page
@@ -38,6 +40,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     asked = list(dict.fromkeys(name[:_NAME] for name in request.GET.getlist("model") if name))
     context = {
         "bases": bases,
+        "efforts": EFFORTS,
         "gateway_url": settings.GRAFTWORK.gateway_url,
         "setup": {
             "gateway": settings.GRAFTWORK.gateway_url,
@@ -126,11 +129,13 @@ def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: s
     price = found.call(tenant=tenant.pk, day=today, base_model=base, adapter=adapter, backend=backend)
     if price is None:
         return None
+    by_input, by_cached, by_output, by_thought, by_request = call_units(price)
     return {
-        "input": price.input_nano,
-        "cached": price.cached_input_nano,
-        "output": price.output_nano,
-        "request": price.request_nano,
+        "input": by_input,
+        "cached": by_cached,
+        "output": by_output,
+        "reasoning": by_thought,
+        "request": by_request,
     }
 
 

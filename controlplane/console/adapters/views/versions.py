@@ -12,6 +12,7 @@ from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_get, version_get
 from controlplane.adapters.serializers import VersionChange
+from controlplane.adapters.serving import serving_options
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
 from controlplane.console.pages import tenant_page
 from controlplane.console.seen import unchanged
@@ -45,7 +46,10 @@ def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
 
 
 def _page(version: AdapterVersion, errors: FormErrors, values: dict[str, str]) -> HttpResponse:
-    context = {"adapter": version.adapter, "version": version, "values": values}
+    options = []
+    if version.status == AdapterVersion.Status.READY:
+        options = serving_options(base_model=version.adapter.base_model, ref=version.ref())
+    context = {"adapter": version.adapter, "version": version, "values": values, "serving": options}
     return errors.render("console/adapters/version.html", context)
 
 

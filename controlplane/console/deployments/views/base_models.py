@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
+from contracts.capabilities.engines import base_offers
 from controlplane.catalog.api import BaseModelChange, BaseModelInput, VariantInput
 from controlplane.catalog.digests import digest_request
 from controlplane.catalog.models import BaseModel
@@ -22,6 +23,7 @@ from controlplane.catalog.services import (
 )
 from controlplane.console.form_errors import FormErrors, parsed, posted
 from controlplane.console.pages import staff_page
+from controlplane.deployments.capabilities import base_needs
 from controlplane.deployments.copies.api import CopyInput
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy
@@ -115,5 +117,6 @@ def _copy_of(base_model: BaseModel, copy_id: str) -> Copy:
 
 
 def _page(base: BaseModel, errors: FormErrors, more: Mapping[str, Any]) -> HttpResponse:
-    context = {"base": base, "busy": base.digest_status in BUSY, "kinds": BY_URL, **more}
+    engines = base_offers(base_needs(base))
+    context = {"base": base, "busy": base.digest_status in BUSY, "kinds": BY_URL, "engines": engines, **more}
     return errors.render("staff/base_model.html", context)

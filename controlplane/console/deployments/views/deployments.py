@@ -24,6 +24,7 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list, warnings_of
 from controlplane.deployments.phases.timeline import phase_names, predicted, timelines
+from controlplane.deployments.placement.placements import unserved_adapters
 from controlplane.deployments.placement.selectors import rule_list
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
 from controlplane.deployments.scaling.policy import Metric, Release, Routing
@@ -192,7 +193,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
     forecast = forecast_of(deployment)
     return {
         "policy": policy,
-        "warnings": warnings_of(deployment),
+        "warnings": [*warnings_of(deployment), *filter(None, [unserved_adapters(deployment)])],
         "asked_copies": copies,
         "predictions": predicted(predictions_of(deployment, copies=copies)),
         "forecast": forecast,

@@ -98,7 +98,7 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     writer = csv.writer(response)
-    sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
     writer.writerow([*groups, *sums, "price", "currency"])
     for row in report.rows:
         price = "unpriced" if row.price is None else row.price

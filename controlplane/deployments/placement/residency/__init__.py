@@ -12,7 +12,7 @@ def residency_of(copy: Copy) -> Residency | None:
     """Return a client for the copy's memory; None for kinds without one, such as SageMaker."""
     match copy.kind:
         case Copy.Kind.WORKER:
-            return WorkerResidency(copy.url)
+            return WorkerResidency(copy.url, copy.request_headers)
         case Copy.Kind.OPENAI_HTTP:
-            return OpenAIHttpResidency(copy.url)
+            return OpenAIHttpResidency(copy.url, copy.request_headers)
     return None

@@ -86,8 +86,7 @@ class Residency(Protocol):
 class CopyClient:
     """HTTP client of one copy; raises its refusals as ProvisioningError."""
 
-    def __init__(self, url: str, token: str) -> None:
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self.url = url
         self._http = httpx.Client(
             headers=headers, timeout=POLL_SECONDS, trust_env=False, verify=tls_context()

@@ -6,9 +6,8 @@ A pin therefore means: registered ahead of requests, and again if it has disappe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
-
-from django.conf import settings
 
 from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Memory, Resident
@@ -18,8 +17,8 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 class OpenAIHttpResidency:
     """Client of vLLM's dynamic LoRA routes."""
 
-    def __init__(self, url: str) -> None:
-        self._client = CopyClient(url, settings.GRAFTWORK.openai_http_key)
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._client = CopyClient(url, headers)
 
     def memory(self) -> Memory:
         answer = self._client.call("GET", "/v1/models")

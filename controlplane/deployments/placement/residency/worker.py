@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.conf import settings
+from collections.abc import Mapping
 
 from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Memory, Resident
@@ -12,8 +12,8 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 class WorkerResidency:
     """Client of `worker_engine.residency`."""
 
-    def __init__(self, url: str) -> None:
-        self._client = CopyClient(url, settings.GRAFTWORK.fleet_token)
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._client = CopyClient(url, headers)
 
     def memory(self) -> Memory:
         try:

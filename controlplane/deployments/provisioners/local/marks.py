@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+from controlplane.platform.sealing import seal, unseal
 
 _TAIL_BYTES: Final = 1500
 _CRASHES_KEPT: Final = 100
@@ -56,6 +59,35 @@ class Marks:
         for mark in Mark:
             self._path(name, mark).unlink(missing_ok=True)
 
+    def new_token(self, name: str) -> str:
+        """Make and store the bearer token of the copy that is about to start, sealed."""
+        token = secrets.token_urlsafe(32)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._token_file(name).write_text(seal(token, place=self._token_place(name)))
+        return token
+
+    def token(self, name: str) -> str:
+        """Return the copy's bearer token; "" if there is none."""
+        try:
+            return unseal(self._token_file(name).read_text(), place=self._token_place(name))
+        except FileNotFoundError:
+            return ""
+
+    def set_session(self, name: str, session: int) -> None:
+        """Store the session of the copy's processes."""
+        (self._folder / f"{name}.session").write_text(str(session))
+
+    def session(self, name: str) -> int | None:
+        """Return the session of the last copy of this name; None if there was none."""
+        try:
+            return int((self._folder / f"{name}.session").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def sessions(self) -> list[int | None]:
+        """Return the sessions of all copies that were started."""
+        return [self.session(path.stem) for path in self._folder.glob("*.session")]
+
     def log(self, name: str) -> Path:
         """Return the path of the copy's output."""
         return self._folder / f"{name}.log"
@@ -74,6 +106,12 @@ class Marks:
     def remove_all(self) -> None:
         """Delete the folder with the logs and adapters' files."""
         shutil.rmtree(self._folder)
+
+    def _token_file(self, name: str) -> Path:
+        return self._folder / f"{name}.token"
+
+    def _token_place(self, name: str) -> str:
+        return f"copy {self._folder.name}/{name}"
 
     def _log_of_crashes(self, name: str) -> Path:
         return self._folder / f"{name}.crashes"

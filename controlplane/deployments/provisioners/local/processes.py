@@ -32,17 +32,24 @@ def processes() -> list[Process]:
     return [Process(int(pid), tuple(arguments)) for pid, *arguments in rows]
 
 
-def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> None:
-    """Start a process that outlives this one; the operating system's init process reaps it."""
+def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> int:
+    """Start a process that outlives this one; the operating system's init process reaps it.
+
+    Returns:
+        the id of its session, which its children share.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
-    script = '"$@" >>"$LOG_FILE" 2>&1 </dev/null &'
-    subprocess.run(
+    script = 'echo $$; "$@" >>"$LOG_FILE" 2>&1 </dev/null &'
+    started = subprocess.run(
         ["/bin/sh", "-c", script, "sh", *command],
         env={**environment, "LOG_FILE": str(log)},
         cwd=cwd,
         start_new_session=True,
         check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+    return int(started.stdout)
 
 
 def end(pid: int, *, at_once: bool = False) -> None:
@@ -51,6 +58,23 @@ def end(pid: int, *, at_once: bool = False) -> None:
         os.kill(pid, signal.SIGKILL if at_once else signal.SIGTERM)
     except ProcessLookupError:
         return
+
+
+def end_session(session: int | None) -> None:
+    """Kill the remaining processes of a session whose leader has ended; only on Linux."""
+    if session is None or not Path("/proc/self/stat").exists() or Path(f"/proc/{session}").exists():
+        return
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _session(entry) == session:
+            end(int(entry.name), at_once=True)
+
+
+def _session(entry: Path) -> int | None:
+    try:
+        # The name in parentheses may hold spaces; state, parent, group and session follow it.
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _read(entry: Path) -> Process | None:

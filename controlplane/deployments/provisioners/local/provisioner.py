@@ -1,16 +1,13 @@
-"""Worker processes on the host of the control plane's Celery worker.
+"""Copies as processes on the host of the control plane's Celery worker, of any engine in `engines`.
 
-A copy is a process `python -m worker_engine`. Its `--adapter-cache-dir` names the deployment, a digest of its
-start-up flags, and its number; by these the process is found again. Requests load adapters on demand.
+Each process has a folder as an argument that names the deployment, a digest of its start-up flags, and its
+number; by these the process is found again. Requests load adapters on demand.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,12 +15,9 @@ from pathlib import Path
 from typing import Final, Self
 
 import httpx
-from django.conf import settings
 
-from controlplane.deployments.containers.images import BUNDLED_WORKER
-from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOptions
-from controlplane.deployments.containers.worker import worker_flags
-from controlplane.deployments.models import Target
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
     Endpoint,
@@ -35,19 +29,23 @@ from controlplane.deployments.provisioners.base import (
     State,
     Step,
 )
+from controlplane.deployments.provisioners.local.engines import ENGINES, engine_of
+from controlplane.deployments.provisioners.local.engines.base import LocalEngine, state_digest
 from controlplane.deployments.provisioners.local.marks import Mark, Marks
-from controlplane.deployments.provisioners.local.processes import Process, end, processes, start_detached
-from controlplane.platform.child_environment import inherited
+from controlplane.deployments.provisioners.local.processes import (
+    Process,
+    end,
+    end_session,
+    processes,
+    start_detached,
+)
 from controlplane.platform.environment import ROOT, VAR
 from controlplane.platform.http.tls import tls_context
 
-_MARK: Final = "--adapter-cache-dir"
 _COPY: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,3})")
 _PING_SECONDS: Final = 2.0
 _FRESH_SECONDS: Final = 600.0
 """A copy that ended sooner than this after its start, and was never ready, cannot start."""
-_DRAIN_SECONDS: Final = 20.0
-"""The worker's default for `--drain-seconds`."""
 _HUNG_SECONDS: Final = 240.0
 """A serving copy that stays silent this long after its drain time counts as hung."""
 _CRASHES: Final = 5
@@ -59,9 +57,10 @@ _KILL_SECONDS: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerCopy:
-    """A running worker process. `state` is from `/ping`; `silent`: that did not answer in time."""
+class LocalCopy:
+    """A running process; `silent`: it did not answer in time when it was asked for its state."""
 
+    engine: LocalEngine
     process: Process
     digest: str
     number: int
@@ -81,9 +80,9 @@ class LocalProvisioner:
         self._target, self._desired = target, desired
         self._root = root / "deployments" / desired.deployment
         self._marks = Marks(self._root)
-        self._digest = _digest(desired)
+        self._digest = _digest_of(desired)
         self._stage = desired.stage
-        self._before = "" if desired.stage is None else _digest(desired.stage.before)
+        self._before = "" if desired.stage is None else _digest_of(desired.stage.before)
         self._http = httpx.Client(timeout=_PING_SECONDS, trust_env=False, verify=tls_context())
 
     @classmethod
@@ -117,7 +116,7 @@ class LocalProvisioner:
         enough = wanted if stage is None or self._share is None else wanted + stage.routed_copies
         silent = [copy for copy in copies if copy.silent] if len(serving) < enough else []
         waiting = (
-            f"{len(starting)} workers are loading the model or are too busy to respond" if starting else ""
+            f"{len(starting)} copies are loading the model or are too busy to respond" if starting else ""
         )
         if not missing and len(copies) > len(ready):
             waiting = "surplus copies are finishing their last requests"
@@ -138,7 +137,7 @@ class LocalProvisioner:
         )
 
     def apply(self, seen: Observation) -> Iterator[Step]:
-        copies: tuple[WorkerCopy, ...] = seen.detail
+        copies: tuple[LocalCopy, ...] = seen.detail
         dead = () if self._desired.retry else self._dead(copies)
         for number in self._absent(copies):
             if number not in dead:
@@ -159,24 +158,34 @@ class LocalProvisioner:
         for copy in seen.detail:
             yield from self._stop(copy, "the deployment is being removed")
         if not seen.detail and self._marks.any():
+            for session in self._marks.sessions():
+                end_session(session)
             self._marks.remove_all()
             yield Step("remove_folder", str(self._root), "the deployment is being removed")
 
     def close(self) -> None:
         self._http.close()
 
-    def _resource(self, copy: WorkerCopy) -> Resource:
+    def _resource(self, copy: LocalCopy) -> Resource:
         return Resource(
-            "worker",
+            copy.engine.name,
             f"{copy.name} {copy.url} (process {copy.process.pid})",
             copy.state,
-            has={"base": copy.process.option("--model") or ""},
+            has={"base": copy.engine.checkpoint_of(copy.process)},
             stale=copy.digest != self._digest,
         )
 
-    def _route_endpoint(self, copy: WorkerCopy) -> Endpoint:
+    def _route_endpoint(self, copy: LocalCopy) -> Endpoint:
         share = self._share if copy.digest == self._digest else None
-        return Endpoint("worker", copy.url, silent=copy.silent, share=share)
+        engine = copy.engine
+        return Endpoint(
+            engine.copy_kind,
+            copy.url,
+            engine.loads_adapters and self._desired.hosting != Deployment.Hosting.FUSED,
+            silent=copy.silent,
+            share=share,
+            credentials=ServerCredentials(self._marks.token(copy.name) if engine.has_token else ""),
+        )
 
     @property
     def _share(self) -> Share | None:
@@ -195,63 +204,45 @@ class LocalProvisioner:
         wanted = self._desired.min_copies
         return wanted if stage.keep_old else wanted - min(seen.progress.ready_copies, stage.routed_copies)
 
-    def _is_wanted(self, copy: WorkerCopy, seen: Observation) -> bool:
+    def _is_wanted(self, copy: LocalCopy, seen: Observation) -> bool:
         if copy.digest == self._digest:
             return copy.number < self._target_copies
         return copy.digest == self._before and copy.number < self._previous_copies(seen)
 
-    def _may_end(self, copy: WorkerCopy) -> bool:
+    def _may_end(self, copy: LocalCopy) -> bool:
         """Return True if the copy never served, or has no pending requests after leaving the routes."""
         if not (copy.silent or copy.state is State.READY):
             return True
         since = self._desired.drained.get(copy.url)
         if since is None:
             # It left the routes too recently, or became ready after it was no longer wanted.
-            return copy.url not in self._desired.routed and self._pending(copy) == 0
-        return since > _LONGEST_SECONDS or self._pending(copy) == 0
+            return copy.url not in self._desired.routed and copy.engine.pending(self._http, copy.url) == 0
+        return since > _LONGEST_SECONDS or copy.engine.pending(self._http, copy.url) == 0
 
-    def _pending(self, copy: WorkerCopy) -> int | None:
-        """Return the number of pending requests; None if the copy does not report it."""
-        headers = {"authorization": f"Bearer {settings.GRAFTWORK.fleet_token}"}
-        try:
-            return int(self._http.get(f"{copy.url}/load", headers=headers).json()["pending"])
-        except (httpx.HTTPError, ValueError, KeyError, TypeError):
-            return None
-
-    def _copies(self) -> tuple[WorkerCopy, ...]:
+    def _copies(self) -> tuple[LocalCopy, ...]:
         found = []
         for process in processes():
-            folder = Path(process.option(_MARK) or "/")
-            named = _COPY.fullmatch(folder.name)
-            if folder.parent != self._root or named is None or "worker_engine" not in process.arguments:
-                continue
-            url = f"http://{self._target.address}:{process.option('--port')}"
-            state, silent = self._state(url)
-            if state is State.READY:
-                self._marks.set(folder.name, Mark.READY)
-            found.append(WorkerCopy(process, named[1], int(named[2]), url, state, silent))
+            for engine in ENGINES:
+                folder = engine.folder_of(process)
+                named = _COPY.fullmatch(folder.name) if folder is not None else None
+                if folder is None or named is None or folder.parent != self._root:
+                    continue
+                url = f"http://{self._target.address}:{process.option('--port')}"
+                state, silent = engine.state(self._http, url)
+                if state is State.READY:
+                    self._marks.set(folder.name, Mark.READY)
+                found.append(LocalCopy(engine, process, named[1], int(named[2]), url, state, silent))
         return tuple(sorted(found, key=lambda copy: (copy.number, copy.digest, copy.process.pid)))
-
-    def _state(self, url: str) -> tuple[State, bool]:
-        """Return the state from `/ping`, and True if that did not answer in time."""
-        try:
-            answer = self._http.get(f"{url}/ping")
-            status = answer.json().get("status")
-        except (httpx.HTTPError, ValueError) as error:
-            return State.STARTING, isinstance(error, httpx.TimeoutException)
-        if answer.status_code == httpx.codes.OK:
-            return State.READY, False
-        return State.LEAVING if status in ("draining", "stopping") else State.STARTING, False
 
     def _name(self, number: int) -> str:
         return f"{self._digest}-{number}"
 
-    def _absent(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
+    def _absent(self, copies: tuple[LocalCopy, ...]) -> list[int]:
         """Return the numbers of missing copies."""
         there = {copy.number for copy in copies if copy.digest == self._digest}
         return [number for number in range(self._target_copies) if number not in there]
 
-    def _dead(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
+    def _dead(self, copies: tuple[LocalCopy, ...]) -> list[int]:
         """Return the missing copies that ended by themselves: during start-up, or too often."""
         gone = [(number, self._name(number)) for number in self._absent(copies)]
         return [number for number, name in gone if self._ended_early(name) or self._crashes(name) >= _CRASHES]
@@ -270,7 +261,7 @@ class LocalProvisioner:
         stage = self._stage
         return _FRESH_SECONDS if stage is None else min(_FRESH_SECONDS, time.time() - stage.started_at)
 
-    def _crashed(self, copies: tuple[WorkerCopy, ...]) -> str:
+    def _crashed(self, copies: tuple[LocalCopy, ...]) -> str:
         """Return which rollout copy crashed after it had served, with the end of its log; "" for none."""
         if self._stage is None:
             return ""
@@ -294,77 +285,41 @@ class LocalProvisioner:
         )
 
     def _start(self, state: Desired, number: int) -> Step:
-        name = f"{_digest(state)}-{number}"
-        folder, port = self._root / name, _free_port(self._target.address)
-        command = [
-            sys.executable,
-            "-m",
-            "worker_engine",
-            *_flags(state),
-            "--host",
-            self._target.address,
-            "--port",
-            str(port),
-            _MARK,
-            str(folder),
-        ]
+        engine = engine_of(state.image_family)
+        name = f"{state_digest(engine, state)}-{number}"
         self._marks.clear(name)
-        environment = _environment() | _worker_variables(state)
-        start_detached(command, log=self._marks.log(name), environment=environment, cwd=ROOT)
+        token = self._marks.new_token(name) if engine.has_token else ""
+        address = self._target.address
+        launch = engine.launch(state, self._root / name, address, _free_port(address), token)
+        # A killed server may leave an engine process that still holds the device's memory.
+        end_session(self._marks.session(name))
+        session = start_detached(
+            launch.command, log=self._marks.log(name), environment=launch.environment, cwd=ROOT
+        )
+        self._marks.set_session(name, session)
         self._marks.set(name, Mark.STARTED)
-        return Step("start_worker", name, f"copy {number + 1} of {self._desired.min_copies} is missing")
+        cause = f"copy {number + 1} of {self._desired.min_copies} is missing"
+        return Step(f"start_{engine.name}", name, cause)
 
-    def _stop(self, copy: WorkerCopy, cause: str) -> Iterator[Step]:
+    def _stop(self, copy: LocalCopy, cause: str) -> Iterator[Step]:
         """Send one SIGTERM, since a second one cuts running requests; kill a copy that hangs."""
         stopping_for = self._marks.age(copy.name, Mark.STOPPING)
-        patience = float(copy.process.option("--drain-seconds") or _DRAIN_SECONDS) + _KILL_SECONDS
+        patience = copy.engine.drain_seconds_of(copy.process) + _KILL_SECONDS
         if stopping_for is None:
             self._marks.set(copy.name, Mark.STOPPING)
             end(copy.process.pid)
-            yield Step("stop_worker", copy.name, cause)
+            yield Step(f"stop_{copy.engine.name}", copy.name, cause)
         elif stopping_for > patience:
             end(copy.process.pid, at_once=True)
-            yield Step("kill_worker", copy.name, f"it has not stopped {stopping_for:.0f} s after the request")
+            yield Step(
+                f"kill_{copy.engine.name}",
+                copy.name,
+                f"it has not stopped {stopping_for:.0f} s after the request",
+            )
 
 
-_FLAG: Final = "GRAFTWORK_WORKER_FLAG_"
-"""GRAFTWORK_WORKER_FLAG_MEMORY_GIB=0.5 in a deployment's environment becomes --memory-gib 0.5."""
-
-
-def _digest(state: Desired) -> str:
-    """Return the digest that names the copies of one state.
-
-    It works without a checkpoint folder, for which `_flags` raises, so that existing copies can be removed.
-    """
-    flags = _flags(state) if state.checkpoint.startswith("/") else []
-    flags += [f"{name}={value}" for name, value in sorted(_worker_variables(state).items())]
-    return hashlib.sha256(json.dumps(flags, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _flags(state: Desired) -> list[str]:
-    """Return a copy's start-up flags, except those that depend on its number."""
-    source = state.checkpoint
-    if not source.startswith("/"):
-        raise ProvisioningError(
-            f"workers on a host read the checkpoint from a folder, and this base model's is {source}: "
-            "register it from a folder of that host"
-        )
-    options = LmiOptions.from_values(state.options, BUNDLED_WORKER)
-    flags = ["--model", source, "--served-model-name", state.served_name, *worker_flags(options)]
-    for name, value in sorted(state.environment.items()):
-        if name.startswith(_FLAG):
-            flags += ["--" + name.removeprefix(_FLAG).lower().replace("_", "-"), value]
-    return flags
-
-
-def _worker_variables(state: Desired) -> dict[str, str]:
-    """Return the deployment's variables, such as GRAFTWORK_WORKER_CACHE_DIR, without those that are flags."""
-    return {name: value for name, value in state.environment.items() if not name.startswith(_FLAG)}
-
-
-def _environment() -> dict[str, str]:
-    """Return the inherited variables that a worker needs; the only secret is the fleet token."""
-    return {**inherited(*WORKER_VARIABLES), "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
+def _digest_of(state: Desired) -> str:
+    return state_digest(engine_of(state.image_family), state)
 
 
 def _free_port(address: str) -> int:

@@ -81,6 +81,7 @@ class Specs:
             config: dict[str, Any] = {"ProductionVariants": [_model_variant(desired, names.model(model))]}
         else:
             config = {"ProductionVariants": [_variant(desired)], "ExecutionRoleArn": target.role_arn}
+        config |= _metrics(desired.endpoint_scaling)
         return cls(
             names=names,
             model=model,
@@ -147,6 +148,19 @@ def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
         return {}
     cooldown = policy.release_cooldown_minutes
     return {"ScaleInPolicy": {"Strategy": policy.release.value, "CooldownInMinutes": cooldown}}
+
+
+def _metrics(policy: ScalingPolicy | None) -> dict[str, Any]:
+    """Return the endpoint's metrics if the policy sets their interval; else AWS's defaults apply."""
+    if policy is None or not policy.metrics_seconds:
+        return {}
+    return {
+        "MetricsConfig": {
+            "EnableEnhancedMetrics": True,
+            "EnableDetailedObservability": True,
+            "MetricPublishFrequencyInSeconds": policy.metrics_seconds,
+        }
+    }
 
 
 def _requirements(desired: Desired) -> dict[str, Any]:

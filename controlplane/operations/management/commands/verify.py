@@ -15,6 +15,7 @@ from controlplane.adapters.models import AdapterVersion
 from controlplane.artifacts.credentials.models import SourceCredential
 from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Copy, Target
 from controlplane.errors import UnavailableError, UnsealError
 from controlplane.metering.prompt_log.models import PromptLog
 from controlplane.platform.audit.selectors import chain_tenants, chain_verify
@@ -69,6 +70,10 @@ def _closed_secrets() -> list[str]:
     gated = BaseModel.objects.exclude(sealed_hub_token="")
     sealed += [(row.sealed_hub_token, row.hub_token_place) for row in gated]
     sealed += [(row.sealed_private_key, row.place) for row in PromptLog.objects.all()]
+    targets = Target.objects.exclude(sealed_credentials="")
+    sealed += [(target.sealed_credentials, target.credentials_place) for target in targets]
+    copies = Copy.objects.exclude(sealed_credentials="")
+    sealed += [(copy.sealed_credentials, copy.credentials_place) for copy in copies]
     faults = []
     for secret, place in sealed:
         try:

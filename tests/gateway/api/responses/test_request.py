@@ -180,7 +180,7 @@ def test_a_tool_is_repeated_with_what_was_in_force() -> None:
         ({"conversation": "c"}, "conversation"),
         ({"background": True}, "background"),
         ({"truncation": "some"}, "truncation"),
-        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning"),
         ({"include": ["file_search_call.results"]}, "include"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": 3}, "temperature"),

@@ -1,0 +1,11 @@
+"""Row policy of the latencies that are not yet in the hourly histograms."""
+
+from django.db import migrations
+
+from controlplane.platform.row_security.policies import RowPolicy, owned_by
+
+
+class Migration(migrations.Migration):
+    dependencies = [("row_security", "0002_monitoring"), ("metering", "0003_pending_latencies")]
+
+    operations = [RowPolicy("metering_pendinglatencies", owned_by("tenant"))]

@@ -1,0 +1,126 @@
+"""Has vLLM load adapters for requests, and unload those that were used longest ago.
+
+vLLM reads a registered adapter again from its files when its own cache has dropped it, and its engine dies if
+they are gone. So no more adapters stay registered than the server's cache holds (`CopyRoute.max_adapters`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import CopyRoute
+from gateway.backends.upstream import Refusal, UpstreamStream
+from gateway.errors import UpstreamBroken, UpstreamBusy
+from gateway.routing.fleet import Fleet
+
+logger = logging.getLogger(__name__)
+
+REFUSED_SECONDS: Final = 10.0
+"""How long a copy that could not load an adapter is not asked for it again."""
+UNAVAILABLE: Final = "adapter_unavailable"
+_ENGINE_DEAD: Final = b"EngineCore"
+
+Post = Callable[[CopyRoute, str, dict[str, Any]], Awaitable[UpstreamStream | Refusal]]
+
+
+class AdapterLoads:
+    """Loads and unloads, by copy.
+
+    Args:
+        post: sends a body to a path of a copy.
+        fleet: has what each copy lists as loaded, and when metrics last named an adapter.
+    """
+
+    def __init__(self, post: Post, fleet: Fleet) -> None:
+        self._post, self._fleet = post, fleet
+        self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._unloads: set[asyncio.Task[None]] = set()
+        self._refused: dict[tuple[str, str], float] = {}
+
+    async def load(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
+        """Have the copy load the adapter; concurrent requests share one load.
+
+        Args:
+            placed: engine names that operators placed on this copy, which stay.
+
+        Raises:
+            UpstreamBusy: the copy cannot load it; another copy may.
+            UpstreamUnreachable, UpstreamBroken, UpstreamTimeout: the copy did not answer.
+        """
+        key = (copy.id, adapter.name)
+        if self._refused.get(key, 0.0) > time.monotonic():
+            raise UpstreamBusy(f"{REFUSED_SECONDS:.0f}", code=UNAVAILABLE)
+        if (task := self._loads.get(key)) is None:
+            task = self._loads[key] = asyncio.create_task(self._load(copy, adapter, placed))
+            task.add_done_callback(lambda _: self._loads.pop(key, None))
+        # A client that hangs up must not end a load that others wait for.
+        await asyncio.shield(task)
+
+    def close(self) -> None:
+        for task in (*self._loads.values(), *self._unloads):
+            task.cancel()
+
+    async def _load(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
+        parts = urlsplit(adapter.uri)
+        path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else adapter.uri
+        body = {"lora_name": adapter.name, "lora_path": path}
+        refusal = await self._send(copy, "/v1/load_lora_adapter", body)
+        if refusal is not None and engine_died(refusal):
+            raise UpstreamBroken("The backend's engine has died; retry.")
+        # Another gateway may have loaded it meanwhile.
+        if refusal is not None and not (refusal.status == 400 and b"already" in refusal.body):
+            logger.warning(
+                "copy %s cannot load %s (%d: %r); vLLM needs --enable-lora, "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the adapter's files",
+                copy.id,
+                adapter.name,
+                refusal.status,
+                refusal.body[:500],
+            )
+            self._refuse((copy.id, adapter.name))
+            raise UpstreamBusy(f"{REFUSED_SECONDS:.0f}", code=UNAVAILABLE)
+        known = self._fleet.copy(copy.id)
+        known.loaded(adapter.name)
+        known.use(adapter.name)
+        if copy.max_adapters:
+            for name in known.least_used(keep=copy.max_adapters, placed={*placed, adapter.name}):
+                known.unloaded(name)
+                task = asyncio.create_task(self._unload(copy, name))
+                self._unloads.add(task)
+                task.add_done_callback(self._unloads.discard)
+
+    async def _unload(self, copy: CopyRoute, name: str) -> None:
+        try:
+            refusal = await self._send(copy, "/v1/unload_lora_adapter", {"lora_name": name})
+        except Exception as error:
+            logger.debug("copy %s did not unload %s: %r", copy.id, name, error)
+            return
+        if refusal is not None and refusal.status != 404:
+            logger.warning("copy %s refuses to unload %s (%d)", copy.id, name, refusal.status)
+
+    async def _send(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> Refusal | None:
+        answer = await self._post(copy, path, body)
+        if isinstance(answer, Refusal):
+            return answer
+        try:
+            while await answer.read():
+                pass
+        finally:
+            answer.close()
+        return None
+
+    def _refuse(self, key: tuple[str, str]) -> None:
+        now = time.monotonic()
+        self._refused = {known: until for known, until in self._refused.items() if until > now}
+        self._refused[key] = now + REFUSED_SECONDS
+
+
+def engine_died(refusal: Refusal) -> bool:
+    """Return True for vLLM's answer after its engine died: the server is about to end."""
+    return refusal.status == 500 and _ENGINE_DEAD in refusal.body

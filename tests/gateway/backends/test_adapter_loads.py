@@ -1,0 +1,228 @@
+"""Adapters on servers with vLLM's routes: loaded on demand, bounded, and refused loads tried elsewhere.
+
+The server gives vLLM 0.32's answers, as it gave them to the same calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import AdapterHomes, CopyRoute
+from contracts.route_table import AdapterRoute
+from contracts.server_credentials import ServerCredentials
+from controlplane.deployments.models.credentials import credentials_seal
+from gateway.api.schema import parse
+from gateway.backends.base import BackendRequest
+from gateway.backends.openai_http import OpenAIHttpBackend
+from gateway.backends.upstream import Upstream
+from gateway.errors import UpstreamBroken, UpstreamBusy, UpstreamUnreachable
+from gateway.routing import resolve
+from gateway.routing.copy_headers import CopyHeaders
+from gateway.routing.fleet import Fleet
+from tests.gateway.conftest import reference, route_table
+from tests.waiting import eventually_async
+
+FLEET_TOKEN = "fleet-token"
+
+
+@dataclass
+class Server:
+    """A server that keeps adapters as vLLM does.
+
+    Attributes:
+        refuses: status and body of each load; None loads.
+        taken: another gateway has just loaded the adapter of each load.
+    """
+
+    url: str = ""
+    loaded: list[str] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+    unloads: list[str] = field(default_factory=list)
+    refuses: tuple[int, str] | None = None
+    taken: bool = False
+    dead: bool = False
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    async def complete(self, http: web.Request) -> web.Response:
+        body = await http.json()
+        self.headers.append({name.lower(): value for name, value in http.headers.items()})
+        if self.dead:
+            text = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+            return _error(500, text, "InternalServerError")
+        if body["model"] not in ("base", *self.loaded):
+            return _error(404, f"The model `{body['model']}` does not exist.", "NotFoundError")
+        return web.json_response({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+
+    async def load(self, http: web.Request) -> web.Response:
+        name = (await http.json())["lora_name"]
+        self.loads.append(name)
+        if self.refuses is not None:
+            return _error(*self.refuses, "InternalServerError")
+        if self.taken:
+            self.loaded.append(name)
+            return _error(400, f"The lora adapter '{name}' has already been loaded.", "InvalidUserInput")
+        self.loaded.append(name)
+        return web.Response(text="Success")
+
+    async def unload(self, http: web.Request) -> web.Response:
+        name = (await http.json())["lora_name"]
+        self.unloads.append(name)
+        self.loaded.remove(name)
+        return web.Response(text="Success")
+
+
+def _error(status: int, message: str, kind: str) -> web.Response:
+    error = {"message": message, "type": kind, "param": None, "code": status}
+    return web.json_response({"error": error}, status=status)
+
+
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[OpenAIHttpBackend]:
+    app = web.Application()
+    app.router.add_post("/v1/completions", server.complete)
+    app.router.add_post("/v1/load_lora_adapter", server.load)
+    app.router.add_post("/v1/unload_lora_adapter", server.unload)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    backend = OpenAIHttpBackend(Upstream(), CopyHeaders(FLEET_TOKEN, "installation"), Fleet())
+    try:
+        yield backend
+    finally:
+        await backend.close()
+        await runner.cleanup()
+
+
+def adapter(number: int) -> AdapterRef:
+    return reference("acme", f"bot{number}")
+
+
+async def ask(
+    backend: OpenAIHttpBackend, server: Server, ref: AdapterRef, placed: str = "", **copy: Any
+) -> None:
+    table = route_table(server.url)
+    base = table.bases["base"]
+    homes = {placed: AdapterHomes(("copy-1",))} if placed else {}
+    table = replace(
+        table,
+        bases={"base": replace(base, homes=homes)},
+        adapters={"acme": {"bot": AdapterRoute("base", 1, {1: ref})}},
+    )
+    call = parse("/v1/completions", json.dumps({"model": "bot", "prompt": "hi", "max_tokens": 2}).encode())
+    route = CopyRoute("copy-1", "openai_http", server.url, **{"loads_adapters": True, **copy})
+    resolution = resolve(table, "acme", "bot", "subject")
+    stream = await backend.stream(BackendRequest(call, resolution, route, "request-1", "aa11", "acme"))
+    try:
+        while await stream.read():
+            pass
+    finally:
+        stream.close()
+
+
+def test_no_more_adapters_stay_loaded_than_the_servers_cache_holds() -> None:
+    async def work() -> None:
+        server = Server()
+        async with serving(server) as backend:
+            for number in (0, 1, 0, 2):
+                await ask(backend, server, adapter(number), max_adapters=2)
+            await eventually_async(lambda: len(server.unloads) == 1)
+            assert server.unloads == [adapter(1).name], "the one that was used longest ago"
+            await ask(backend, server, adapter(1), max_adapters=2)
+            await eventually_async(lambda: len(server.unloads) == 2)
+            assert server.unloads[1] == adapter(0).name
+            assert sorted(server.loaded) == [adapter(1).name, adapter(2).name]
+
+    asyncio.run(work())
+
+
+def test_a_placed_adapter_stays_and_without_a_bound_all_do() -> None:
+    async def work() -> None:
+        server = Server()
+        async with serving(server) as backend:
+            for number in (0, 1, 2):
+                await ask(backend, server, adapter(number), adapter(0).name, max_adapters=2)
+            await eventually_async(lambda: bool(server.unloads))
+            assert server.unloads == [adapter(1).name]
+            for number in (3, 4, 5):
+                await ask(backend, server, adapter(number))
+            assert server.unloads == [adapter(1).name]
+
+    asyncio.run(work())
+
+
+def test_a_load_by_another_gateway_serves_this_ones_request_too() -> None:
+    async def work() -> list[str]:
+        server = Server(taken=True)
+        async with serving(server) as backend:
+            await ask(backend, server, adapter(0))
+        return server.loads
+
+    assert asyncio.run(work()) == [adapter(0).name]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (404, "Loading lora bot failed: No adapter found for <path>"),
+        (500, "LoRA rank 64 is greater than max_lora_rank 16."),
+    ],
+)
+def test_an_adapter_that_cannot_be_loaded_is_tried_elsewhere_and_not_asked_for_at_once(
+    refusal: tuple[int, str],
+) -> None:
+    async def work() -> list[str]:
+        server = Server(refuses=refusal)
+        async with serving(server) as backend:
+            for _ in range(3):
+                with pytest.raises(UpstreamBusy) as caught:
+                    await ask(backend, server, adapter(0))
+                assert not caught.value.of_copy, "other adapters' requests still go to the copy"
+            server.refuses = None
+            await ask(backend, server, adapter(1))
+        return server.loads
+
+    assert asyncio.run(work()) == [adapter(0).name, adapter(1).name]
+
+
+def test_a_dead_engine_is_the_copys_fault_and_another_may_answer() -> None:
+    async def work() -> None:
+        server = Server(dead=True)
+        async with serving(server) as backend:
+            with pytest.raises(UpstreamBroken):
+                await ask(backend, server, adapter(0))
+        assert server.loads == []
+
+    asyncio.run(work())
+
+
+def test_a_copys_own_token_and_headers_replace_the_installations() -> None:
+    own = ServerCredentials("own-token", {"x-tenant": "us"})
+
+    async def work() -> list[dict[str, str]]:
+        server = Server(loaded=[adapter(0).name])
+        async with serving(server) as backend:
+            await ask(backend, server, adapter(0))
+            sealed = credentials_seal(own, fleet_token=FLEET_TOKEN, copy_id="copy-1")
+            assert "own-token" not in sealed
+            await ask(backend, server, adapter(0), credentials=sealed)
+            for wrong in (
+                credentials_seal(own, fleet_token="another", copy_id="copy-1"),
+                credentials_seal(own, fleet_token=FLEET_TOKEN, copy_id="copy-2"),
+            ):
+                with pytest.raises(UpstreamUnreachable):
+                    await ask(backend, server, adapter(0), credentials=wrong)
+        return server.headers
+
+    first, second = asyncio.run(work())
+    assert (first["authorization"], "x-tenant" in first) == ("Bearer installation", False)
+    assert (second["authorization"], second["x-tenant"]) == ("Bearer own-token", "us")

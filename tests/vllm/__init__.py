@@ -1,0 +1,1 @@
+"""Tests against real vLLM servers, and the tiny checkpoints that they serve."""
