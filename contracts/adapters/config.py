@@ -1,7 +1,8 @@
-"""PEFT's adapter_config.json: which of its fields are served, which modules it changes, ranks and scalings.
+"""PEFT's adapter_config.json: which of its fields are read, which modules it changes, ranks and scalings.
 
 This module, `pattern`, `targets` and `tensors` need only the standard library and RE2. The control plane
-checks an adapter with them at registration and the worker at load, so both accept the same adapters.
+checks an adapter with them at registration and the worker at load. They hold what is true of every engine;
+`bundled_worker` says which of these adapters the bundled worker serves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from contracts.adapters.foreign_weights import MLX_REFUSAL
-from contracts.adapters.module_names import PLAIN, Layout, layout_of
+from contracts.adapters.module_names import PLAIN, Layout, aligned, layout_of
 from contracts.adapters.pattern import PatternError, SuffixTable
 from contracts.adapters.targets import Targets
 from contracts.strict_json import find_fault
@@ -39,6 +40,8 @@ _SERVED: Final = frozenset(
         "rank_pattern",
         "alpha_pattern",
         "target_modules",
+        "target_parameters",
+        "fan_in_fan_out",
         "exclude_modules",
         "layers_to_transform",
         "layers_pattern",
@@ -70,7 +73,7 @@ _HARMLESS: Final = frozenset(
 init_lora_weights says if an initialisation altered the base as well."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
-    "task_type": ("CAUSAL_LM", FEATURE_EXTRACTION, None),
+    "task_type": ("CAUSAL_LM", "SEQ_CLS", "TOKEN_CLS", FEATURE_EXTRACTION, "SEQ_2_SEQ_LM", None),
     "bias": ("none", "all", "lora_only", None),
 }
 _CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
@@ -86,7 +89,7 @@ HEAD: Final = "lm_head"
 
 
 class AdapterConfigError(ValueError):
-    """An adapter that we do not serve; the text names the field or tensor and what is expected."""
+    """An adapter that is broken or cannot be served; the text names the field or tensor at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,9 @@ class LoraConfig:
         ties_head: True if changes to the embedding also apply to the head of a tied base.
         token_indices: module's name -> tokens whose rows the adapter replaces.
         raw: the whole object as written; unread fields with values that are not JSON become null.
+        task: task_type; "" where the configuration leaves it out.
+        fan_in_fan_out: True if the trainer's layers hold weights as (in, out), as GPT-2's.
+        parameters: target_parameters: ends of the names of parameters that have LoRA of their own.
         layout: how the trainer called the modules. The methods take common names (`module_names`), and
             compare the trainer's names with the patterns of the configuration.
     """
@@ -117,6 +123,9 @@ class LoraConfig:
     ranks: Numbers
     alphas: Numbers
     raw: Mapping[str, Any]
+    task: str = ""
+    fan_in_fan_out: bool = False
+    parameters: tuple[str, ...] = ()
     layout: Layout = PLAIN
 
     @classmethod
@@ -153,29 +162,46 @@ class LoraConfig:
             ranks=Numbers.read(value, "rank_pattern", whole=True),
             alphas=Numbers.read(value, "alpha_pattern"),
             raw=value,
+            task=value.get("task_type") or "",
+            fan_in_fan_out=_flag(value, "fan_in_fan_out"),
+            parameters=_texts(value, "target_parameters"),
         )
 
     @property
     def embeds_only(self) -> bool:
         """True if the adapter was trained for embeddings, on a model without an output head."""
-        return self.raw.get("task_type") == FEATURE_EXTRACTION
+        return self.task == FEATURE_EXTRACTION
 
     @property
     def max_rank(self) -> int:
         """Largest rank that any module may have."""
         return max(self.rank, *(int(number) for number in self.ranks.numbers), 0)
 
-    def for_tensors(self, names: Iterable[str]) -> Self:
-        """Return this configuration with the layout of the adapter's tensors, given by their names."""
-        return replace(self, layout=layout_of(name.removeprefix(PREFIX) for name in names))
+    def for_tensors(self, names: Iterable[str], base: Mapping[str, tuple[int, ...]] | None = None) -> Self:
+        """Return this configuration with the layout of the adapter's tensors.
+
+        Args:
+            names: of the adapter's tensors.
+            base: the base model's tensors by common name; aligns names that no layout translates.
+        """
+        paths = [name.removeprefix(PREFIX) for name in names]
+        layout = layout_of(paths)
+        return replace(self, layout=layout if base is None else aligned(layout, paths, base))
 
     def adapts(self, module: str) -> bool:
         """Return True if PEFT puts LoRA on the module."""
         is_head = module == HEAD
         if self.targets.match(self.layout.path_of(module), is_head=is_head):
             return True
+        if self.targets_parameter(f"{module}.weight"):
+            return True
         embedding = self.layout.path_of(EMBEDDING)
         return is_head and self.ties_head and self.targets.match(embedding, is_head=False)
+
+    def targets_parameter(self, name: str) -> bool:
+        """Return True if target_parameters names the parameter at this full path."""
+        path = self.layout.path_of(name)
+        return any(path == end or path.endswith(f".{end}") for end in self.parameters)
 
     def replaces(self, module: str) -> bool:
         """Return True if modules_to_save names the module, or the embedding that the head is tied to."""
@@ -186,14 +212,19 @@ class LoraConfig:
 
     def rank_of(self, module: str) -> int:
         """Return the rank of the module at this full path."""
-        return int(self.ranks.get(self.layout.path_of(module), self.rank))
+        return int(self.ranks.get(self._pattern_path(module), self.rank))
 
     def scaling_of(self, module: str) -> float:
         """Return alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
-        return self.alphas.get(self.layout.path_of(module), self.alpha) / (
+        return self.alphas.get(self._pattern_path(module), self.alpha) / (
             math.sqrt(rank) if self.use_rslora else rank
         )
+
+    def _pattern_path(self, module: str) -> str:
+        """Return the path with which PEFT compares rank_pattern and alpha_pattern."""
+        path = self.layout.path_of(module)
+        return f"{path}.weight" if self.parameters and self.targets_parameter(f"{module}.weight") else path
 
 
 @dataclass(frozen=True, slots=True)

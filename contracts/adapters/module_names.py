@@ -1,4 +1,4 @@
-"""One name for each module of a language model, however its checkpoint or an adapter's trainer calls it.
+"""One name for each module of a model, however its checkpoint or an adapter's trainer calls it.
 
 A language model alone calls its first layer `model.layers.0`. Inside a vision-language model the same layer
 is `language_model.model.layers.0` in published checkpoints and in transformers before 4.52, and
@@ -7,18 +7,39 @@ embedding adapters are trained, calls it `layers.0`, or `language_model.layers.0
 model. Adapters carry the names of the class that they were trained with, so the names of adapter and
 checkpoint often differ. We compare the names of the language model
 alone. Source: `_checkpoint_conversion_mapping` of transformers 4.52 to 5.
+
+Names that no layout translates are aligned with the base's by what both have in common (`aligned`): wrappers
+such as `model.` and `bert.` are left out, and the names of stacked and single experts are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 _BODY: Final = "model."
 _HEAD: Final = "lm_head"
 _ROOTS: Final = ("layers.", "embed_tokens", "norm")
 """A language model's modules where no prefix marks them."""
+_WRAPPERS: Final = frozenset(
+    {"model", "language_model", "base_model", "text_model", "vision_model", "llm", "transformer", "backbone"}
+)
+"""Attributes under which classes hold a part of a model. Names that differ by them alone stay apart."""
+_SAME: Final[Mapping[str, str]] = {
+    "block_sparse_moe": "mlp",
+    "feed_forward": "mlp",
+    "w1": "gate_proj",
+    "w2": "down_proj",
+    "w3": "up_proj",
+    "embed_out": "lm_head",
+}
+"""Segments that trainers and checkpoints use for the same module."""
+_PART: Final = re.compile(
+    r"(?:\.base_layer)*\.(?:lora_(?:embedding_)?[AB]|lora_magnitude_vector|token_adapter|weight|bias)(?:\.|$).*"
+)
+"""From the module's path to the end of the name of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +50,22 @@ class Layout:
         body: prefix of the language model's modules, in place of `model.`.
         head: path of the output head, in place of `lm_head`.
         others: prefix of all other modules, such as a vision tower.
+        aligned: trainer's path -> common name, of modules that the prefixes do not translate.
+        paths: the reverse of `aligned`.
+        outer: first segments that only wrap the model, in the base or in the adapter.
     """
 
     body: str = _BODY
     head: str = _HEAD
     others: str = ""
+    aligned: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    outer: frozenset[str] = frozenset()
 
     def common_name(self, path: str) -> str:
         """Return the common name of a module, or of a tensor, with this layout's path."""
+        if path in self.aligned:
+            return self.aligned[path]
         if path == self.head or path.startswith(f"{self.head}."):
             return _HEAD + path.removeprefix(self.head)
         if path.startswith(self.body) and (self.body or path.startswith(_ROOTS)):
@@ -45,6 +74,8 @@ class Layout:
 
     def path_of(self, name: str) -> str:
         """Return this layout's path of a module with a common name."""
+        if name in self.paths:
+            return self.paths[name]
         if name.startswith(_BODY):
             return self.body + name.removeprefix(_BODY)
         if name == _HEAD or name.startswith(f"{_HEAD}."):
@@ -73,3 +104,53 @@ def layout_of(paths: Iterable[str]) -> Layout:
         if path.startswith(_ROOTS[:2]):
             return WITHOUT_HEAD
     return PLAIN
+
+
+def aligned(layout: Layout, tensors: Collection[str], base: Mapping[str, object]) -> Layout:
+    """Return the layout with the common names of modules that it does not translate.
+
+    Args:
+        tensors: names in the adapter's file, without PEFT's prefix.
+        base: tensors of the base model by common name (`model.layers.0.mlp.up_proj.weight`).
+    """
+    modules = dict.fromkeys(_PART.sub("", name) for name in tensors)
+    missing = [path for path in modules if f"{layout.common_name(path)}.weight" not in base]
+    if not missing:
+        return layout
+    names = [name.removesuffix(".weight") for name in base if name.endswith(".weight")]
+    # A class may hold the base under one attribute of its own, such as `bert`, which the other lacks.
+    outer = _outer(names) | (_outer(modules) - {name.partition(".")[0] for name in names})
+    index = _index(names, outer)
+    found = {path: index.get(canonical_name(path, outer)) for path in missing}
+    renames = {path: name for path, name in found.items() if name is not None}
+    paths = {name: path for path, name in renames.items()}
+    return replace(layout, aligned=renames, paths=paths, outer=frozenset(outer))
+
+
+def canonical_name(path: str, outer: Collection[str] = ()) -> str:
+    """Return the path without wrappers, in the names that layouts share.
+
+    Args:
+        outer: first segments that are wrappers in this base or this adapter.
+    """
+    segments = path.split(".")
+    if segments[0] in outer and len(segments) > 1:
+        del segments[0]
+    return ".".join(_SAME.get(segment, segment) for segment in segments if segment not in _WRAPPERS)
+
+
+def _outer(paths: Iterable[str]) -> set[str]:
+    """Return the first segment that all modules inside numbered layers share, if there is one."""
+    first = {
+        path.partition(".")[0] for path in paths if any(part.isdecimal() for part in path.split(".")[1:])
+    }
+    return first if len(first) == 1 else set()
+
+
+def _index(names: Iterable[str], outer: Collection[str]) -> dict[str, str | None]:
+    """Return the common name by canonical name; None where several have the same."""
+    index: dict[str, str | None] = {}
+    for name in names:
+        canonical = canonical_name(name, outer)
+        index[canonical] = None if canonical in index else name
+    return index

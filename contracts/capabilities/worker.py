@@ -25,6 +25,7 @@ TRAITS: Final = frozenset(
         Trait.LORA_BIAS,
         Trait.SAVED_MODULES,
         Trait.TRAINED_ROWS,
+        Trait.FEATURE_EXTRACTION,
     }
 )
 """Traits of adapters on every architecture; a test loads an adapter of each trait."""

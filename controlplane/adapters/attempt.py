@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from contracts.adapters.config import AdapterConfigError, LoraConfig
 from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
+from contracts.capabilities.traits import AdapterNeeds
 from controlplane.adapters.aliases import default_record
 from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.card_html import card_render
@@ -62,11 +63,11 @@ class ValidationAttempt:
         """
         sizes = self._fetch()
         config, config_sha256 = self._check_config()
-        rank, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
+        needs, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
         digest = adapter_digest({_CONFIG: config_sha256, _WEIGHTS: weights_sha256})
-        self._smoke(digest, rank)
+        self._smoke(digest, needs)
         self._claim(digest, sum(sizes.values()))
-        self._publish(digest, rank, sum(sizes.values()), config)
+        self._publish(digest, needs, sum(sizes.values()), config)
         staging_discard(version=self._version)
         source_discard(self._version.source, tenant=self._version.adapter.tenant)
 
@@ -121,7 +122,7 @@ class ValidationAttempt:
         self._step("config", "done", f"LoRA of rank {config.rank}")
         return config, hashlib.sha256(data).hexdigest()
 
-    def _check_weights(self, config: LoraConfig, size: int) -> tuple[int, str]:
+    def _check_weights(self, config: LoraConfig, size: int) -> tuple[AdapterNeeds, str]:
         """Check and hash the weights in one pass, so that the digest is of the checked bytes."""
         digest = hashlib.sha256()
         with self._store.open(f"{self._version.staging}/{_WEIGHTS}") as body:
@@ -133,8 +134,8 @@ class ValidationAttempt:
                 raise RefusedError(f"{_WEIGHTS} is not a whole safetensors file: {error}") from error
             self._step("header", "done", f"{len(header.tensors)} tensors")
             self._step("tensors", "running")
-            rank, scalings, warnings = check_tensors(header, config, self._base_model.modules)
-            detail = "; ".join([f"largest rank {rank}", *warnings])[:_MAX_DETAIL]
+            needs, scalings, warnings = check_tensors(header, config, self._base_model.modules)
+            detail = "; ".join([f"largest rank {needs.rank}", *warnings])[:_MAX_DETAIL]
             self._step("tensors", "warned" if warnings else "done", detail)
             self._step("values", "running")
             changes = check_values(stream, header, scalings=scalings, progress=self._heartbeat)
@@ -142,9 +143,9 @@ class ValidationAttempt:
                 self._step("values", "done")
             else:
                 self._step("values", "warned", "every lora_B is zero, so the adapter changes nothing")
-        return rank, digest.hexdigest()
+        return needs, digest.hexdigest()
 
-    def _smoke(self, digest: str, rank: int) -> None:
+    def _smoke(self, digest: str, needs: AdapterNeeds) -> None:
         """Generate with the staged files; nobody is billed for it."""
         self._step("smoke", "running")
         version = self._version
@@ -154,7 +155,8 @@ class ValidationAttempt:
             version=version.number,
             sha256=digest,
         )
-        ref = AdapterRef(name, self._store.uri(version.staging), digest, rank, tuple(version.traits))
+        traits = tuple(sorted(needs.traits))
+        ref = AdapterRef(name, self._store.uri(version.staging), digest, needs.rank, traits)
         smoke, status, detail = smoke_test(base_model=self._base_model, ref=ref, progress=self._heartbeat_now)
         self._update(smoke=smoke.to_dict() if smoke else None)
         self._step("smoke", status, detail)
@@ -170,7 +172,7 @@ class ValidationAttempt:
             self._update(sha256=digest, size_bytes=size)
             self._version.sha256 = digest
 
-    def _publish(self, digest: str, rank: int, size: int, config: LoraConfig) -> None:
+    def _publish(self, digest: str, needs: AdapterNeeds, size: int, config: LoraConfig) -> None:
         version, folder = self._version, f"adapters/{digest}"
         # Copy before the transaction, which on SQLite holds the only write lock, since large files take
         # long. After a crash here the next attempt's copy finds the content-addressed files.
@@ -192,7 +194,8 @@ class ValidationAttempt:
                 steps=steps,
                 sha256=digest,
                 uri=self._store.uri(folder),
-                rank=rank,
+                rank=needs.rank,
+                traits=sorted(needs.traits),
                 size_bytes=size,
                 config=config.raw,
             )
@@ -209,7 +212,8 @@ class ValidationAttempt:
             data: dict[str, Any] = {
                 "status": AdapterVersion.Status.READY,
                 "sha256": digest,
-                "rank": rank,
+                "rank": needs.rank,
+                "traits": sorted(needs.traits),
                 "size_bytes": size,
                 "default": default_number(adapter=adapter),
             }

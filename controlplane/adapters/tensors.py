@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from contracts.adapters.config import AdapterConfigError, LoraConfig
-from contracts.adapters.tensors import Part, absent_names, max_rank, sort_tensors
+from contracts.adapters.needs import adapter_needs
+from contracts.adapters.tensors import Part, absent_names, sort_tensors
+from contracts.capabilities.traits import AdapterNeeds
 from controlplane.artifacts.store import ByteStream
 from controlplane.catalog.safetensors_header import SafetensorsHeader
 from controlplane.errors import RefusedError
@@ -28,14 +30,14 @@ _CHUNK: Final = 4 << 20
 
 def check_tensors(
     header: SafetensorsHeader, config: LoraConfig, base: Mapping[str, Sequence[int]]
-) -> tuple[int, dict[str, float], list[str]]:
-    """Checks names, dtypes and shapes as the worker does when it loads the adapter.
+) -> tuple[AdapterNeeds, dict[str, float], list[str]]:
+    """Checks names, dtypes and shapes by what is true of every engine.
 
     Args:
         base: shapes by module path, and of biases by their own name, as `catalog.checkpoint` reads them.
 
     Returns:
-        the largest rank, the worker's scaling factor by tensor, and warnings.
+        what a copy must serve, the worker's scaling factor by tensor, and warnings.
 
     Raises:
         RefusedError: names the tensor and what was expected.
@@ -47,7 +49,7 @@ def check_tensors(
     tensors = {
         path if path.endswith(".bias") else f"{path}.weight": tuple(shape) for path, shape in base.items()
     }
-    config = config.for_tensors(shapes)
+    config = config.for_tensors(shapes, tensors)
     try:
         modules = sort_tensors(config, shapes, tensors)
     except AdapterConfigError as error:
@@ -58,7 +60,7 @@ def check_tensors(
         for part, name in parts.items()
         if part in (Part.B, Part.EMBEDDING_B)
     }
-    return max_rank(config, modules), scalings, absent_names(config, tensors)
+    return adapter_needs(config, modules, tensors), scalings, absent_names(config, tensors)
 
 
 def check_values(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -13,12 +14,17 @@ from contracts.strict_json import find_fault
 from controlplane.catalog.checkpoint_sources import CheckpointSource
 from controlplane.catalog.checkpoint_sources.base import refusal
 from controlplane.catalog.module_shapes import UnknownShapeError, module_shapes
+from controlplane.catalog.quantization import quantization_method
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo, read_header
 from controlplane.catalog.text_config import context_length, stored_dtype, text_section
 
 _MAX_JSON_BYTES: Final = 64 << 20
 _INDEX: Final = "model.safetensors.index.json"
 _MAX_NAME: Final = 100
+_MAX_TENSORS: Final = 500_000
+"""Kimi K2, the largest published count, has 70,000 without scales."""
+_MAX_STATE: Final = 4096
+_NUMBERED: Final = re.compile(r"\.\d+\.")
 _MAX_DTYPE: Final = 20
 
 
@@ -29,12 +35,14 @@ class Checkpoint:
     Attributes:
         max_model_len: of the language model, in tokens.
         modules: as `module_shapes` returns them.
+        quantization: method of the weights, "" for none.
     """
 
     architecture: str
     max_model_len: int
     dtype: str
     modules: dict[str, tuple[int, ...]]
+    quantization: str = ""
 
 
 def read_checkpoint(source: CheckpointSource) -> Checkpoint:
@@ -52,25 +60,30 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     if (length := context_length(config)) is None:
         raise refusal(f"{where} must give max_position_embeddings, a positive integer")
     try:
-        modules = module_shapes(config, _tensors(source, sizes))
+        tensors, files = _tensors(source, sizes)
+        modules = module_shapes(config, tensors, lambda name: _data(source, files[name], tensors[name]))
     except UnknownShapeError as error:
         raise refusal(f"{source.uri}: {error}") from error
     if EMBEDDING in modules and (text_section(config).get("tie_word_embeddings") or HEAD not in modules):
         modules[HEAD] = modules[EMBEDDING]
-    if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
-        raise refusal(f"{source.uri} has no linear layers: its safetensors hold no weights of decoder layers")
+    if not any(len(shape) >= 2 and _NUMBERED.search(path) for path, shape in modules.items()):
+        raise refusal(f"{source.uri} has no layers: its safetensors hold no matrix of a numbered layer")
     if (dtype := stored_dtype(config)) is None:
         raise refusal(f"{where} must give dtype as a text, such as bfloat16")
     # Check only the stored values: configurations of Mamba hybrids contain Infinity elsewhere.
-    if fault := find_fault([architectures[0], dtype, *modules]):
+    quantization = quantization_method(config)
+    if fault := find_fault([architectures[0], dtype, quantization, *modules]):
         raise refusal(f"{source.uri} {fault}")
     architecture = str(architectures[0])
     if len(architecture) > _MAX_NAME or len(dtype) > _MAX_DTYPE:
         raise refusal(f"{where} names an architecture or dtype that is too long")
-    return Checkpoint(architecture, length, dtype, modules)
+    return Checkpoint(architecture, length, dtype, modules, quantization)
 
 
-def _tensors(source: CheckpointSource, sizes: Mapping[str, int]) -> dict[str, TensorInfo]:
+def _tensors(
+    source: CheckpointSource, sizes: Mapping[str, int]
+) -> tuple[dict[str, TensorInfo], dict[str, tuple[str, int]]]:
+    """Return the tensors by name, and the file of each with the start of its data."""
     names = ["model.safetensors"]
     if _INDEX in sizes:
         weight_map, where = _json(source, sizes, _INDEX).get("weight_map"), _path(source, _INDEX)
@@ -81,9 +94,22 @@ def _tensors(source: CheckpointSource, sizes: Mapping[str, int]) -> dict[str, Te
             if PurePosixPath(name).name != name:
                 raise refusal(f"{where} names {name!r}, which is not in the same folder")
     tensors: dict[str, TensorInfo] = {}
+    files: dict[str, tuple[str, int]] = {}
     for name in names:
-        tensors.update(_header(source, sizes, name).tensors)
-    return tensors
+        header = _header(source, sizes, name)
+        tensors.update(header.tensors)
+        if len(tensors) > _MAX_TENSORS:
+            raise refusal(f"{source.uri} has more than {_MAX_TENSORS} tensors")
+        files.update(dict.fromkeys(header.tensors, (name, header.data_start)))
+    return tensors, files
+
+
+def _data(source: CheckpointSource, file: tuple[str, int], info: TensorInfo) -> bytes:
+    """Return a small tensor's bytes: 4-bit checkpoints keep a layer's shape in one."""
+    name, start = file
+    if info.end - info.begin > _MAX_STATE:
+        raise UnknownShapeError(f"a quant_state of {name} has {info.end - info.begin} bytes")
+    return source.read_range(name, start + info.begin, info.end - info.begin)
 
 
 def _header(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> SafetensorsHeader:

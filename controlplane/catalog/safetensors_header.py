@@ -24,6 +24,9 @@ DTYPE_BYTES: Final[Mapping[str, int]] = {
     "I8": 1,
     "F8_E4M3": 1,
     "F8_E5M2": 1,
+    "F8_E8M0": 1,
+    "F8_E4M3FNUZ": 1,
+    "F8_E5M2FNUZ": 1,
     "I16": 2,
     "U16": 2,
     "F16": 2,
@@ -34,6 +37,7 @@ DTYPE_BYTES: Final[Mapping[str, int]] = {
     "F64": 8,
     "I64": 8,
     "U64": 8,
+    "C64": 8,
 }
 
 

@@ -69,6 +69,7 @@ def base_model_register(
             architecture=checkpoint.architecture,
             max_model_len=checkpoint.max_model_len,
             dtype=checkpoint.dtype,
+            quantization=checkpoint.quantization,
             modules=checkpoint.modules,
         )
         if hub_token:

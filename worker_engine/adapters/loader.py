@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
+from contracts.adapters.bundled_worker import refuse_config, refuse_unserved
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
@@ -177,8 +178,12 @@ class AdapterLoader:
 
     def _sort(self, config: bytes, shapes: tuple[tuple[str, Shape], ...]) -> tuple[LoraConfig, Modules]:
         """Raises AdapterConfigError."""
-        parsed = LoraConfig.from_bytes(config).for_tensors(name for name, _ in shapes)
-        return parsed, sort_tensors(parsed, dict(shapes), self._base.shapes)
+        parsed = LoraConfig.from_bytes(config)
+        refuse_config(parsed)
+        parsed = parsed.for_tensors((name for name, _ in shapes), self._base.shapes)
+        modules = sort_tensors(parsed, dict(shapes), self._base.shapes)
+        refuse_unserved(parsed, modules, self._base.shapes)
+        return parsed, modules
 
     def _build(self, ref: AdapterRef, config: bytes, tensors: Mapping[str, torch.Tensor]) -> Adapter:
         shapes = tuple((name, tuple(tensor.shape)) for name, tensor in sorted(tensors.items()))

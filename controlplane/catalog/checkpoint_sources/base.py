@@ -27,6 +27,9 @@ class CheckpointSource(Protocol):
     def open(self, name: str) -> AbstractContextManager[ByteStream]:
         """Open a file for reading. Raises as `sizes` does."""
 
+    def read_range(self, name: str, start: int, size: int) -> bytes:
+        """Return `size` bytes of a file from byte `start`. Raises as `sizes` does."""
+
 
 def refusal(message: str) -> InvalidInputError:
     """Return the error for an unusable source."""

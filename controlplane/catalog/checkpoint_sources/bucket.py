@@ -38,11 +38,21 @@ class BucketCheckpoint:
         sizes = {item["Key"].removeprefix(self._prefix): item["Size"] for item in objects}
         return {name: size for name, size in sizes.items() if name and name[0] != "."}
 
+    def read_range(self, name: str, start: int, size: int) -> bytes:
+        with self._body(name, Range=f"bytes={start}-{start + size - 1}") as stream:
+            return stream.read(size)
+
     @contextmanager
     def open(self, name: str) -> Iterator[ByteStream]:
+        with self._body(name) as stream:
+            yield stream
+
+    @contextmanager
+    def _body(self, name: str, **options: str) -> Iterator[ByteStream]:
         with s3_answers(f"read {self.uri}{name}"):
             try:
-                body = s3_client().get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"]
+                key = self._prefix + name
+                body = s3_client().get_object(Bucket=self._bucket, Key=key, **options)["Body"]
             except ClientError as error:
                 raise self._refused(error) from error
             try:

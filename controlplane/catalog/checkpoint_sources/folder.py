@@ -40,3 +40,11 @@ class FolderCheckpoint:
                 yield stream
         except OSError as error:
             raise refusal(f"cannot read {self._folder / name}: {error.strerror}") from error
+
+    def read_range(self, name: str, start: int, size: int) -> bytes:
+        try:
+            with (self._folder / name).open("rb") as stream:
+                stream.seek(start)
+                return stream.read(size)
+        except OSError as error:
+            raise refusal(f"cannot read {self._folder / name}: {error.strerror}") from error

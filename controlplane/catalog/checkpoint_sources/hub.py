@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import SplitResult, quote
@@ -55,17 +55,29 @@ class HubCheckpoint:
             }
         return self._sizes
 
+    def read_range(self, name: str, start: int, size: int) -> bytes:
+        with self._body(name, {"Range": f"bytes={start}-{start + size - 1}"}) as stream:
+            return stream.read(size)
+
     @contextmanager
     def open(self, name: str) -> Iterator[ByteStream]:
+        with self._body(name, {}) as stream:
+            yield stream
+
+    @contextmanager
+    def _body(self, name: str, options: Mapping[str, str]) -> Iterator[ByteStream]:
         total = 60 + self.sizes().get(name, 0) / _SLOWEST
         url = f"{settings.GRAFTWORK.hub_endpoint}/{self._repository}/resolve/{self._revision}/{quote(name)}"
-        headers = {"Accept-Encoding": "identity", **self._authorization}
+        headers = {"Accept-Encoding": "identity", **self._authorization, **options}
         with (
             _answers(self.uri),
             outgoing_client(total=total, follow_redirects=True) as client,
             client.stream("GET", url, headers=headers) as response,
         ):
-            _check(response, f"{self.uri}/{name}")
+            if not (options and response.status_code == 206):
+                _check(response, f"{self.uri}/{name}")
+                if options:
+                    raise UnavailableError(f"the hub returned all of {self.uri}/{name}, a part was requested")
             yield _Body(response)
 
     @property

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from contracts.adapters.bundled_worker import refuse_unserved
 from contracts.adapters.config import AdapterConfigError, LoraConfig
 from contracts.adapters.module_names import LAYOUTS, PLAIN, WITHOUT_HEAD, Layout
+from contracts.adapters.needs import adapter_needs
 from contracts.adapters.tensors import Modules, absent_names, max_rank, sort_tensors
+from contracts.capabilities.traits import Trait
 
 Q, V = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"
 TOWER = "vision_tower.encoder.layers.0.self_attn.q_proj"
@@ -72,14 +75,18 @@ def test_a_pattern_of_another_layout_matches_nothing(layout: Layout) -> None:
 
 
 @EVERY
-def test_lora_on_a_vision_tower_is_refused(layout: Layout) -> None:
+def test_lora_on_a_vision_tower_is_for_other_engines(layout: Layout) -> None:
+    config, modules = sorted_by(layout, {Q: 2, V: 2, TOWER: 2})
+    assert adapter_needs(config, modules, BASE).traits == {Trait.VISION}
     with pytest.raises(AdapterConfigError, match="of the language model"):
-        sorted_by(layout, {Q: 2, V: 2, TOWER: 2})
+        refuse_unserved(config, modules, BASE)
 
 
-def test_replaced_norms_of_a_vision_tower_are_refused() -> None:
+def test_replaced_norms_of_a_vision_tower_are_for_other_engines() -> None:
     name = "base_model.model.vision_tower.post_layernorm.weight"
     value = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "modules_to_save": ["post_layernorm"]}
     config = LoraConfig.from_bytes(json.dumps(value).encode())
+    modules = sort_tensors(config, {name: (4,)}, BASE)
+    assert adapter_needs(config, modules, BASE).traits == {Trait.SAVED_MODULES, Trait.VISION}
     with pytest.raises(AdapterConfigError, match="modules_to_save 'post_layernorm' is not served"):
-        sort_tensors(config, {name: (4,)}, BASE)
+        refuse_unserved(config, modules, BASE)

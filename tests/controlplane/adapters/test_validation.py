@@ -91,7 +91,6 @@ REFUSALS = [
     (change("bias", "some"), "bias must be 'none'"),
     (change("use_dora", True), "q_proj.lora_magnitude_vector is missing"),
     (change("use_qalora", True), "use_qalora is not served"),
-    (change("fan_in_fan_out", True), "fan_in_fan_out is not served"),
     (change("a_field_of_tomorrow", 3), "a_field_of_tomorrow is not served"),
     (change("layer_replication", [[0, 2]]), "layer_replication is not served"),
     (change("modules_to_save", ["embed_tokens"]), "modules_to_save names 'embed_tokens', but no tensor"),

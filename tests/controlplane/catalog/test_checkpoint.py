@@ -126,6 +126,7 @@ def test_the_language_model_of_a_vision_language_model_is_read(
         "lm_head": (16, 4),
         "model.layers.0.self_attn.q_proj": (8, 4),
         "vision_tower.encoder.layers.0.self_attn.q_proj": (4, 4),
+        "vision_tower.patch_embedding": (4, 3, 2, 2),
     }
 
 
