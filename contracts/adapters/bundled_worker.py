@@ -45,16 +45,19 @@ def refuse_unserved(config: LoraConfig, modules: Modules, base: Mapping[str, Sha
     refuse_config(config)
     for module, parts in modules.items():
         unserved = module_traits(module, parts, base) - TRAITS
-        if unserved or not _is_served(module, parts):
+        if unserved or not _is_served(module, parts, base):
             raise AdapterConfigError(_reason(module, parts, unserved))
 
 
-def _is_served(module: str, parts: Mapping[Part, str]) -> bool:
+def _is_served(module: str, parts: Mapping[Part, str], base: Mapping[str, Shape]) -> bool:
     """Return True if the worker has a place for these tensors of a plain module."""
+    if Part.PARAMETER in parts:
+        return False
     if module in (EMBEDDING, HEAD):
         return True
     if Part.WEIGHT in parts:
-        return module.startswith("model.") and parts.keys() == {Part.WEIGHT}
+        is_norm = len(base.get(f"{module}.weight", ())) == 1
+        return is_norm and module.startswith("model.") and parts.keys() == {Part.WEIGHT}
     kind = module.rpartition(".")[2]
     return module.startswith(_LAYERS) and kind in LORA_MODULES
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -80,8 +81,14 @@ _CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
 """Initialisations that also alter the base weights: such an adapter is wrong on the plain base."""
 _OF_MLX: Final = ("lora_parameters", "fine_tune_type")
 
-_MAX_NAMES: Final = 1000
-"""Most names of modules_to_save: each is compared with every module's path."""
+_MAX_NAMES: Final = 64
+"""Most names of modules_to_save and the like: each is compared with every module's path."""
+_MAX_PATH: Final = 1000
+"""Most characters of a tensor's name; the longest published ones have 150."""
+_PART: Final = re.compile(
+    r"(?:\.base_layer)*\.(?:lora_(?:embedding_)?[AB]|lora_magnitude_vector|token_adapter|weight|bias)(?:\.|$).*"
+)
+"""From the module's path to the end of the name of a tensor."""
 PREFIX: Final = "base_model.model."
 """Of every tensor's name in an adapter's file: PEFT's model around the trained one."""
 EMBEDDING: Final = "model.embed_tokens"
@@ -183,10 +190,19 @@ class LoraConfig:
         Args:
             names: of the adapter's tensors.
             base: the base model's tensors by common name; aligns names that no layout translates.
+
+        Raises:
+            AdapterConfigError: a tensor's name is too long.
         """
         paths = [name.removeprefix(PREFIX) for name in names]
+        if longest := next((path for path in paths if len(path) > _MAX_PATH), None):
+            raise AdapterConfigError(
+                f"tensor {longest[:100]}... has a name of more than {_MAX_PATH} characters"
+            )
         layout = layout_of(paths)
-        return replace(self, layout=layout if base is None else aligned(layout, paths, base))
+        if base is not None:
+            layout = aligned(layout, dict.fromkeys(_PART.sub("", path) for path in paths), base)
+        return replace(self, layout=layout)
 
     def adapts(self, module: str) -> bool:
         """Return True if PEFT puts LoRA on the module."""
@@ -318,13 +334,13 @@ def _texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def _token_indices(value: object) -> dict[str, tuple[int, ...]]:
     """Return token indices by module; a list means the input embedding, as in PEFT."""
     by_module = {"embed_tokens": value} if isinstance(value, list) and value else value or {}
-    if isinstance(by_module, dict):
+    if isinstance(by_module, dict) and len(by_module) <= _MAX_NAMES:
         indices = {str(name): item for name, item in by_module.items()}
         if all(_are_tokens(item) for item in indices.values()):
             return {name: tuple(item) for name, item in indices.items()}
     raise AdapterConfigError(
         "adapter_config.json: trainable_token_indices must be a list of different tokens, "
-        "or an object of such lists by module"
+        f"or an object of such lists by at most {_MAX_NAMES} modules"
     )
 
 

@@ -41,7 +41,7 @@ class Experts:
         """
         holder, found, rest = path.rpartition(_SEGMENT)
         number, _, layer = rest.partition(".")
-        if not found or not number.isdecimal() or len(number) > 6:
+        if not found or not number.isascii() or not number.isdecimal() or len(number) > 6:
             return None
         stacks = self.parameters(f"{holder}.experts")
         layer = canonical_name(layer)

@@ -23,9 +23,7 @@ _BODY: Final = "model."
 _HEAD: Final = "lm_head"
 _ROOTS: Final = ("layers.", "embed_tokens", "norm")
 """A language model's modules where no prefix marks them."""
-_WRAPPERS: Final = frozenset(
-    {"model", "language_model", "base_model", "text_model", "vision_model", "llm", "transformer", "backbone"}
-)
+_WRAPPERS: Final = frozenset({"model", "language_model", "base_model", "llm", "transformer", "backbone"})
 """Attributes under which classes hold a part of a model. Names that differ by them alone stay apart."""
 _SAME: Final[Mapping[str, str]] = {
     "block_sparse_moe": "mlp",
@@ -36,10 +34,25 @@ _SAME: Final[Mapping[str, str]] = {
     "embed_out": "lm_head",
 }
 """Segments that trainers and checkpoints use for the same module."""
-_PART: Final = re.compile(
-    r"(?:\.base_layer)*\.(?:lora_(?:embedding_)?[AB]|lora_magnitude_vector|token_adapter|weight|bias)(?:\.|$).*"
+_OUTER: Final = frozenset(
+    {
+        "albert",
+        "bert",
+        "deberta",
+        "distilbert",
+        "electra",
+        "gpt_neox",
+        "modernbert",
+        "roberta",
+        "rwkv",
+        "xlm_roberta",
+    }
 )
-"""From the module's path to the end of the name of a tensor."""
+"""Attributes under which a class with a head holds the model that the class without one is."""
+_APART: Final = re.compile(
+    r"(?:^|[._])(?:vision|visual|vit|image|audio|speech|mtp|draft|talker|encoder|decoder|thinker)(?:[._]|$)"
+)
+"""Parts of a model that must not be taken for one another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +110,37 @@ WITHOUT_HEAD: Final = Layout("")
 
 def layout_of(paths: Iterable[str]) -> Layout:
     """Return the layout that these paths of modules or tensors have; `PLAIN` if none other fits."""
-    for path in paths:
-        for layout in LAYOUTS:
-            if path.startswith(layout.body):
-                return layout
+    known = list(paths)
+    for layout in LAYOUTS:
+        if any(path.startswith(layout.body) for path in known):
+            return layout
+    for path in known:
+        if path.startswith(_BODY):
+            return PLAIN
         if path.startswith(_ROOTS[:2]):
             return WITHOUT_HEAD
     return PLAIN
 
 
-def aligned(layout: Layout, tensors: Collection[str], base: Mapping[str, object]) -> Layout:
+def aligned(layout: Layout, modules: Collection[str], base: Mapping[str, object]) -> Layout:
     """Return the layout with the common names of modules that it does not translate.
 
     Args:
-        tensors: names in the adapter's file, without PEFT's prefix.
+        modules: paths of the adapter's modules as the trainer called them.
         base: tensors of the base model by common name (`model.layers.0.mlp.up_proj.weight`).
     """
-    modules = dict.fromkeys(_PART.sub("", name) for name in tensors)
     missing = [path for path in modules if f"{layout.common_name(path)}.weight" not in base]
     if not missing:
         return layout
     names = [name.removesuffix(".weight") for name in base if name.endswith(".weight")]
-    # A class may hold the base under one attribute of its own, such as `bert`, which the other lacks.
-    outer = _outer(names) | (_outer(modules) - {name.partition(".")[0] for name in names})
+    outer = _OUTER & {path.partition(".")[0] for path in (*names, *modules)}
     index = _index(names, outer)
     found = {path: index.get(canonical_name(path, outer)) for path in missing}
-    renames = {path: name for path, name in found.items() if name is not None}
+    renames = {
+        path: name
+        for path, name in found.items()
+        if name is not None and _APART.findall(path) == _APART.findall(name)
+    }
     paths = {name: path for path, name in renames.items()}
     return replace(layout, aligned=renames, paths=paths, outer=frozenset(outer))
 
@@ -137,14 +155,6 @@ def canonical_name(path: str, outer: Collection[str] = ()) -> str:
     if segments[0] in outer and len(segments) > 1:
         del segments[0]
     return ".".join(_SAME.get(segment, segment) for segment in segments if segment not in _WRAPPERS)
-
-
-def _outer(paths: Iterable[str]) -> set[str]:
-    """Return the first segment that all modules inside numbered layers share, if there is one."""
-    first = {
-        path.partition(".")[0] for path in paths if any(part.isdecimal() for part in path.split(".")[1:])
-    }
-    return first if len(first) == 1 else set()
 
 
 def _index(names: Iterable[str], outer: Collection[str]) -> dict[str, str | None]:

@@ -72,6 +72,8 @@ def adapter_needs(config: LoraConfig, modules: Modules, base: Mapping[str, Shape
     traits = {trait for module, parts in modules.items() for trait in module_traits(module, parts, base)}
     if config.task in _TASKS:
         traits.add(_TASKS[config.task])
+    if config.parameters:
+        traits.add(Trait.STACKED_EXPERTS)
     if config.fan_in_fan_out:
         traits.add(Trait.OTHER_MODULES)
     return AdapterNeeds(max_rank(config, modules), frozenset(traits))

@@ -75,7 +75,8 @@ def _stack(
     PEFT wraps a module once for each targeted parameter, in the order of their registration: the last is
     outermost, and each `.base_layer` leads to the one before.
     """
-    targeted = [item for item in stacks if config.targets_parameter(f"{holder}.{item}")]
+    common = experts.common_name(holder)
+    targeted = [item for item in stacks if config.targets_parameter(f"{common}.{item}")]
     targeted.sort(key=lambda item: (item.startswith(("down", "output")), item))
     depth = path.count(".base_layer", len(holder))
     if depth >= len(targeted):
@@ -84,7 +85,7 @@ def _stack(
             f"this is the pair of number {depth + 1}"
         )
     parameter = targeted[len(targeted) - 1 - depth]
-    return Place(f"{experts.common_name(holder)}.{parameter}", stacks[parameter], stacked=True)
+    return Place(f"{common}.{parameter}", stacks[parameter], stacked=True)
 
 
 def expected_shape(
@@ -102,6 +103,8 @@ def expected_shape(
         return _bias(config, name, shape, place, base)
     if part is Part.TOKENS:
         return len(_tokens(config, name, module, weight)), weight[1]
+    if len(weight) == 3 and not place.stacked and ".experts." in f"{module}.":
+        raise AdapterConfigError(f"tensor {name}: PEFT adapts all experts at once by target_parameters alone")
     if place.is_new or len(weight) < 2:
         raise AdapterConfigError(f"tensor {name}: {module} is no linear layer, embedding or convolution")
     if place.stacked:
@@ -208,8 +211,9 @@ def _tokens(config: LoraConfig, name: str, module: str, weight: Shape) -> tuple[
 
 def tokens_of(config: LoraConfig, module: str) -> tuple[int, ...]:
     """The tokens whose rows the adapter replaces in the module."""
+    path = config.layout.path_of(module)
     for name, indices in config.token_indices.items():
-        if config.layout.path_of(module).endswith(name):
+        if path.endswith(name):
             return indices
     return ()
 
@@ -219,6 +223,8 @@ def demand_whole(
 ) -> None:
     """Refuse a module of which a part is missing or too many are there. Raises AdapterConfigError."""
     module = place.module
+    if place.is_new:
+        _demand_head(place, parts, tensors)
     replaced = parts.keys() & {Part.TOKENS, Part.WEIGHT, Part.PARAMETER}
     if not replaced and parts.keys() - {Part.BIAS, Part.BASE_WEIGHT}:
         embeds = is_embedding(module) or Part.EMBEDDING_A in parts or Part.EMBEDDING_B in parts
@@ -232,6 +238,17 @@ def demand_whole(
             return
         name = parts[next(iter(extra))]
         raise AdapterConfigError(f"tensor {name}: {module} is replaced, so this tensor is not served")
+
+
+def _demand_head(place: Place, parts: Mapping[Part, str], tensors: Mapping[str, Shape]) -> None:
+    """Refuse a head without a weight, or with a bias of another number of classes."""
+    if Part.WEIGHT not in parts:
+        raise AdapterConfigError(f"tensor {PREFIX}{place.module}.weight is missing")
+    classes = tensors[parts[Part.WEIGHT]][0]
+    if Part.BIAS in parts and tensors[parts[Part.BIAS]] != (classes,):
+        raise AdapterConfigError(
+            f"tensor {parts[Part.BIAS]} has shape {list(tensors[parts[Part.BIAS]])}, expected {[classes]}"
+        )
 
 
 def _demand_pair_fits(config: LoraConfig, place: Place, pair: list[Shape], name: str) -> None:
@@ -249,7 +266,7 @@ def _demand_pair_fits(config: LoraConfig, place: Place, pair: list[Shape], name:
         )
     if len(place.weight) > 2 and not place.stacked:
         groups = config.rank_of(place.module) // b[1]
-        if a[1] != groups * place.weight[1] and b[1] != config.rank_of(place.module):
+        if a[1] != groups * place.weight[1]:
             raise AdapterConfigError(f"tensor {name} has {a[1]} inputs, its lora_B is of {groups} groups")
 
 

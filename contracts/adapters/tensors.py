@@ -40,6 +40,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
     """
     modules: Modules = {}
     places: dict[str, Place] = {}
+    owners: dict[str, str] = {}
     experts = Experts(base, config.layout.outer)
     # Sorted, so that a file is refused with the same text whatever order its reader gives.
     for name, shape in sorted(tensors.items()):
@@ -48,6 +49,8 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         path, part = split_name(name)
         if (place := places.get(path)) is None:
             place = places[path] = find_place(config, name, path, base, experts)
+            if (other := owners.setdefault(place.module, path)) != path:
+                raise AdapterConfigError(f"tensor {name}: {other} is the same module of the base model")
         expected = expected_shape(config, name, shape, place, part, base)
         if shape != expected:
             raise _shape_error(name, shape, expected, place)

@@ -13,7 +13,7 @@ from controlplane.catalog.safetensors_header import TensorInfo
 
 _WEIGHT: Final = ".weight"
 _BIAS: Final = ".bias"
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.)")
 
 Shape = tuple[int, ...]
 Read = Callable[[str], bytes]

@@ -76,9 +76,11 @@ def unpacked(
             return path, (*shape[:-1], 2 * shape[-1])
         bits = _packed_bits(quantization_settings(config))
         return path, (*shape[:-1], shape[-1] * _WORD_BITS // bits)
-    if len(shape) >= 3 and name.endswith("_blocks"):  # MXFP4: [..., blocks, 16 bytes of two values]
+    # MXFP4: [..., blocks, 16 bytes of two values]
+    if len(shape) >= 3 and name.endswith("_blocks") and tensors[name].dtype == "U8":
         return name.removesuffix("_blocks"), (*shape[:-2], 2 * shape[-2] * shape[-1])
-    is_packed = tensors[name].dtype == "U8" and f"{name}_scale" in tensors
+    scale = tensors.get(f"{name}_scale")
+    is_packed = tensors[name].dtype == "U8" and scale is not None and len(scale.shape) == 2
     if name.endswith(".weight") and len(shape) == 2 and is_packed:  # ModelOpt's NVFP4
         return name.removesuffix(".weight"), (shape[0], 2 * shape[1])
     return None

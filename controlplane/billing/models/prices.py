@@ -73,11 +73,8 @@ class Price(models.Model):
     input_nano = models.BigIntegerField(validators=[MinValueValidator(0)], help_text="Per prompt token.")
     cached_input_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
     output_nano = models.BigIntegerField(validators=[MinValueValidator(0)])
-    reasoning_nano = models.BigIntegerField(
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(0)],
-        help_text="Per output token of the thought; null for `output_nano`.",
+    reasoning_nano = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Per output token of the thought; null for `output_nano`."
     )
     request_nano = models.BigIntegerField(
         default=0,
@@ -99,10 +96,6 @@ class Price(models.Model):
                     input_nano__gte=0, cached_input_nano__gte=0, output_nano__gte=0, request_nano__gte=0
                 ),
                 name="price_not_negative",
-            ),
-            models.CheckConstraint(
-                condition=models.Q(reasoning_nano__isnull=True) | models.Q(reasoning_nano__gte=0),
-                name="reasoning_price_not_negative",
             ),
         ]
 

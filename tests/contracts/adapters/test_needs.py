@@ -174,3 +174,45 @@ def test_halves_of_two_experts_layers_are_no_pair() -> None:
     }
     with pytest.raises(AdapterConfigError, match="expected the two sizes"):
         read(tensors, {"target_modules": [], "target_parameters": ["mlp.experts.down_proj"]})
+
+
+@pytest.mark.parametrize(
+    "part", ["vision_tower", "visual", "mtp", "draft", "talker", "encoder", "vision_model"]
+)
+def test_another_part_of_a_model_is_not_the_language_model(part: str) -> None:
+    for prefix in (f"{part}.", f"{part}.transformer.", f"model.{part}."):
+        with pytest.raises(AdapterConfigError, match="the base model has no module"):
+            read(pair(f"{prefix}layers.0.self_attn.q_proj", 16, 8), {"target_modules": ["q_proj"]})
+
+
+def test_long_names_are_refused_before_they_are_read() -> None:
+    name = "x" + ".base_layer" * 100_000
+    with pytest.raises(AdapterConfigError, match="more than 1000 characters"):
+        read({name: (2, 8)}, {"target_modules": ["q_proj"]})
+
+
+def test_two_names_of_one_module_are_refused() -> None:
+    stack = "model.layers.1.mlp.experts"
+    tensors = {**pair(f"{stack}.1.down_proj", 8, 10), **pair(f"{stack}.1.w2", 8, 10)}
+    with pytest.raises(AdapterConfigError, match="is the same module"):
+        read(tensors, {"target_modules": ["down_proj", "w2"]})
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ({"score.bias": (5,)}, r"score\.weight is missing"),
+        ({"score.weight": (5, 8), "score.bias": (4,)}, "shape"),
+    ],
+)
+def test_a_head_is_whole(head: Tensors, message: str) -> None:
+    options = {"target_modules": ["q_proj"], "modules_to_save": ["score"], "task_type": "SEQ_CLS"}
+    with pytest.raises(AdapterConfigError, match=message):
+        read({**pair(f"{LAYER}self_attn.q_proj", 16, 8), **head}, options)
+
+
+def test_a_weight_without_its_suffix_is_not_for_the_worker() -> None:
+    options = {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}
+    tensors = {**pair(f"{LAYER}self_attn.q_proj", 16, 8), "lm_head": (64, 8), "lm_head.weight": (64, 8)}
+    with pytest.raises(AdapterConfigError):
+        refuse_unserved(*read(tensors, options), BASE)

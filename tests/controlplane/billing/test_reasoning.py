@@ -44,7 +44,7 @@ FOLDED, OWN = INPUT + 30 * 13, INPUT + 10 * 13 + 20 * 17
 
 def test_the_database_refuses_a_negative_price() -> None:
     book = price_book_create(name="standard")
-    with pytest.raises(IntegrityError, match="reasoning_price_not_negative"):
+    with pytest.raises(IntegrityError, match="reasoning_nano"):
         Price.objects.create(
             book=book,
             effective_from=MONTH,

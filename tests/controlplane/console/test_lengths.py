@@ -64,7 +64,7 @@ def test_an_aliass_reason(tenant: Tenant) -> None:
         name="tiny",
         served_name="tiny",
         source="/",
-        architecture="Llama",
+        architecture="LlamaForCausalLM",
         max_model_len=2048,
         dtype="bfloat16",
         modules={},

@@ -92,7 +92,7 @@ REFUSALS = {
     ),
     "other-layers": (change(layers_to_transform=[0, 2]), "layers.1.self_attn.q_proj, so PEFT ignores it"),
     "excluded": (change(exclude_modules=r".*\.1\..*"), "layers.1.self_attn.q_proj, so PEFT ignores it"),
-    "many-saved": (change(modules_to_save=["x"] * 1001), "modules_to_save has more than 1000 names"),
+    "many-saved": (change(modules_to_save=["x"] * 65), "modules_to_save has more than 64 names"),
     "many-expressions": (change(rank_pattern={f"{i}.*": 4 for i in range(65)}), "more than 64 regular"),
     "no-expression": (change(target_modules="(q_proj"), "target_modules is not a regular expression"),
     "twice": (tensors(**{A.replace(".weight", ".default.weight"): torch.zeros(4, 72)}), "in the file twice"),

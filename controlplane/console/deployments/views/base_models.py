@@ -102,7 +102,12 @@ def copies(request: HttpRequest, name: str) -> HttpResponse:
             raise InvalidInputError(_("choose the kind of server"), field="kind")
         else:
             sent = parsed(CopyInput, {"base_model": name, **values, **loads})
-            copy_register(**sent | {"base_model": base_model})
+            copy_register(
+                base_model=base_model,
+                kind=sent["kind"],
+                url=sent["url"],
+                loads_adapters=sent["loads_adapters"],
+            )
         messages.success(request, _("Saved. Gateways apply the change within a second."))
         return redirect("console:staff-base-model", name=name)
     return _page(base_model, errors, {"copy_error": errors.text, "copy_values": {**values, **loads}})
