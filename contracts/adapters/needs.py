@@ -47,7 +47,7 @@ _PLACES: Final = tuple(
 )
 """Names along a module's path, between dots or underscores."""
 _LATENT: Final = re.compile(
-    r"(?:q|kv|k|v|o)_[ab]_proj(?:_with_mqa)?|kv_a_proj_with_mqa|kv_a_proj|q_down_proj|kv_down_proj"
+    r"(?:q|k|v|o)_[ab]_proj(?:_with_mqa)?|kv_a_proj_with_mqa|kv_a_proj|q_down_proj|kv_down_proj"
 )
 _FUSED: Final = re.compile(
     r"qkv(?:_proj)?|gate_up_proj|query_key_value|c_attn|w?qkv|in_proj_qkv|kv_proj|Wi|Wqkv", re.I
@@ -107,6 +107,8 @@ def _linear_traits(module: str, weight: Shape | None) -> set[Trait]:
         found.add(Trait.STACKED_EXPERTS)  # Granite's `input_linear` holds all experts
     if module in (EMBEDDING, HEAD) or is_embedding(module) or kind in _HEADS:
         found.add(Trait.EMBEDDING if module == EMBEDDING or is_embedding(module) else Trait.HEAD)
+    elif kind == "kv_b_proj":
+        found.add(Trait.ABSORBED_PROJECTION)
     elif _LATENT.fullmatch(kind):
         found.add(Trait.LATENT_ATTENTION)
     elif _FUSED.fullmatch(kind) and Trait.STACKED_EXPERTS not in found:

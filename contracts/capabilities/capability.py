@@ -14,6 +14,7 @@ TRAIT_NAMES: Final[Mapping[str, str]] = {
     Trait.SHARED_EXPERTS: "LoRA on shared experts",
     Trait.ROUTER: "LoRA on the experts' router",
     Trait.LATENT_ATTENTION: "LoRA on latent attention",
+    Trait.ABSORBED_PROJECTION: "LoRA on kv_b_proj of latent attention",
     Trait.FUSED_PROJECTIONS: "LoRA on fused projections",
     Trait.LINEAR_ATTENTION: "LoRA on linear attention",
     Trait.STATE_SPACE: "LoRA on state-space layers",

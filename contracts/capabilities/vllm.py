@@ -91,23 +91,26 @@ def examined_versions() -> tuple[str, ...]:
 def vllm_capability(version: str = "") -> Capability | None:
     """Return what a version serves; None if it is older than the table.
 
-    A version between two of the table is taken as the older one, and a newer version as the newest.
+    A version between two of the table serves what either of them does, since the table does not say which of
+    the changes it has; a version after the newest serves what that does.
 
     Args:
         version: as `/version` tells; "" for the newest examined one.
     """
     examined = examined_versions()
     number = version_of(version or examined[-1])
-    reached = [item for item in map(version_of, examined) if item and number and item <= number]
+    rows = [item for item in map(version_of, examined) if item]
+    reached = [item for item in rows if number and item <= number]
     if not reached:
         return None
-    at, table = reached[-1], _table()
+    older, table = reached[-1], _table()
+    at = rows[len(reached)] if older != number and len(reached) < len(rows) else older
     return Capability(
         engine=f"vLLM {version or examined[-1]}",
         architectures={
-            name: _traits(facts, at)
+            name: _traits(facts, at) or _traits(facts, older)
             for name, facts in table["architectures"].items()
-            if _holds(facts["served"], at)
+            if _holds(facts["served"], at) or _holds(facts["served"], older)
         },
         quantizations=_quantizations(table["quantizations"], at),
         max_rank=max(int(rank) for rank, span in table["ranks"].items() if _holds(span, at)),

@@ -48,7 +48,8 @@ def serving_options(*, base_model: BaseModel, ref: AdapterRef) -> list[ServingOp
         found.append(ServingOption("engine", engine.engine, answer, problem))
     route = route_base(base_model=base_model.name) or BaseRoute("", 0)
     found += [_option("copy", copy.id, copy, ref) for copy in route.copies if copy.merged in ("", ref.name)]
-    return found + [_option("deployment", copy.engine or "?", copy, ref) for copy in route.absent]
+    absent = [copy for copy in route.absent if copy.merged in ("", ref.name)]
+    return found + [_option("deployment", copy.engine or "?", copy, ref) for copy in absent]
 
 
 def serving_problem(*, base_model: BaseModel, ref: AdapterRef) -> str:

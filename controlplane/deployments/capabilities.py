@@ -122,7 +122,7 @@ def capable_route(copy: Copy, base: BaseNeeds) -> dict[str, Any]:
 def absent_routes(base_model: BaseModel) -> tuple[CopyRoute, ...]:
     """Return what the copies of each wanted deployment without a copy will serve; see `BaseRoute.absent`."""
     rows = Deployment.objects.filter(
-        base_model_id=base_model.pk, merged_adapter="", removal_asked_at=None, removed_at=None, copies=None
+        base_model_id=base_model.pk, removal_asked_at=None, removed_at=None, copies=None
     )
     found = []
     for row in rows.select_related("target").order_by("name"):
@@ -131,7 +131,7 @@ def absent_routes(base_model: BaseModel) -> tuple[CopyRoute, ...]:
         if kind == Target.Kind.LOCAL:
             kind = Copy.Kind.OPENAI_HTTP if engine.engine == "vllm" else Copy.Kind.WORKER
         route = engine.route(base_needs(base_model, row.variant))
-        found.append(replace(route, id=row.name, kind=str(kind)))
+        found.append(replace(route, id=row.name, kind=str(kind), merged=row.merged_adapter))
     return tuple(found)
 
 
@@ -143,10 +143,18 @@ def _max_rank(deployment: Deployment) -> int | None:
 
 
 def base_check(deployment: Deployment) -> None:
-    """Raise InvalidInputError if the deployment's engine cannot serve its base model; says what would."""
-    base = base_needs(deployment.base_model, deployment.variant)
-    problem = RunningEngine.of_deployment(deployment).base_problem(base)
-    if not problem:
+    """Raise InvalidInputError if the deployment's engine cannot serve its base model; says what would.
+
+    Running servers know best. vLLM serves architectures that it does not list, by its Transformers backend.
+    """
+    base, engine = (
+        base_needs(deployment.base_model, deployment.variant),
+        RunningEngine.of_deployment(deployment),
+    )
+    problem = engine.base_problem(base)
+    listed = engine.capability.architectures if engine.capability else None
+    is_open = engine.engine == "vllm" and listed is not None and base.architecture not in listed
+    if not problem or is_open or deployment.target.kind == Target.Kind.OPENAI_HTTP:
         return
     offers = ", ".join(base_offers(base))
     remedy = f"engines that do: {offers}" if offers else NOT_YET

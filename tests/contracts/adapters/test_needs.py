@@ -27,6 +27,7 @@ BASE: Final[Mapping[str, Shape]] = {
     f"{LAYER}self_attn.q_proj.weight": (16, 8),
     f"{LAYER}self_attn.kv_a_proj_with_mqa.weight": (12, 8),
     f"{LAYER}self_attn.qkv_proj.weight": (24, 8),
+    f"{LAYER}self_attn.kv_b_proj.weight": (22, 8),
     f"{LAYER}linear_attn.in_proj_qkvz.weight": (20, 8),
     f"{LAYER}mixer.in_proj.weight": (28, 8),
     f"{LAYER}mlp.gate.weight": (3, 8),
@@ -60,6 +61,7 @@ def on(path: str, out: int, inner: int, *traits: Trait) -> Case:
 CASES: Final = {
     "attention": on(f"{LAYER}self_attn.q_proj", 16, 8),
     "latent attention": on(f"{LAYER}self_attn.kv_a_proj_with_mqa", 12, 8, Trait.LATENT_ATTENTION),
+    "absorbed": on(f"{LAYER}self_attn.kv_b_proj", 22, 8, Trait.ABSORBED_PROJECTION),
     "fused": on(f"{LAYER}self_attn.qkv_proj", 24, 8, Trait.FUSED_PROJECTIONS),
     "linear attention": on(f"{LAYER}linear_attn.in_proj_qkvz", 20, 8, Trait.LINEAR_ATTENTION),
     "state space": on(f"{LAYER}mixer.in_proj", 28, 8, Trait.STATE_SPACE),

@@ -37,10 +37,12 @@ def test_versions_are_read_as_servers_write_them(text: str, numbers: tuple[int, 
     assert version_of(text) == numbers
 
 
-def test_a_version_between_two_examined_ones_is_the_older() -> None:
-    """0.11.0 is not 0.11.2, the first examined version with LoRA on experts."""
-    assert Trait.EXPERTS not in (served_by("0.11.0").adapter_traits("Qwen3MoeForCausalLM") or ())
-    assert Trait.EXPERTS in (served_by("0.11.2").adapter_traits("Qwen3MoeForCausalLM") or ())
+def test_a_version_between_two_examined_ones_has_the_traits_of_both() -> None:
+    """0.11.0, the first with Qwen3-VL, lies between 0.10.2 and 0.11.2, the examined ones."""
+    assert Trait.EXPERTS not in (served_by("0.10.2").adapter_traits("Qwen3MoeForCausalLM") or ())
+    assert Trait.EXPERTS in (served_by("0.11.0").adapter_traits("Qwen3MoeForCausalLM") or ())
+    assert not problem("0.11.0", "Qwen3VLForConditionalGeneration")
+    assert problem("0.10.2", "Qwen3VLForConditionalGeneration")
     assert served_by("0.99.0").architectures == served_by(examined_versions()[-1]).architectures
     assert vllm_capability("0.8.4") is None
 
@@ -54,6 +56,7 @@ def test_every_version_refuses_what_vllm_has_never_served(version: str) -> None:
         Trait.SAVED_MODULES,
         Trait.TRAINED_ROWS,
         Trait.VISION,
+        Trait.ABSORBED_PROJECTION,
     ):
         assert problem(version, "LlamaForCausalLM", trait)
     assert not problem(version, "LlamaForCausalLM", rank=512)

@@ -49,6 +49,7 @@ CASES: Final[Mapping[Trait, Case]] = {
     Trait.SHARED_EXPERTS: on_layer(f"{LAYER}mlp.shared_expert.up_proj2"),
     Trait.ROUTER: on_layer(f"{LAYER}mlp.gate"),
     Trait.LATENT_ATTENTION: on_layer(f"{LAYER}self_attn.q_a_proj"),
+    Trait.ABSORBED_PROJECTION: on_layer(f"{LAYER}self_attn.kv_b_proj"),
     Trait.FUSED_PROJECTIONS: on_layer(f"{LAYER}self_attn.qkv_proj"),
     Trait.LINEAR_ATTENTION: on_layer(f"{LAYER}linear_attn.in_proj_qkvz"),
     Trait.STATE_SPACE: on_layer(f"{LAYER}mixer.in_proj"),
