@@ -33,8 +33,8 @@ class ServerCredentials:
         return bool(self.token or self.headers)
 
     def request_headers(self, default_token: str = "") -> dict[str, str]:
-        """Return the headers to send; `default_token` is for servers without a token of their own."""
-        token = self.token or default_token
+        """Return the headers to send; `default_token` is for servers without credentials of their own."""
+        token = self.token if self else default_token
         return {**({"authorization": f"Bearer {token}"} if token else {}), **self.headers}
 
     def to_json(self) -> str:

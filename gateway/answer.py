@@ -12,14 +12,16 @@ from typing import Final, Self
 import orjson
 
 from gateway.api.hidden_thought import body_without_thought, hides_thought
-from gateway.api.schema import EMBEDDINGS, POOLING
+from gateway.api.schema import EMBEDDINGS, POOLING, SCORING
+from gateway.api.scoring import prompt_bound
 from gateway.api.sse import EventStream, find_error, find_usage, rename_model
-from gateway.api.usage import estimate_completion, text_bytes
+from gateway.api.usage import estimate_completion, prompt_usage, text_bytes
 from gateway.api.whole_answer import WholeAnswer
 from gateway.backends.base import Backend, BackendRequest, BackendStream
 from gateway.backends.error_event import stream_error
 from gateway.errors import (
     GatewayError,
+    NotServed,
     UpstreamBroken,
     UpstreamBusy,
     UpstreamFailed,
@@ -173,13 +175,19 @@ class Answer:
             if (failure := find_error(value)) is not None:
                 raise self.failed(failure)
         if isinstance(usage, dict):
-            self.attempt.usage.take(usage)
+            self.attempt.usage.take(prompt_usage(usage) if call.path in POOLING else usage)
         if not self.attempt.usage.reported:
             written = 0 if call.path in POOLING else estimate_completion(text_bytes(body))
-            self.attempt.estimate = (call.prompt_estimate, written)
+            self.attempt.estimate = (self._prompt_estimate(), written)
         if hides_thought(call.parameters):
             body = body_without_thought(body)
         return rename_model(body, self._names)
+
+    def _prompt_estimate(self) -> int:
+        """Return the prompt tokens to bill where the copy states none."""
+        call, route = self.request.call, self.request.resolution.route
+        estimate = call.prompt_estimate
+        return min(estimate, prompt_bound(call, route.max_model_len)) if call.path in SCORING else estimate
 
     def failed(self, error: object) -> GatewayError:
         """Return the client's error when the copy reports `error` in its answer; see `stream_error`."""
@@ -203,7 +211,7 @@ class Answer:
         disconnected = isinstance(error, asyncio.CancelledError) and self.context.watch.disconnected
         if disconnected and self._stream is not None:
             # Only the bundled worker reports how much of the prompt it has read.
-            attempt.estimate = attempt.estimate or (self.request.call.prompt_estimate, 0)
+            attempt.estimate = attempt.estimate or (self._prompt_estimate(), 0)
         elif not self._begun:
             attempt.forget()
         if isinstance(error, GatewayError):
@@ -223,8 +231,8 @@ class Answer:
 
     def _blame(self, error: GatewayError) -> None:
         """Count an error before the first byte against the copy, if it is the copy's fault."""
-        if isinstance(error, Waking):
-            return  # the copy is only starting
+        if isinstance(error, Waking | NotServed):
+            return  # the copy is only starting, or was not asked
         if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
             self._place.failed()
         elif isinstance(error, UpstreamBusy) and error.of_copy:

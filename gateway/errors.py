@@ -5,8 +5,9 @@ GatewayError
 │   ├── UnknownParameter    400
 │   ├── MissingParameter    400
 │   ├── ContextLengthExceeded 400  the model takes fewer tokens
-│   ├── AdapterNotServed    400  no copy of the base model serves what the adapter needs
-│   ├── EndpointNotServed   400  no copy of the base model has the endpoint
+│   ├── NotServed           400
+│   │   ├── AdapterNotServed     no copy of the base model serves what the adapter needs
+│   │   └── EndpointNotServed    no copy of the base model has the endpoint
 │   ├── PayloadTooLarge     413
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
@@ -92,11 +93,15 @@ class ContextLengthExceeded(BadRequest):
     code = "context_length_exceeded"
 
 
-class AdapterNotServed(BadRequest):
+class NotServed(BadRequest):
+    """The copies cannot serve what was asked; it tells nothing about their health."""
+
+
+class AdapterNotServed(NotServed):
     code = "adapter_not_served"
 
 
-class EndpointNotServed(BadRequest):
+class EndpointNotServed(NotServed):
     """The base model's copies lack the endpoint; a copy that is found to lack it raises this too."""
 
     code = "endpoint_not_served"

@@ -116,7 +116,7 @@ def vllm_capability(version: str = "") -> Capability | None:
         max_rank=max(int(rank) for rank, span in table["ranks"].items() if _holds(span, at)),
         endpoints=frozenset(name for name, since in _ENDPOINTS.items() if _holds(since, at)),
         parameters={
-            endpoint: frozenset(name for name, span in spans.items() if _holds(span, at))
+            endpoint: frozenset(name for name, span in spans.items() if _holds(span, older))
             for endpoint, spans in table["parameters"].items()
         },
     )

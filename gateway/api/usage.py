@@ -98,6 +98,16 @@ def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int, int] | None:
     return prompt, min(prompt, cached), completion, reasoning if reasoning <= completion else 0
 
 
+def prompt_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the usage of a request that generates nothing; some servers state the total alone."""
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+    return {
+        **usage,
+        "prompt_tokens": usage.get("total_tokens") if prompt is None else prompt,
+        "completion_tokens": 0,
+    }
+
+
 def _reasoning(usage: Mapping[str, Any]) -> int:
     details = usage.get("completion_tokens_details", usage.get("output_tokens_details"))
     return token_count(details.get("reasoning_tokens") if isinstance(details, dict) else None) or 0

@@ -15,7 +15,7 @@ from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads, engine_die
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import BadRequest, EndpointNotServed, UpstreamBroken, UpstreamBusy
+from gateway.errors import EndpointNotServed, NotServed, UpstreamBroken, UpstreamBusy
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.endpoints import not_served
 from gateway.routing.fleet import Fleet
@@ -24,8 +24,10 @@ _LOADS: Final = 2
 """Loads for one request: another gateway may unload the adapter in between."""
 _PATHS: Final = {CLASSIFY: "/classify"}
 """Paths of vLLM's that differ from the gateway's."""
-LACKING_SECONDS: Final = 600.0
+LACKING_SECONDS: Final = 30.0
 """How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
+_NO_ROUTE: Final = (b'{"detail":"notfound"}', b"notfound", b"404:notfound", b"404pagenotfound")
+"""Answers of web servers to a path that they do not have, in small letters and without spaces."""
 _BUDGET: Final = "thinking_token_budget"
 _VLLM: Final = "vLLM "
 
@@ -50,7 +52,7 @@ class OpenAIHttpBackend:
             raise _lacking(request)
         if adapter is not None and copy.loads_adapters:
             for _ in range(_LOADS):
-                if not isinstance(answer, Refusal) or answer.status != 404:
+                if not isinstance(answer, Refusal) or not _is_model_missing(answer):
                     break
                 self._fleet.copy(copy.id).unloaded(adapter.name)
                 await self._loads.load(copy, adapter, request.resolution.route.placed_on(copy.id))
@@ -58,7 +60,7 @@ class OpenAIHttpBackend:
             self._fleet.copy(copy.id).use(adapter.name)
         if not isinstance(answer, Refusal):
             return answer
-        if answer.status == 404 and adapter is not None and copy.loads_adapters:
+        if _is_model_missing(answer) and adapter is not None and copy.loads_adapters:
             raise UpstreamBusy("1", code=UNAVAILABLE)
         error = answer.error(request.request_id)
         if engine_died(answer):
@@ -103,17 +105,23 @@ def _lacking(request: BackendRequest) -> EndpointNotServed:
     return not_served(request.resolution.base, request.call.path, reason)
 
 
+def _is_model_missing(answer: Refusal) -> bool:
+    return answer.status == 404 and not _is_route_missing(answer)
+
+
+def _is_route_missing(answer: Refusal) -> bool:
+    return answer.status == 404 and b"".join(answer.body.lower().split()) in _NO_ROUTE
+
+
 def _is_endpoint_missing(answer: Refusal) -> bool:
     """Return True if the server has no such route, or runs a model that does not support it.
 
     vLLM says so by 404, 501, or, in older versions, by a 400 "The model does not support Score API". It
-    answers 404 for an unknown model too, and names the model as one that does not exist.
+    answers 404 for an unknown model too, and then says something else.
     """
-    if answer.status == 404:
-        return b"does not exist" not in answer.body
-    return answer.status in (405, 501) or (
-        answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
-    )
+    if answer.status in (404, 405, 501):
+        return answer.status != 404 or _is_route_missing(answer)
+    return answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
 
 
 def demand_bounded_thought(request: BackendRequest) -> None:
@@ -122,14 +130,14 @@ def demand_bounded_thought(request: BackendRequest) -> None:
     A copy whose version is not known gets the bound.
 
     Raises:
-        BadRequest: naming the bound.
+        NotServed: naming the bound.
     """
     engine, call = request.copy.engine, request.call
     if call.parameters.get(_BUDGET) is None or not engine.startswith(_VLLM):
         return
     capability = vllm_capability(engine.removeprefix(_VLLM))
     if capability is None or _BUDGET not in capability.parameters["chat"]:
-        raise BadRequest(
+        raise NotServed(
             f"{_BUDGET} is not served by this model's copies, which run {engine}. Leave it out.",
             param=_BUDGET,
         )

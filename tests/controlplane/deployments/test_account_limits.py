@@ -42,7 +42,7 @@ def test_a_full_quota_is_told_and_given_back_by_those_that_go(
 ) -> None:
     first, _ = register("plain", "one"), register("all", "two")
     deployment = drive(deploy(stand, tiny), placed, pause=pause)
-    register("rslora", "one", 2)
+    register("patterns", "one", 2)
     drive(deployment, lambda row: "quota" in row.reason, pause=pause)
     assert deployment.status == Deployment.Status.SERVING
     assert deployment.reason.startswith("A quota of the account is exhausted: request an")

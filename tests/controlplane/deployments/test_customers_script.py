@@ -41,7 +41,7 @@ def customer(
 ) -> Run:
     """Runs a step of the script, or the code given, in a folder with no code of ours."""
     shutil.copytree(tiny_model, tmp_path / "model")
-    for name, which in (("es", "plain"), ("fr", "all"), ("ru", "rslora")):
+    for name, which in (("es", "plain"), ("fr", "all"), ("ru", "patterns")):
         shutil.copytree(tiny_adapters[which], tmp_path / "adapters" / name)
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH",)}
     environ |= {

@@ -179,7 +179,7 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         answers = {model: ask(model) for model in ("tiny-base", "one", "two@prod")}
         assert len(set(answers.values())) == 3
         # A new version: placed beside the old one, then the alias moves; no request fails in between.
-        newer = register("rslora", "two", 2)
+        newer = register("patterns", "two", 2)
         told = StatusRecorder(deployment)
 
         def meanwhile() -> None:

@@ -100,7 +100,7 @@ def test_swaps_and_a_rolling_update_of_the_base_under_load(
         old = ask(client, "bot@prod")
         with asked_all_the_time(client, "bot@prod") as load:
             # A new component, then the alias, then the old component goes.
-            newer = register("rslora", "bot", 2)
+            newer = register("patterns", "bot", 2)
             drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
             route_publish_now()
             new = once_known(client, "bot@v2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
@@ -74,19 +75,24 @@ class Marks:
             return ""
 
     def set_session(self, name: str, session: int) -> None:
-        """Store the session of the copy's processes."""
-        (self._folder / f"{name}.session").write_text(str(session))
+        """Store the session of the copy's processes, and the run of this host in which it has the number."""
+        self._session_file(name).write_text(f"{_host_run()} {session}")
 
     def session(self, name: str) -> int | None:
-        """Return the session of the last copy of this name; None if there was none."""
+        """Return the session of the last copy of this name; None without one in this run of the host."""
         try:
-            return int((self._folder / f"{name}.session").read_text())
-        except (FileNotFoundError, ValueError):
+            run, _, number = self._session_file(name).read_text().rpartition(" ")
+        except FileNotFoundError:
             return None
+        return int(number) if run == _host_run() and number.isdecimal() else None
 
-    def sessions(self) -> list[int | None]:
-        """Return the sessions of all copies that were started."""
-        return [self.session(path.stem) for path in self._folder.glob("*.session")]
+    def sessions(self) -> dict[str, int | None]:
+        """Return the session of each copy that was started, by name."""
+        return {path.stem: self.session(path.stem) for path in self._folder.glob("*.session")}
+
+    def clear_session(self, name: str) -> None:
+        """Forget a session that has ended, since another may get its number."""
+        self._session_file(name).unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
         """Return the path of the copy's output."""
@@ -107,6 +113,9 @@ class Marks:
         """Delete the folder with the logs and adapters' files."""
         shutil.rmtree(self._folder)
 
+    def _session_file(self, name: str) -> Path:
+        return self._folder / f"{name}.session"
+
     def _token_file(self, name: str) -> Path:
         return self._folder / f"{name}.token"
 
@@ -118,3 +127,12 @@ class Marks:
 
     def _path(self, name: str, mark: Mark) -> Path:
         return self._folder / f"{name}.{mark}"
+
+
+def _host_run() -> str:
+    """Return the boot and container that process numbers belong to; "" where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -53,11 +54,9 @@ def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[st
 
 
 def end(pid: int, *, at_once: bool = False) -> None:
-    """Send SIGTERM, or SIGKILL with `at_once`; ignore a process that has already ended."""
-    try:
+    """Send SIGTERM, or SIGKILL with `at_once`; ignore a process that has ended, or is another user's."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL if at_once else signal.SIGTERM)
-    except ProcessLookupError:
-        return
 
 
 def end_session(session: int | None) -> None:

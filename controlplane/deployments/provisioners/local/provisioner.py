@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -53,6 +53,7 @@ _CRASHES: Final = 5
 _LONGEST_SECONDS: Final = 3600.0
 """Longest wait of gateways for an answer; a longer request on a copy outside the routes is cut."""
 _KILL_SECONDS: Final = 40.0
+_STARTING_SECONDS: Final = 30.0
 """Time after the drain time until a copy that was asked to end is killed."""
 
 
@@ -138,6 +139,7 @@ class LocalProvisioner:
 
     def apply(self, seen: Observation) -> Iterator[Step]:
         copies: tuple[LocalCopy, ...] = seen.detail
+        self._end_remains({copy.name for copy in copies})
         dead = () if self._desired.retry else self._dead(copies)
         for number in self._absent(copies):
             if number not in dead:
@@ -158,7 +160,7 @@ class LocalProvisioner:
         for copy in seen.detail:
             yield from self._stop(copy, "the deployment is being removed")
         if not seen.detail and self._marks.any():
-            for session in self._marks.sessions():
+            for session in self._marks.sessions().values():
                 end_session(session)
             self._marks.remove_all()
             yield Step("remove_folder", str(self._root), "the deployment is being removed")
@@ -300,6 +302,15 @@ class LocalProvisioner:
         self._marks.set(name, Mark.STARTED)
         cause = f"copy {number + 1} of {self._desired.min_copies} is missing"
         return Step(f"start_{engine.name}", name, cause)
+
+    def _end_remains(self, running: Collection[str]) -> None:
+        """End what copies without a main process have left, such as an engine that holds the device."""
+        for name, session in self._marks.sessions().items():
+            started = self._marks.age(name, Mark.STARTED)
+            # A copy that has just started may not show its own command line yet.
+            if name not in running and (started is None or started > _STARTING_SECONDS):
+                end_session(session)
+                self._marks.clear_session(name)
 
     def _stop(self, copy: LocalCopy, cause: str) -> Iterator[Step]:
         """Send one SIGTERM, since a second one cuts running requests; kill a copy that hangs."""
