@@ -175,7 +175,7 @@ class Answer:
             if (failure := find_error(value)) is not None:
                 raise self.failed(failure)
         if isinstance(usage, dict):
-            self.attempt.usage.take(prompt_usage(usage) if call.path in POOLING else usage)
+            self.attempt.usage.take(prompt_usage(usage) if call.path in SCORING else usage)
         if not self.attempt.usage.reported:
             written = 0 if call.path in POOLING else estimate_completion(text_bytes(body))
             self.attempt.estimate = (self._prompt_estimate(), written)
