@@ -94,7 +94,7 @@ class ContextLengthExceeded(BadRequest):
 
 
 class NotServed(BadRequest):
-    """The copies cannot serve what was asked; it tells nothing about their health."""
+    """The copies do not support the request; it counts neither as a copy's failure nor as its success."""
 
 
 class AdapterNotServed(NotServed):

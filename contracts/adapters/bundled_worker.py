@@ -1,4 +1,4 @@
-"""Which adapters the bundled worker serves, of those that fit their base model."""
+"""Refuses adapters that fit their base model but that the bundled worker does not serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an adapter needs of the engine that serves it, from its modules' names and its configuration."""
+"""Derives an adapter's rank and traits from its modules' names and its configuration."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _PAIRS: Final = (Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetModule:
     """Module or parameter of the base that an adapter changes.
 
     Attributes:
@@ -43,13 +43,13 @@ class Place:
     is_new: bool = False
 
 
-def find_place(
+def find_target(
     config: LoraConfig, name: str, path: str, base: Mapping[str, Shape], experts: Experts
-) -> Place:
+) -> TargetModule:
     """Return where tensor `name` with the trainer's module path belongs. Raises AdapterConfigError."""
     module = config.layout.common_name(path)
     if (weight := base.get(f"{module}.weight")) is not None:
-        return Place(
+        return TargetModule(
             module, weight, stacked=len(weight) == 3 and config.targets_parameter(f"{module}.weight")
         )
     holder = path
@@ -59,17 +59,17 @@ def find_place(
         return _stack(config, name, path, holder, stacks, experts)
     if (single := experts.single(path)) is not None:
         common, shapes = single
-        return Place(common, shapes[0], shapes[1:])
+        return TargetModule(common, shapes[0], shapes[1:])
     if (bias := base.get(f"{module}.bias")) is not None:
-        return Place(module, bias)
+        return TargetModule(module, bias)
     if config.task in ("SEQ_CLS", "TOKEN_CLS") and set(path.split(".")) & _HEADS and config.replaces(module):
-        return Place(module, (0, _hidden_size(name, base)), is_new=True)
+        return TargetModule(module, (0, _hidden_size(name, base)), is_new=True)
     raise AdapterConfigError(f"tensor {name}: the base model has no module {module}")
 
 
 def _stack(
     config: LoraConfig, name: str, path: str, holder: str, stacks: Mapping[str, Shape], experts: Experts
-) -> Place:
+) -> TargetModule:
     """Return the parameter that a wrapper changes.
 
     PEFT wraps a module once for each targeted parameter, in the order of their registration: the last is
@@ -85,35 +85,35 @@ def _stack(
             f"this is the pair of number {depth + 1}"
         )
     parameter = targeted[len(targeted) - 1 - depth]
-    return Place(f"{common}.{parameter}", stacks[parameter], stacked=True)
+    return TargetModule(f"{common}.{parameter}", stacks[parameter], stacked=True)
 
 
 def expected_shape(
-    config: LoraConfig, name: str, shape: Shape, place: Place, part: Part, base: Mapping[str, Shape]
+    config: LoraConfig, name: str, shape: Shape, target: TargetModule, part: Part, base: Mapping[str, Shape]
 ) -> Shape:
     """Return the shape that the tensor must have; raise AdapterConfigError if it does not belong here.
 
     Args:
         shape: that it has; chooses among several where the base does not tell.
     """
-    module, weight = place.module, place.weight
+    module, weight = target.module, target.weight
     if part in (Part.WEIGHT, Part.BASE_WEIGHT, Part.PARAMETER):
-        return _whole(config, name, shape, place, part)
+        return _whole(config, name, shape, target, part)
     if part is Part.BIAS:
-        return _bias(config, name, shape, place, base)
+        return _bias(config, name, shape, target, base)
     if part is Part.TOKENS:
         return len(_tokens(config, name, module, weight)), weight[1]
-    if len(weight) == 3 and not place.stacked and ".experts." in f"{module}.":
+    if len(weight) == 3 and not target.stacked and ".experts." in f"{module}.":
         raise AdapterConfigError(f"tensor {name}: PEFT adapts all experts at once by target_parameters alone")
-    if place.is_new or len(weight) < 2:
+    if target.is_new or len(weight) < 2:
         raise AdapterConfigError(f"tensor {name}: {module} is no linear layer, embedding or convolution")
-    if place.stacked:
-        return _stacked(config, name, shape, place, part)
-    return _lora(config, name, shape, place, part)
+    if target.stacked:
+        return _stacked(config, name, shape, target, part)
+    return _lora(config, name, shape, target, part)
 
 
-def _lora(config: LoraConfig, name: str, shape: Shape, place: Place, part: Part) -> Shape:
-    module, weight = place.module, place.weight
+def _lora(config: LoraConfig, name: str, shape: Shape, target: TargetModule, part: Part) -> Shape:
+    module, weight = target.module, target.weight
     of_embedding = part in (Part.EMBEDDING_A, Part.EMBEDDING_B)
     embeds = is_embedding(module) or (of_embedding and "embed" in module.rpartition(".")[2].lower())
     if embeds != of_embedding and part in _PAIRS:
@@ -131,7 +131,7 @@ def _lora(config: LoraConfig, name: str, shape: Shape, place: Place, part: Part)
     if len(weight) > 2:
         return _convolution(shape, weight, part, rank)
     choices = []
-    for out_features, in_features in (weight, *place.others):
+    for out_features, in_features in (weight, *target.others):
         choices.append(
             {
                 Part.A: (rank, in_features),
@@ -158,21 +158,21 @@ def _convolution(shape: Shape, weight: Shape, part: Part, rank: int) -> Shape:
     return (out, rank // groups, *([1] * len(kernel)))
 
 
-def _stacked(config: LoraConfig, name: str, shape: Shape, place: Place, part: Part) -> Shape:
+def _stacked(config: LoraConfig, name: str, shape: Shape, target: TargetModule, part: Part) -> Shape:
     """PEFT before 0.19 takes [experts, d1, d2] as (in, out), since then as (out, in) for most classes."""
     if part not in (Part.A, Part.B):
         raise AdapterConfigError(f"tensor {name}: stacked experts have pairs of lora_A and lora_B alone")
-    rank, (experts, first, second) = config.rank_of(place.module), place.weight
+    rank, (experts, first, second) = config.rank_of(target.module), target.weight
     total = experts * rank
     choices = [(total, second), (total, first)] if part is Part.A else [(first, total), (second, total)]
     return shape if shape in choices else choices[0]
 
 
-def _whole(config: LoraConfig, name: str, shape: Shape, place: Place, part: Part) -> Shape:
+def _whole(config: LoraConfig, name: str, shape: Shape, target: TargetModule, part: Part) -> Shape:
     """Return the shape of a replaced module (modules_to_save), or of the embedding that PEFT saves."""
-    module = place.module
+    module = target.module
     if module in (EMBEDDING, HEAD) and (part is Part.BASE_WEIGHT or config.adapts(module)):
-        return place.weight
+        return target.weight
     if not config.replaces(module) and not (part is Part.BASE_WEIGHT and is_embedding(module)):
         hint = (
             f"; PEFT saves it unasked where the vocabulary was resized. {RESIZED}"
@@ -180,21 +180,23 @@ def _whole(config: LoraConfig, name: str, shape: Shape, place: Place, part: Part
             else ""
         )
         raise AdapterConfigError(f"tensor {name}: modules_to_save does not name {module}{hint}")
-    if place.is_new and len(shape) == 2 and shape[0] > 0:
-        return (shape[0], place.weight[1])
-    return place.weight
+    if target.is_new and len(shape) == 2 and shape[0] > 0:
+        return (shape[0], target.weight[1])
+    return target.weight
 
 
-def _bias(config: LoraConfig, name: str, shape: Shape, place: Place, base: Mapping[str, Shape]) -> Shape:
+def _bias(
+    config: LoraConfig, name: str, shape: Shape, target: TargetModule, base: Mapping[str, Shape]
+) -> Shape:
     """Return the shape of a trained bias, or of the bias of a replaced module."""
-    expected = base.get(f"{place.module}.bias")
-    replaced = config.replaces(place.module)
+    expected = base.get(f"{target.module}.bias")
+    replaced = config.replaces(target.module)
     if not config.bias and not replaced:
         raise AdapterConfigError(f"tensor {name}: adapter_config.json sets bias to 'none'")
-    if place.is_new and len(shape) == 1 and shape[0] > 0:
+    if target.is_new and len(shape) == 1 and shape[0] > 0:
         return shape
     if expected is None:
-        raise AdapterConfigError(f"tensor {name}: {place.module} of the base model has no bias")
+        raise AdapterConfigError(f"tensor {name}: {target.module} of the base model has no bias")
     return expected
 
 
@@ -219,12 +221,12 @@ def tokens_of(config: LoraConfig, module: str) -> tuple[int, ...]:
 
 
 def demand_whole(
-    config: LoraConfig, place: Place, parts: Mapping[Part, str], tensors: Mapping[str, Shape]
+    config: LoraConfig, target: TargetModule, parts: Mapping[Part, str], tensors: Mapping[str, Shape]
 ) -> None:
     """Refuse a module of which a part is missing or too many are there. Raises AdapterConfigError."""
-    module = place.module
-    if place.is_new:
-        _demand_head(place, parts, tensors)
+    module = target.module
+    if target.is_new:
+        _demand_head(target, parts, tensors)
     replaced = parts.keys() & {Part.TOKENS, Part.WEIGHT, Part.PARAMETER}
     if not replaced and parts.keys() - {Part.BIAS, Part.BASE_WEIGHT}:
         embeds = is_embedding(module) or Part.EMBEDDING_A in parts or Part.EMBEDDING_B in parts
@@ -232,7 +234,7 @@ def demand_whole(
         for part in [*pair, *[Part.MAGNITUDE] * config.use_dora]:
             if part not in parts:
                 raise AdapterConfigError(f"tensor {PREFIX}{module}{part.value} is missing")
-        _demand_pair_fits(config, place, [tensors[parts[part]] for part in pair], parts[pair[0]])
+        _demand_pair_fits(config, target, [tensors[parts[part]] for part in pair], parts[pair[0]])
     elif replaced and (extra := parts.keys() - {Part.BASE_WEIGHT, Part.WEIGHT}) and len(parts) > 1:
         if extra <= {Part.BIAS, Part.PARAMETER} and config.replaces(module) and Part.WEIGHT in parts:
             return
@@ -240,10 +242,10 @@ def demand_whole(
         raise AdapterConfigError(f"tensor {name}: {module} is replaced, so this tensor is not served")
 
 
-def _demand_head(place: Place, parts: Mapping[Part, str], tensors: Mapping[str, Shape]) -> None:
+def _demand_head(target: TargetModule, parts: Mapping[Part, str], tensors: Mapping[str, Shape]) -> None:
     """Refuse a head without a weight, or with a bias of another number of classes."""
     if Part.WEIGHT not in parts:
-        raise AdapterConfigError(f"tensor {PREFIX}{place.module}.weight is missing")
+        raise AdapterConfigError(f"tensor {PREFIX}{target.module}.weight is missing")
     classes = tensors[parts[Part.WEIGHT]][0]
     if Part.BIAS in parts and tensors[parts[Part.BIAS]] != (classes,):
         raise AdapterConfigError(
@@ -251,22 +253,22 @@ def _demand_head(place: Place, parts: Mapping[Part, str], tensors: Mapping[str, 
         )
 
 
-def _demand_pair_fits(config: LoraConfig, place: Place, pair: list[Shape], name: str) -> None:
+def _demand_pair_fits(config: LoraConfig, target: TargetModule, pair: list[Shape], name: str) -> None:
     """Refuse an A and a B that each fit the base but not one another."""
     a, b = pair
-    if place.stacked and sorted((a[1], b[0])) != sorted(place.weight[1:]):
+    if target.stacked and sorted((a[1], b[0])) != sorted(target.weight[1:]):
         raise AdapterConfigError(
             f"tensor {name} has {a[1]} columns and its lora_B {b[0]} rows, expected the two sizes of "
-            f"{list(place.weight)}"
+            f"{list(target.weight)}"
         )
-    if place.others and (b[0], a[1]) not in (place.weight, *place.others):
+    if target.others and (b[0], a[1]) not in (target.weight, *target.others):
         raise AdapterConfigError(
             f"tensor {name} has {a[1]} columns and its lora_B {b[0]} rows, expected one of "
-            f"{[list(reversed(shape)) for shape in (place.weight, *place.others)]}"
+            f"{[list(reversed(shape)) for shape in (target.weight, *target.others)]}"
         )
-    if len(place.weight) > 2 and not place.stacked:
-        groups = config.rank_of(place.module) // b[1]
-        if a[1] != groups * place.weight[1]:
+    if len(target.weight) > 2 and not target.stacked:
+        groups = config.rank_of(target.module) // b[1]
+        if a[1] != groups * target.weight[1]:
             raise AdapterConfigError(f"tensor {name} has {a[1]} inputs, its lora_B is of {groups} groups")
 
 

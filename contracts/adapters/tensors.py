@@ -12,7 +12,14 @@ from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraC
 from contracts.adapters.experts import Experts
 from contracts.adapters.parts import Part, Shape, split_name
 from contracts.adapters.pattern import suffixes
-from contracts.adapters.shapes import RESIZED, Place, demand_whole, expected_shape, find_place, tokens_of
+from contracts.adapters.shapes import (
+    RESIZED,
+    TargetModule,
+    demand_whole,
+    expected_shape,
+    find_target,
+    tokens_of,
+)
 
 __all__ = ["EMBEDDING", "HEAD", "Modules", "Part", "Shape", "max_rank", "sort_tensors", "tokens_of"]
 _OF_TRAINING: Final = ".lora_velora_embed"
@@ -39,7 +46,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         AdapterConfigError: naming the tensor or field, and what was expected.
     """
     modules: Modules = {}
-    places: dict[str, Place] = {}
+    targets: dict[str, TargetModule] = {}
     owners: dict[str, str] = {}
     experts = Experts(base, config.layout.outer)
     # Sorted, so that a file is refused with the same text whatever order its reader gives.
@@ -47,19 +54,19 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         if name.endswith(_OF_TRAINING):
             continue
         path, part = split_name(name)
-        if (place := places.get(path)) is None:
-            place = places[path] = find_place(config, name, path, base, experts)
-            if (other := owners.setdefault(place.module, path)) != path:
+        if (target := targets.get(path)) is None:
+            target = targets[path] = find_target(config, name, path, base, experts)
+            if (other := owners.setdefault(target.module, path)) != path:
                 raise AdapterConfigError(f"tensor {name}: {other} is the same module of the base model")
-        expected = expected_shape(config, name, shape, place, part, base)
+        expected = expected_shape(config, name, shape, target, part, base)
         if shape != expected:
-            raise _shape_error(name, shape, expected, place)
-        if (other := modules.setdefault(place.module, {}).setdefault(part, name)) != name:
+            raise _shape_error(name, shape, expected, target)
+        if (other := modules.setdefault(target.module, {}).setdefault(part, name)) != name:
             raise AdapterConfigError(f"tensor {name} is in the file twice: as {other} too")
     if not any(part is not Part.BASE_WEIGHT for parts in modules.values() for part in parts):
         raise AdapterConfigError("adapter_model.safetensors holds no LoRA tensor")
-    for place in places.values():
-        demand_whole(config, place, modules[place.module], tensors)
+    for target in targets.values():
+        demand_whole(config, target, modules[target.module], tensors)
     _demand_fields_used(config, modules, base)
     return modules
 
@@ -84,12 +91,12 @@ def max_rank(config: LoraConfig, modules: Modules) -> int:
     return max([1, *(config.rank_of(module) for module, parts in modules.items() if _has_lora(parts))])
 
 
-def _shape_error(name: str, shape: Shape, expected: Shape, place: Place) -> AdapterConfigError:
+def _shape_error(name: str, shape: Shape, expected: Shape, target: TargetModule) -> AdapterConfigError:
     message = f"tensor {name} has shape {list(shape)}, expected {list(expected)}"
-    vocabulary = place.weight[0]
+    vocabulary = target.weight[0]
     mismatches = [(held, size) for held, size in zip(shape, expected, strict=False) if held != size]
     if (
-        place.module in (EMBEDDING, HEAD)
+        target.module in (EMBEDDING, HEAD)
         and len(shape) == len(expected)
         and [size for _, size in mismatches] == [vocabulary]
     ):

@@ -1,4 +1,4 @@
-"""What an adapter needs of the engine that serves it, beyond low-rank pairs on plain linear layers."""
+"""Traits: properties of adapters that not every engine serves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Trait(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdapterNeeds:
-    """What a copy must serve to serve one version of an adapter.
+    """Requirements of one adapter version on the copy that serves it.
 
     Attributes:
         rank: largest LoRA rank in the file.

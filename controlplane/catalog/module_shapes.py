@@ -74,10 +74,10 @@ class _FourBits:
         words = self._tensors[name].shape[0]
         key = (_NUMBER.sub("*", name), words)
         if (known := self._known.get(key)) is None:
-            known = self._known[key] = self._stated(name, words)
+            known = self._known[key] = self._read_shape(name, words)
         return known
 
-    def _stated(self, name: str, words: int) -> Shape:
+    def _read_shape(self, name: str, words: int) -> Shape:
         states = (f"{name}.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4"))
         state = next((item for item in states if item in self._tensors), None)
         if state is None:

@@ -1,4 +1,4 @@
-"""Shapes of packed weights, told by the shapes of the tensors beside them, and the method's name."""
+"""Shapes of packed weights, from the tensors that are stored with them, and the quantization method."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CHANNEL_EFFORTS: Final = ("low", "medium", "high")
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """What a chat request says about the thought.
+    """Reasoning settings of a chat request.
 
     Attributes:
         arguments: the client's variables of the chat template.
