@@ -167,8 +167,8 @@ LANGUAGES, LOCALE_PATHS = list(languages(LOCALES).items()), [LOCALES]
 # Whitenoise serves straight from the finders: there is no collectstatic step that could be forgotten.
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [ROOT / "static"]
-# Measured figures of the presets; `python -m optimizer presets` writes the file, and images copy it.
-PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"
+# presets-*.json: the presets' measured figures, a file for each kind of processor; images copy them.
+PRESET_RUN_FOLDER = ROOT / "benchmarks" / "results"
 WHITENOISE_USE_FINDERS = True
 
 # Uploads larger than 1 MiB go to temporary files; their size is bounded where they are stored.

@@ -9,14 +9,17 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from kernels.native.build import supported
+
 _LIBRARIES = ("granian", "uvloop", "aiohttp", "orjson", "redis", "torch", "triton", "transformers", "peft")
 
 
 def facts() -> dict[str, Any]:
-    """CPU model, cores, memory, kernel, versions and date."""
+    """CPU model, its fastest instructions that the worker uses, cores, memory, kernel, versions and date."""
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _cpu(),
+        "instructions": next(iter(supported()), "none"),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": f"{platform.system()} {platform.release()}",

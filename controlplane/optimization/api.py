@@ -23,7 +23,7 @@ from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.filters import WorkFilter
 from controlplane.optimization.merging import adapter_to_merge
 from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEvent
-from controlplane.optimization.preset_runs import preset_run
+from controlplane.optimization.preset_runs import preset_runs
 from controlplane.optimization.prompt_sets import prompts_create, prompts_remove
 from controlplane.optimization.recipes import machine_of, recipe_of_preset, recipe_read, recipe_refusals
 from controlplane.optimization.sagemaker.jumpstart import AS_OF, JUMPSTART_MODELS, SOURCE
@@ -109,7 +109,7 @@ class PresetsApi(APIView):
 
     @extend_schema(parameters=[RecipeTargetInput], responses=PresetSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Lists the presets for a target, each with its stored run on the demo model, if any."""
+        """Lists the presets for a target, each with its stored runs on the demo model."""
         target = RecipeTargetInput(data=request.query_params.dict())
         target.is_valid(raise_exception=True)
         recipes = {preset: recipe_of_preset(preset.value, target.validated_data) for preset in Preset}
@@ -118,7 +118,7 @@ class PresetsApi(APIView):
                 "name": name.value,
                 "recipe": recipe.to_dict(),
                 "recipe_sha256": recipe.digest,
-                "stored_run": preset_run(name, recipe),
+                "stored_runs": preset_runs(name, recipe),
             }
             for name, recipe in recipes.items()
         ]

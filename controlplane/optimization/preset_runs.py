@@ -1,7 +1,7 @@
-"""Measured figures of the presets, from the stored run of the demo model.
+"""Measured figures of the presets, from stored runs of the demo model, one for each kind of processor.
 
-`python -m optimizer presets` writes the run. A preset has no figures if its recipe has changed since, or if
-it is for another target.
+`python -m optimizer presets` writes a run. A preset has no figures of a run if its recipe has changed since,
+or if it is for another target.
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ _ORIGINAL: Final = 0
 _SPEED_FIELDS: Final = ("ratio", "low", "high", "verdict")
 
 
-def preset_run(name: Preset, recipe: Recipe) -> dict[str, Any] | None:
-    """Return the figures of preset `name` with this `recipe`, or None if no such run is stored."""
-    stored = _stored(Path(settings.PRESET_RUN_FILE))
-    made = stored.get("presets", {}).get(name.value)
-    if made is None or made["recipe_digest"] != recipe.digest:
-        return None
-    measured = stored["comparison"]
+def preset_runs(name: Preset, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return the figures of preset `name` with this `recipe` from each stored run of it, by file name.
+
+    Raises:
+        ValueError: a stored run has another schema.
+    """
+    stored = [_stored(path) for path in sorted(Path(settings.PRESET_RUN_FOLDER).glob("presets-*.json"))]
+    return [
+        _figures(name, run["comparison"])
+        for run in stored
+        if run["presets"].get(name.value, {}).get("recipe_digest") == recipe.digest
+    ]
+
+
+def _figures(name: Preset, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one run's figures of a preset."""
     arms = {arm["name"]: arm for arm in measured["arms"]}
     original = measured["arms"][_ORIGINAL]
     quality = measured["quality"]["arms"][name.value].get("texts", {})
@@ -60,11 +69,7 @@ def _level(name: str, original: str, level: Mapping[str, Any], measured: Mapping
 
 
 def _stored(path: Path) -> Mapping[str, Any]:
-    """Read the stored run; empty if the file is missing. Raises ValueError for another schema."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if content.get("schema") != SCHEMA:
         raise ValueError(f"{path} is no {SCHEMA}: have `optimizer presets` write it anew")
     return content

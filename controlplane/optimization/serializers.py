@@ -186,10 +186,10 @@ class PresetSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     recipe = serializers.DictField()
     recipe_sha256 = serializers.CharField()
-    stored_run = serializers.DictField(
-        allow_null=True,
+    stored_runs = serializers.ListField(
+        child=serializers.DictField(),
         help_text="Speed, size and perplexity of this recipe on the demo model, with machine and date;"
-        " null without a stored run. See docs/optimization.md.",
+        " a run for each kind of processor, or none. See docs/optimization.md.",
     )
 
 

@@ -21,7 +21,7 @@ COPY gateway/http gateway/http
 COPY manage.py ./
 COPY templates templates
 COPY static static
-# The stored run of the presets is one of them.
+# The stored runs of the presets are among them.
 COPY benchmarks/results benchmarks/results
 COPY controlplane controlplane
 # A checkout made under a strict umask is not readable to the image's user.

@@ -105,9 +105,9 @@ def module_files(name: str) -> set[Path]:
     return {file, *(package for package in packages if (ROOT / package).is_file())}
 
 
-def test_the_web_image_has_the_presets_stored_run() -> None:
-    """The file is where the pages read it; of the results only files enter the build."""
-    assert 'PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"' in (
+def test_the_web_image_has_the_presets_stored_runs() -> None:
+    """The files are where the pages read them; of the results only files enter the build."""
+    assert 'PRESET_RUN_FOLDER = ROOT / "benchmarks" / "results"' in (
         ROOT / "controlplane" / "settings.py"
     ).read_text(encoding="utf-8")
     lines = (DOCKER / "web.Dockerfile").read_text(encoding="utf-8").splitlines()

@@ -15,8 +15,8 @@ from controlplane.console.amounts import whole
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import target_list
 from controlplane.errors import InvalidInputError
+from controlplane.optimization import preset_runs as stored_runs
 from controlplane.optimization.merging import adapter_to_merge
-from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
 from controlplane.optimization.sagemaker.jumpstart import AS_OF, JUMPSTART_MODELS, SOURCE
 from controlplane.optimization.sagemaker.options import RemoteOptions
@@ -98,14 +98,14 @@ def choices() -> dict[str, Any]:
 
 
 def preset_runs(values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return each preset for the form's target, with its stored run or None; empty for an invalid target."""
+    """Return each preset for the form's target, with its stored runs; empty for an invalid target."""
     found = []
     for preset in Preset:
         try:
             recipe = recipe_of_preset(preset.value, _target(values))
         except InvalidInputError:
             return []
-        found.append({"title": PRESETS[preset.value][0], "run": preset_run(preset, recipe)})
+        found.append({"title": PRESETS[preset.value][0], "runs": stored_runs.preset_runs(preset, recipe)})
     return found
 
 

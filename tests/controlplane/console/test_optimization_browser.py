@@ -64,8 +64,8 @@ def fits(page: Page, name: str) -> None:
 def test_what_presets_are_worth_follows_the_hardware(
     open_page: Open, staffed: BaseModel, settings: Settings, tmp_path: Path
 ) -> None:
-    settings.PRESET_RUN_FILE = tmp_path / "presets.json"
-    settings.PRESET_RUN_FILE.write_text(json.dumps(preset_file()))
+    settings.PRESET_RUN_FOLDER = tmp_path
+    (tmp_path / "presets-avx2.json").write_text(json.dumps(preset_file()))
     page = open_page(f"{PAGE}/new")
     worth = page.get_by_test_id("preset-runs")
     expect(worth).to_contain_text("1.50× (1.42–1.57)")
