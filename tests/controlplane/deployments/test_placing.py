@@ -95,6 +95,8 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[Load]:
+        # A version's route reaches the gateway a moment after its registration.
+        eventually(self._is_listed)
         over = threading.Event()
         threads = [threading.Thread(target=self._call, args=(over,)) for _ in range(CALLERS)]
         for thread in threads:
@@ -116,6 +118,12 @@ class Load:
         """Return once each caller has been answered again."""
         before = self.count
         eventually(lambda: self.count > before + 2 * CALLERS)
+
+    def _is_listed(self) -> bool:
+        listed = httpx.get(
+            f"{self.url}/v1/models", headers={"authorization": f"Bearer {self.key}"}, timeout=60
+        )
+        return any(model["id"] == self.model for model in listed.json()["data"])
 
     def _call(self, over: threading.Event) -> None:
         body = {"model": self.model, "prompt": "hello", "max_tokens": 20, "ignore_eos": True, "stream": True}
