@@ -148,6 +148,7 @@ urlpatterns = [
     *MONITORING_ROUTES,
     path("fleet/hosting", metering.FleetHostingApi.as_view(), name="fleet-hosting"),
     path("instance-prices", reports.InstancePricesApi.as_view(), name="instance-prices"),
+    path("instance-prices/aws", reports.AwsPricesApi.as_view(), name="instance-prices-aws"),
     path("fleet/attribution", reports.AttributionApi.as_view(), name="fleet-attribution"),
     path("fleet/savings", reports.SavingsApi.as_view(), name="fleet-savings"),
     path("fleet/savings/estimate", reports.SavingsEstimateApi.as_view(), name="fleet-savings-estimate"),

@@ -15,6 +15,7 @@ from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
 from sagemaker_local.copies.fleet import Host
 from sagemaker_local.gate import Gate
+from sagemaker_local.prices import Prices
 from sagemaker_local.resources.ai_jobs import AIJobs, WorkloadConfigs
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.components import Components
@@ -77,9 +78,12 @@ class ControlPlane:
             cloudwatch.is_running,
         )
         clock.every_step(scaling.step)
+        prices = Prices(config.region)
         self.services = [
             JsonService("sagemaker", operations, gate),
             JsonService("application-autoscaling", scaling.operations, gate),
+            JsonService("pricing", {"GetProducts": prices.products}, gate),
+            JsonService("savingsplans", {"DescribeSavingsPlansOfferingRates": prices.offering_rates}, gate),
         ]
         self._ticking: asyncio.Task[None] | None = None
 

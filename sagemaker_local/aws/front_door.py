@@ -19,6 +19,7 @@ from sagemaker_local.faults import Faults
 
 _TARGET: Final = "X-Amz-Target"
 _FORBIDDEN: Final = 403
+_SAVINGS_PLANS: Final = "savingsplans"
 
 
 class FrontDoor:
@@ -45,6 +46,8 @@ class FrontDoor:
             prefix, _, operation = request.headers.get(_TARGET, "").rpartition(".")
             service = self._services.get(prefix)
             signer = signed_service(request.headers, url) if service is None else service.signing_name
+            if signer == _SAVINGS_PLANS:
+                service, operation = self._services[signer], request.path[1:]
             try:
                 self._account.check(SignedRequest(request.method, url, request.headers, body), signer)
             except AccessRefused as refusal:
@@ -69,7 +72,7 @@ class FrontDoor:
 
 def _refusal(error: ApiError, request: web.Request, url: str) -> web.Response:
     """Return the error in the caller's protocol."""
-    if _TARGET in request.headers:
+    if _TARGET in request.headers or signed_service(request.headers, url) == _SAVINGS_PLANS:
         kind, body, status = CONTENT_TYPE, errors.as_json(error), error.status
     elif "Smithy-Protocol" in request.headers:
         kind, body, status = "application/cbor", errors.as_cbor(error), error.status

@@ -1,4 +1,4 @@
-"""AWS JSON 1.1: `X-Amz-Target` names the operation; botocore's shapes validate input and output."""
+"""AWS JSON 1.1: `X-Amz-Target` or the path names the operation, and botocore's shapes validate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class JsonService:
             raise ValueError(f"{name} has no operations {sorted(unknown)}")
         self.name, self.operations, self._gate = name, operations, gate
         self.signing_name = str(self._model.signing_name)
-        self.target_prefix = str(self._model.metadata["targetPrefix"])
+        # A service of REST JSON has no prefix: the path is its operation.
+        self.target_prefix = str(self._model.metadata.get("targetPrefix", name))
 
     async def call(self, operation: str, body: bytes) -> bytes:
         """Run an operation. Raises ApiError."""

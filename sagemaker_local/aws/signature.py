@@ -26,7 +26,7 @@ CLOCK_SECONDS: Final = 300
 """Largest deviation of a caller's clock."""
 SAGEMAKER: Final = "sagemaker"
 S3: Final = "s3"
-_GLOBAL: Final = frozenset({"iam", "sts", "s3"})
+_GLOBAL: Final = frozenset({"iam", "sts", "s3", "pricing", "savingsplans"})
 _AUTHORIZATION: Final = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request, "
     r"SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})"

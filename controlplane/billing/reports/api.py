@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from controlplane.billing.reports.aws_prices import Payment, instance_prices_read
 from controlplane.billing.reports.fleet_bill import BY, fleet_attribution
 from controlplane.billing.reports.instance_prices import NANO, instance_price_list, instance_price_set
 from controlplane.billing.reports.instance_rates import InstanceRate, instance_saving
@@ -25,6 +26,7 @@ from controlplane.billing.reports.savings import (
     saving_estimate,
     saving_measured,
 )
+from controlplane.deployments.selectors import target_get
 from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
@@ -76,6 +78,26 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
         """Adds the hourly price of an instance type in a region from a UTC day on, in nano-units."""
         price = instance_price_set(**validated(InstancePriceSerializer, request.data))
         return Response(InstancePriceSerializer(price).data, status.HTTP_201_CREATED)
+
+
+class AwsPricesInput(StrictSerializer, serializers.Serializer[Any]):
+    target = serializers.CharField(help_text="SageMaker target whose credentials read the prices.")
+    region = serializers.CharField(max_length=30, default="", help_text="By default the target's.")
+    payment = serializers.ChoiceField(
+        choices=Payment.choices, default=Payment.NO_UPFRONT, help_text="When the Savings Plan is paid for."
+    )
+
+
+class AwsPricesApi(APIView):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=AwsPricesInput, responses={201: InstancePriceSerializer(many=True)})
+    def post(self, request: Request) -> Response:
+        """Reads today's on-demand prices and 1-year Savings Plan rates from AWS; returns the added prices."""
+        values = validated(AwsPricesInput, request.data)
+        added = instance_prices_read(**values | {"target": target_get(name=values["target"])})
+        return Response(InstancePriceSerializer(added, many=True).data, status.HTTP_201_CREATED)
 
 
 class _Range(serializers.Serializer[Any]):

@@ -45,6 +45,7 @@ urls = [
     path("staff/invoices/<int:invoice>/finalize", price_books.finalize, name="staff-invoice-finalize"),
     path("staff/fleet-bill/", fleet_bill.attribution, name="staff-fleet-bill"),
     path("staff/instance-prices/", fleet_bill.prices, name="staff-instance-prices"),
+    path("staff/instance-prices/aws", fleet_bill.prices_from_aws, name="staff-instance-prices-aws"),
     path("staff/savings/", savings.index, name="staff-savings"),
     path("staff/blended-price/", savings.blended, name="staff-blended-price"),
 ]

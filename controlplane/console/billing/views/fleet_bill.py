@@ -7,17 +7,21 @@ from typing import Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
-from controlplane.billing.reports.api import REGION, InstancePriceSerializer
+from controlplane.billing.reports.api import REGION, AwsPricesInput, InstancePriceSerializer
+from controlplane.billing.reports.aws_prices import Payment, instance_prices_read
 from controlplane.billing.reports.fleet_bill import BY, Attribution, fleet_attribution
 from controlplane.billing.reports.instance_prices import instance_price_list, instance_price_set
 from controlplane.billing.reports.models import Plan
 from controlplane.console.amounts import nano_entered
 from controlplane.console.day_range import last_days, range_asked
-from controlplane.console.form_errors import FormErrors, parsed
+from controlplane.console.form_errors import FormErrors, parsed, posted
 from controlplane.console.pages import staff_page
+from controlplane.deployments.models import Target
+from controlplane.deployments.selectors import target_get, target_list
 
 _DAYS: Final = 30
 
@@ -57,9 +61,29 @@ def prices(request: HttpRequest) -> HttpResponse:
             parts = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
             messages.success(request, text % parts)
             return redirect("console:staff-instance-prices")
-    found = instance_price_list().order_by("instance_type", "region", "plan", "effective_from")
-    context = {"prices": found, "values": values, "region": REGION, "plans": Plan.choices}
-    return errors.render("staff/instance_prices.html", context)
+    return errors.render("staff/instance_prices.html", _price_context() | {"values": values})
+
+
+@staff_page("POST")
+def prices_from_aws(request: HttpRequest) -> HttpResponse:
+    """Add today's prices as AWS states them."""
+    with FormErrors(request) as errors:
+        sent = parsed(AwsPricesInput, posted(request, AwsPricesInput))
+        added = instance_prices_read(**sent | {"target": target_get(name=sent["target"])})
+        text = ngettext("%(n)s price added.", "%(n)s prices added.", len(added)) % {"n": len(added)}
+        messages.success(request, text if added else _("All prices are up to date."))
+        return redirect("console:staff-instance-prices")
+    asked = {"aws_values": posted(request, AwsPricesInput), "aws_errors": errors}
+    return render(request, "staff/instance_prices.html", _price_context() | asked, status=422)
+
+
+def _price_context() -> dict[str, object]:
+    return {
+        "prices": instance_price_list().order_by("instance_type", "region", "plan", "effective_from"),
+        "plans": Plan.choices,
+        "targets": target_list(kind=Target.Kind.SAGEMAKER),
+        "payments": Payment.choices,
+    }
 
 
 def _parts(found: Attribution) -> list[tuple[str, int, str | None]]:
