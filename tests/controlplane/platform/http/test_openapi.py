@@ -28,8 +28,14 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create
 from tests.controlplane.world import OWN, World, world_make
 
+
+def no_failure(ctx: Any, response: Any, case: Any) -> bool | None:
+    """Refuse every 5xx but 503, which says that a retry helps, as for a PDF that is still being rendered."""
+    return None if response.status_code == 503 else not_a_server_error(ctx, response, case)
+
+
 CHECKS = [
-    not_a_server_error,
+    no_failure,
     status_code_conformance,
     content_type_conformance,
     response_headers_conformance,
