@@ -10,6 +10,7 @@ from django.test import Client
 from contracts.base_routes import BaseRoute, SageMakerTarget
 from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Copy
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.services import user_create
 
