@@ -89,6 +89,18 @@ def test_the_token_is_in_the_environment_alone(tiny: BaseModel, settings: Settin
     ("values", "field"),
     [
         ({"environment": {"GRAFTWORK_VLLM_FLAG_HOST": "0.0.0.0"}}, "environment"),
+        *(
+            ({"environment": {f"GRAFTWORK_VLLM_FLAG_{flag}": "x"}}, "environment")
+            for flag in (
+                "TENSOR_PAR",
+                "MIDDLEWARE",
+                "MIDDLEW",
+                "DATA_PARALLEL_SIZE",
+                "ENFORCE",
+                "LOGITS_PROCESSORS",
+            )
+        ),
+        ({"environment": {"GRAFTWORK_VLLM_FLAG_SEED": "--middleware=os.abort"}}, "environment"),
         ({"environment": {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "False"}}, "environment"),
         ({"environment": {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "2"}}, "environment"),
         ({"environment": {"VLLM_API_KEY": "k"}}, "environment"),
