@@ -141,6 +141,8 @@ class LocalProvisioner:
     def apply(self, seen: Observation) -> Iterator[Step]:
         copies: tuple[LocalCopy, ...] = seen.detail
         self._end_remains({copy.name for copy in copies})
+        for copy in copies:
+            self._marks.bound_log(copy.name)
         dead = () if self._desired.retry else self._dead(copies)
         for number in self._absent(copies):
             if number not in dead:
