@@ -216,7 +216,7 @@ class UpstreamRefused(GatewayError):
 class UpstreamFailed(GatewayError):
     status = 502
     code = "upstream_error"
-    retry_after = 1
+    retry_after: int | None = 1
 
 
 class UpstreamBroken(UpstreamFailed):
