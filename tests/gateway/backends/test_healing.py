@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -43,7 +45,7 @@ class VllmServer:
         self._thread.run(self._start())
 
     def kill(self) -> None:
-        self._thread.run(self._runner.cleanup())
+        self._thread.run(self._stop())
 
     async def _start(self) -> None:
         app = web.Application()
@@ -54,7 +56,15 @@ class VllmServer:
         app.router.add_post("/v1/chat/completions", self._chat)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        await web.SockSite(self._runner, self._listener).start()
+
+    async def _stop(self) -> None:
+        # As in `standin.py`: asyncio would drop a connection that it accepts just now, and leave it open.
+        asyncio.get_running_loop().remove_reader(self._listener)
+        for _ in range(4):
+            await asyncio.sleep(0)
+        await self._runner.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text=METRICS)

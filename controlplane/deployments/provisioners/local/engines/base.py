@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, final
+from typing import ClassVar, Protocol
 
 import httpx
 
@@ -46,7 +46,6 @@ class LocalEngine(Protocol):
     loads_adapters: ClassVar[bool]
     has_token: ClassVar[bool]
 
-    @final
     def flags(self, state: Desired) -> list[str]:
         """Return the start-up flags that define a copy of this state.
 
@@ -57,13 +56,11 @@ class LocalEngine(Protocol):
         served = ["--served-model-name", state.served_name, *self.option_flags(state)]
         return [*named, *served, *flags_of_environment(state.environment, self.flag_variables)]
 
-    @final
     def variables(self, state: Desired) -> dict[str, str]:
         """Return the process's variables from the deployment's environment, without its flags."""
         items = state.environment.items()
         return {name: value for name, value in items if not name.startswith(self.flag_variables)}
 
-    @final
     def folder_of(self, process: Process) -> Path | None:
         """Return the folder of the copy that this process is; None for any other process."""
         folder = process.option(self.folder_flag)
