@@ -69,7 +69,7 @@ def test_they_are_part_of_an_embedding_adapters_identity(
         case "folder":
             write(settings.GRAFTWORK.import_roots[0], files)
             version = imported(tenant, base_model, settings.GRAFTWORK.import_roots[0])
-        case "files":
+        case _:
             version = register(tenant, base_model, files)
     assert kept(version) == files
     assert version.sha256 == files_digest(files), "a worker checks this digest after its fetch"
