@@ -33,7 +33,7 @@ POOLING = {
 }
 
 
-def kept(version: AdapterVersion) -> dict[str, bytes]:
+def stored_files(version: AdapterVersion) -> dict[str, bytes]:
     """Return the files of a ready version's folder, by path in it."""
     assert (version.status, version.reason) == ("ready", "")
     folder = Path(version.uri.removeprefix("file://"))
@@ -71,14 +71,14 @@ def test_they_are_part_of_an_embedding_adapters_identity(
             version = imported(tenant, base_model, settings.GRAFTWORK.import_roots[0])
         case _:
             version = register(tenant, base_model, files)
-    assert kept(version) == files
+    assert stored_files(version) == files
     assert version.sha256 == files_digest(files), "a worker checks this digest after its fetch"
     assert version.size_bytes == sum(map(len, files.values()))
 
 
 def test_another_adapters_are_dropped(tenant: Tenant, base_model: BaseModel) -> None:
     version = register(tenant, base_model, {"bot.zip": zipped(adapter_files() | POOLING)})
-    assert kept(version).keys() == adapter_files().keys()
+    assert stored_files(version).keys() == adapter_files().keys()
     assert version.sha256 == files_digest(adapter_files())
 
 
@@ -108,7 +108,7 @@ def test_no_link_leads_out_of_an_import_folder(
     (outside / "config.json").write_bytes(POOLING["1_Pooling/config.json"])
     write(root, adapter_files(EMBEDS))
     (root / "1_Pooling").symlink_to(outside, target_is_directory=True)
-    assert kept(imported(tenant, base_model, root)).keys() == adapter_files().keys()
+    assert stored_files(imported(tenant, base_model, root)).keys() == adapter_files().keys()
 
 
 def test_they_may_be_uploaded_beside_the_files(tenant: Tenant) -> None:

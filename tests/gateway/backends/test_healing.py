@@ -118,7 +118,7 @@ def test_a_killed_server_serves_its_adapters_again_within_a_few_polls(
     assert post(pooled_gateway, body).status_code == 200
     assert server.loads == [BOT]
     server.kill()
-    # So many that the breaker opens.
+    # More failures than open the breaker.
     failed = [post(pooled_gateway, body).status_code for _ in range(2 * FAILURES_IN_A_ROW)]
     assert set(failed) <= {502, 503}
     server.start()
