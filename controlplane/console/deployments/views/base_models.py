@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from contracts.capabilities.engines import base_offers
 from controlplane.catalog.api import BaseModelChange, BaseModelInput, VariantInput
@@ -34,7 +35,7 @@ BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)
 """Kinds of copies that can be added by URL; SageMaker's are added by deployments or the REST API."""
 _COPY_FIELDS = ("kind", "url", "engine", "engine_version", "max_rank")
 _ENGINE_TITLES = {
-    Copy.Engine.WORKER: "Graftwork worker",
+    Copy.Engine.WORKER: gettext_lazy("Graftwork worker"),
     Copy.Engine.VLLM: "vLLM",
     Copy.Engine.TGI: "text-generation-inference",
     Copy.Engine.TENSORRT_LLM: "TensorRT-LLM",
