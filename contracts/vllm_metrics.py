@@ -10,7 +10,7 @@ _SAMPLE: Final = re.compile(
     rb"^vllm:(num_requests_running|num_requests_waiting|lora_requests_info)(\{[^\n]*\})? ([^ \n]+)", re.M
 )
 _ENGINE: Final = re.compile(rb'[{,]engine="([^"\n]*)"')
-_ADAPTERS: Final = re.compile(rb'(?:running|waiting)_lora_adapters="([^"\n]*)"')
+_ADAPTERS: Final = re.compile(rb'(running|waiting)_lora_adapters="([^"\n]*)"')
 _SLOTS: Final = re.compile(rb'[{,]max_lora="([0-9]{1,6})"')
 _MOST: Final = 1 << 31
 
@@ -23,12 +23,14 @@ class VllmMetrics:
         pending: requests that run or wait.
         adapters: names of the adapters with running or waiting requests. Idle ones are not reported, although
             they are in memory.
+        running: those of them with running requests, which are in device memory.
         slots: adapters that fit into device memory at once (`--max-loras`); None if it is not reported.
     """
 
     pending: int
     adapters: frozenset[str] = frozenset()
     slots: int | None = None
+    running: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -46,9 +48,17 @@ class VllmMetrics:
         if not counted or not 0 <= pending < _MOST:
             raise ValueError("these are not vLLM's metrics")
         labels_now = [labels for _, labels in newest.values()]
-        found = (part for labels in labels_now for part in _ADAPTERS.findall(labels))
-        names = frozenset(
-            name.decode(errors="replace") for part in found for name in part.split(b",") if name
-        )
+        found = [
+            (state, name.decode(errors="replace"))
+            for labels in labels_now
+            for state, part in _ADAPTERS.findall(labels)
+            for name in part.split(b",")
+            if name
+        ]
         slots = [int(match[1]) for labels in labels_now if (match := _SLOTS.search(labels))]
-        return cls(int(pending), names, min(slots, default=None))
+        return cls(
+            int(pending),
+            frozenset(name for _, name in found),
+            min(slots, default=None),
+            frozenset(name for state, name in found if state == b"running"),
+        )

@@ -20,6 +20,7 @@ from gateway.api.whole_answer import WholeAnswer
 from gateway.backends.base import Backend, BackendRequest, BackendStream
 from gateway.backends.error_event import stream_error
 from gateway.errors import (
+    EngineDied,
     GatewayError,
     NotServed,
     UpstreamBroken,
@@ -194,7 +195,7 @@ class Answer:
         failure = stream_error(error, self.request.request_id)
         # Before the answer has begun, `end` counts every kind of failure.
         if self._begun and isinstance(failure, UpstreamBroken):
-            self._place.failed()
+            self._place.failed(engine_died=isinstance(failure, EngineDied))
         return failure
 
     def __enter__(self) -> Self:
@@ -234,7 +235,7 @@ class Answer:
         if isinstance(error, Waking | NotServed):
             return  # the copy is only starting, or was not asked
         if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
-            self._place.failed()
+            self._place.failed(engine_died=isinstance(error, EngineDied))
         elif isinstance(error, UpstreamBusy) and error.of_copy:
             self._place.cool_down(_seconds(error.after))
         else:

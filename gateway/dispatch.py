@@ -1,8 +1,9 @@
 """Finds a copy that begins to answer: retries and fallbacks happen before the client gets a byte.
 
 Another copy is tried only while nothing has been sent to the client, and only after these failures: the copy
-could not be reached, broke before its first byte, or answered 502, 503, 504, or 429 for this tenant. Each
-attempt is metered separately; attempts after a request's first are taken from a retry budget.
+could not be reached, broke before its first byte, or answered 502, 503, 504, or 429 for this tenant.
+A request that a copy's engine died with goes to no other one, since it may be the cause. Each attempt is
+metered separately; attempts after a request's first are taken from a retry budget.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Final
 
 from gateway.admission import PRIORITY
 from gateway.answer import Answer
+from gateway.api.schema import SCORING
 from gateway.backends.base import Backend, BackendRequest
 from gateway.errors import (
     EndpointNotServed,
+    EngineDied,
     GatewayError,
     UpstreamBroken,
     UpstreamBusy,
@@ -28,6 +31,7 @@ from gateway.errors import (
 from gateway.request_context import RequestContext
 from gateway.routing import Resolution
 from gateway.routing.counters import RoutingCounters
+from gateway.routing.endpoints import lacking, model_lacks
 from gateway.routing.fleet import ANYWHERE, Fleet
 from gateway.routing.not_served import not_served
 from gateway.routing.prefix import prompt_prefix
@@ -81,7 +85,7 @@ class Dispatcher:
                 return answer
         if failure is None:
             self.counters.no_copy += 1
-            raise self._no_copy(context.models[0])
+            raise self._no_copy(context.models[0], context.call.path)
         await self._meter.durable()
         raise failure
 
@@ -101,15 +105,16 @@ class Dispatcher:
         prefix = partial(prompt_prefix, call.parameters, salt)
         for number, resolution in enumerate(models):
             tried: set[str] = set()
+            unable = self._lacking(resolution, call.path)
             homes = resolution.route.homes.get(resolution.engine_name, ANYWHERE)
             canary, passed_over = resolution.route.canary, resolution.passed_over
             while len(tried) < MAX_TRIES:
                 if canary is not None and len(tried) == MAX_TRIES - 1:
                     passed_over = canary.copies  # the last try is not the new ones', however many there are
                 copy = self._fleet.choose(
-                    resolution.merged_copies, None, prefix, tried, passed_over=passed_over
+                    resolution.merged_copies, None, prefix, tried | unable, passed_over=passed_over
                 ) or self._fleet.choose(
-                    resolution.copies, resolution.adapter, prefix, tried, homes, passed_over
+                    resolution.copies, resolution.adapter, prefix, tried | unable, homes, passed_over
                 )
                 if copy is None:
                     break
@@ -143,9 +148,16 @@ class Dispatcher:
             for copy in resolution.copies
         )
 
-    def _no_copy(self, resolution: Resolution) -> GatewayError:
+    def _lacking(self, resolution: Resolution, path: str) -> frozenset[str]:
+        """Return the ids of copies that are known to lack the endpoint."""
+        return lacking(resolution.copies, path, self._fleet) if path in SCORING else frozenset()
+
+    def _no_copy(self, resolution: Resolution, path: str) -> GatewayError:
         if resolution.is_excluded:
             return not_served(resolution)
+        unable = self._lacking(resolution, path)
+        if unable and len(unable) == len(resolution.copies):
+            return model_lacks(resolution.base, path, sorted(unable))
         if not resolution.copies and any(not copy.merged for copy in resolution.route.copies):
             return UpstreamUnreachable(
                 f"No copy of {resolution.base!r} that can serve {resolution.model!r} runs at this moment; "
@@ -166,4 +178,6 @@ def _another_may_do(error: GatewayError) -> bool:
     """Return True if another copy or a fallback model may serve the request after `error`."""
     if isinstance(error, UpstreamRefused):
         return error.upstream_status == 429
+    if isinstance(error, EngineDied):
+        return False
     return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy | EndpointNotServed)

@@ -27,6 +27,7 @@ GatewayError
 ├── UpstreamRefused         4xx  the backend's own error about the client's request, passed on
 ├── UpstreamFailed          502  the backend failed on this request; a retry may help
 │   └── UpstreamBroken      502  the request is fine: the copy or the connection to it broke
+│       └── EngineDied      502  the copy's engine died with the request: no other copy gets it
 ├── UpstreamTimeout         504  the backend went silent; a retry may help
 └── Unavailable             503  the request is fine: retry after `retry_after` seconds
     ├── RoutesUnavailable        no route table, or one too old to trust
@@ -215,11 +216,27 @@ class UpstreamRefused(GatewayError):
 class UpstreamFailed(GatewayError):
     status = 502
     code = "upstream_error"
-    retry_after = 1
+    retry_after: int | None = 1
 
 
 class UpstreamBroken(UpstreamFailed):
     """The connection broke, or the copy answered 502, 503 or 504; another copy may be tried."""
+
+
+class EngineDied(UpstreamBroken):
+    """The copy's engine died while it had the request, which may be the cause: nothing sends it again.
+
+    Copies whose engine is known to be dead get no requests, so this is never about an earlier death.
+    """
+
+    code = "engine_died"
+    retry_after = None
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The backend's engine ended while it ran this request and others. If this request ends engines "
+            "again, change it: its prompt, parameters or adapter may be the cause."
+        )
 
 
 class UpstreamTimeout(GatewayError):
@@ -323,7 +340,7 @@ def render(error: GatewayError) -> tuple[int, bytes, Mapping[bytes, bytes]]:
         headers[b"retry-after"] = error.after.encode()
     elif error.retry_after is not None:
         headers[b"retry-after"] = str(error.retry_after).encode()
-    if isinstance(error, IdempotencyConflict):
+    if isinstance(error, IdempotencyConflict | EngineDied):
         headers[b"x-should-retry"] = b"false"
     if isinstance(error, MethodNotAllowed):
         headers[b"allow"] = b"POST, OPTIONS"

@@ -11,6 +11,7 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 
+from contracts.capabilities.vllm import examined_versions, vllm_capability
 from contracts.openai.parameters import IGNORED
 from gateway.api import schema as openai_schema
 from gateway.api.responses import request as responses
@@ -18,59 +19,10 @@ from worker_engine.openai import embeddings
 from worker_engine.openai import schema as worker
 
 PATH: Final = Path(__file__).parents[1] / "docs" / "parameters.md"
-_VLLM_SAMPLING: Final = (
-    "allowed_token_ids",
-    "bad_words",
-    "ignore_eos",
-    "include_stop_str_in_output",
-    "length_penalty",
-    "min_p",
-    "min_tokens",
-    "prompt_logprobs",
-    "repetition_penalty",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "stop_token_ids",
-    "top_k",
-    "truncate_prompt_tokens",
-    "use_beam_search",
+_VLLM_EMBEDDINGS: Final = frozenset(
+    {"add_special_tokens", "normalize", "priority", "request_id", "truncate_prompt_tokens"}
 )
-_VLLM_REQUEST: Final = (
-    "add_special_tokens",
-    "cache_salt",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_regex",
-    "kv_transfer_params",
-    "logits_processors",
-    "priority",
-    "request_id",
-    "response_format",
-    "return_token_ids",
-    "return_tokens_as_token_ids",
-    "structured_outputs",
-    "vllm_xargs",
-)
-VLLM: Final[Mapping[str, tuple[str, ...]]] = {
-    "chat": (
-        *_VLLM_SAMPLING,
-        *_VLLM_REQUEST,
-        "add_generation_prompt",
-        "chat_template",
-        "chat_template_kwargs",
-        "continue_final_message",
-        "documents",
-        "echo",
-        "include_reasoning",
-        "mm_processor_kwargs",
-        "thinking_token_budget",
-    ),
-    "completions": (*_VLLM_SAMPLING, *_VLLM_REQUEST, "prompt_embeds"),
-    "embeddings": ("add_special_tokens", "normalize", "priority", "request_id", "truncate_prompt_tokens"),
-    "responses": (),
-}
-"""Parameters that vLLM 0.11 adds to OpenAI's, and the later `thinking_token_budget`."""
+"""Parameters of vLLM's embeddings, which its table of capabilities does not have."""
 OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "chat": (),
     "completions": ("adapters",),
@@ -122,6 +74,17 @@ def openai_parameters() -> dict[str, frozenset[str]]:
     }
 
 
+def vllm_parameters() -> dict[str, frozenset[str]]:
+    """Return the names of parameters that any examined version of vLLM adds to OpenAI's, by endpoint."""
+    theirs = openai_parameters()
+    known = [found for version in examined_versions() if (found := vllm_capability(version))]
+    own = {
+        endpoint: frozenset().union(*(each.parameters.get(endpoint, ()) for each in known)) - names
+        for endpoint, names in theirs.items()
+    }
+    return own | {"embeddings": _VLLM_EMBEDDINGS}
+
+
 GATEWAY: Final[Mapping[str, Collection[str]]] = {
     "chat": openai_schema.PARAMETERS[openai_schema.CHAT],
     "completions": openai_schema.PARAMETERS[openai_schema.COMPLETIONS],
@@ -133,14 +96,14 @@ WORKER: Final = {**worker.CHAT, **worker.COMPLETION, **embeddings.PARAMETERS}
 
 def render() -> str:
     """Return the page."""
-    theirs = openai_parameters()
+    theirs, vllm = openai_parameters(), vllm_parameters()
     everywhere = {"model", *IGNORED}
-    known = {name: theirs[name] | {*everywhere, *VLLM[name], *GATEWAY[name]} for name in GATEWAY}
+    known = {name: theirs[name] | {*everywhere, *vllm[name], *GATEWAY[name]} for name in GATEWAY}
     rows = []
     for parameter in sorted(frozenset().union(*known.values())):
         sources = [
             source
-            for source, names in (("OpenAI", theirs), ("vLLM", VLLM), ("Graftwork", OURS))
+            for source, names in (("OpenAI", theirs), ("vLLM", vllm), ("Graftwork", OURS))
             if any(parameter in names[endpoint] for endpoint in names)
         ]
         cells = [
@@ -153,7 +116,7 @@ def render() -> str:
 
 
 def _at_gateway(endpoint: str, parameter: str) -> str:
-    if parameter == "best_of":
+    if parameter == "best_of" and parameter in GATEWAY[endpoint]:
         return "=1"
     if parameter == "model" or parameter in GATEWAY[endpoint]:
         return "served"

@@ -17,6 +17,7 @@ from controlplane.adapters.aliases import default_record
 from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
+from controlplane.adapters.pooling import pooling_digests, pooling_take
 from controlplane.adapters.quotas import quota_check_bytes
 from controlplane.adapters.selectors import default_number
 from controlplane.adapters.services import adapter_publish, staging_discard
@@ -64,10 +65,12 @@ class ValidationAttempt:
         sizes = self._fetch()
         config, config_sha256 = self._check_config()
         needs, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
-        digest = adapter_digest({_CONFIG: config_sha256, _WEIGHTS: weights_sha256})
+        pooling = pooling_take(self._store, self._version.staging, embeds_only=config.embeds_only)
+        digests = {_CONFIG: config_sha256, _WEIGHTS: weights_sha256, **pooling_digests(pooling)}
+        digest, size = adapter_digest(digests), sum(sizes.values()) + sum(map(len, pooling.values()))
         self._smoke(digest, needs)
-        self._claim(digest, sum(sizes.values()))
-        self._publish(digest, needs, sum(sizes.values()), config)
+        self._claim(digest, size)
+        self._publish(digest, needs, size, config)
         staging_discard(version=self._version)
         source_discard(self._version.source, tenant=self._version.adapter.tenant)
 

@@ -14,7 +14,7 @@ from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.archives import unpack
 from controlplane.adapters.card import file_put
 from controlplane.artifacts.store import ByteStream, artifact_store
-from controlplane.artifacts.uploads.file_names import MODEL_CARD, is_archive, name_fault, one_name
+from controlplane.artifacts.uploads.file_names import EXTRA_FILES, is_archive, name_fault, one_name
 from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
 
 
@@ -35,8 +35,8 @@ def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
     """Store the ADAPTER_FILES and return their folder's key; an error leaves nothing stored.
 
     Args:
-        files: a PEFT folder's files by name, of which ADAPTER_FILES and the model card are stored; or
-            one archive.
+        files: a PEFT folder's files by name, of which ADAPTER_FILES and EXTRA_FILES are stored; or one
+            archive.
 
     Raises:
         InvalidInputError: a name, a size or the archive is not acceptable.
@@ -51,7 +51,7 @@ def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
             unpack(archive, files[archive], put)
         else:
             _check_names(files)
-            for name in (*ADAPTER_FILES, *({MODEL_CARD} & set(files))):
+            for name in (*ADAPTER_FILES, *sorted(files.keys() & set(EXTRA_FILES))):
                 put(name, files[name])
         yield staging
     except BaseException as error:

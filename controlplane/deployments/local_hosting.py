@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,41 +13,11 @@ from controlplane.deployments.containers.options import (
     WORKER_VARIABLES,
     LmiOptions,
 )
+from controlplane.deployments.containers.vllm_flags import OPERATORS_FLAGS
 from controlplane.deployments.models import Deployment
 from controlplane.errors import InvalidInputError
 
-_VLLM_OWN_FLAGS: Final = frozenset(
-    {
-        "model",
-        "served-model-name",
-        "host",
-        "port",
-        "uds",
-        "api-key",
-        "download-dir",
-        "shutdown-timeout",
-        "api-server-count",
-        "root-path",
-        "enable-lora",
-        "lora-modules",
-        "max-loras",
-        "max-lora-rank",
-        "max-cpu-loras",
-        "max-num-seqs",
-        "max-model-len",
-        "dtype",
-        "quantization",
-        "tensor-parallel-size",
-        "gpu-memory-utilization",
-        "trust-remote-code",
-        "speculative-config",
-        "config",
-        "ssl-keyfile",
-        "ssl-certfile",
-    }
-)
-"""Flags by which a copy is found, called and configured. With several API servers each would have adapters of
-its own."""
+_NUMBER: Final = re.compile(r"-[0-9.]+")
 _VLLM_OWN_VARIABLES: Final = frozenset({"VLLM_API_KEY", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"})
 
 
@@ -84,18 +55,27 @@ def _check_worker_environment(environment: Mapping[str, str]) -> None:
 
 
 def _check_vllm_environment(environment: Mapping[str, str]) -> None:
-    """Raise InvalidInputError for a variable that vLLM does not read, or that replaces one of our flags."""
-    for name in environment:
-        flag = name.removeprefix(VLLM_FLAG).lower().replace("_", "-")
-        if name.startswith(VLLM_FLAG) and flag in _VLLM_OWN_FLAGS:
-            raise InvalidInputError(
-                f"environment {name} would replace --{flag}, which the deployment sets: omit it, or use "
-                "the field or option for it",
-                field="environment",
-            )
-        if not name.startswith((VLLM_FLAG, *VLLM_VARIABLES)) or name in _VLLM_OWN_VARIABLES:
+    """Raise InvalidInputError for a variable that vLLM does not read, or that is no operator's flag."""
+    for name, value in environment.items():
+        if name.startswith(VLLM_FLAG):
+            _check_vllm_flag(name, value)
+        elif not name.startswith(VLLM_VARIABLES) or name in _VLLM_OWN_VARIABLES:
             text = (
                 f"environment {name} has no effect on vLLM on a host: its variables start with"
                 f" {', '.join(VLLM_VARIABLES)}, and its flags are {VLLM_FLAG}<NAME>"
             )
             raise InvalidInputError(text, field="environment")
+
+
+def _check_vllm_flag(name: str, value: str) -> None:
+    """Raise InvalidInputError unless it is an operator's flag by its whole name, with no second one in it."""
+    flag = name.removeprefix(VLLM_FLAG).lower().replace("_", "-")
+    if flag not in OPERATORS_FLAGS:
+        raise InvalidInputError(
+            f"environment {name}: --{flag} is no flag that operators may set. Use the deployment's field or "
+            f"option for it, or one of {', '.join(sorted(OPERATORS_FLAGS))}, by its whole name",
+            field="environment",
+        )
+    if value.startswith("-") and not _NUMBER.fullmatch(value):
+        text = f"environment {name}: a flag's value must not start with -, which begins another flag"
+        raise InvalidInputError(text, field="environment")

@@ -53,9 +53,13 @@ _OUR_HEADERS: Final = frozenset(
     {
         "accept-encoding",
         "connection",
+        "content-encoding",
         "content-length",
         "content-type",
+        "expect",
         "host",
+        "keep-alive",
+        "proxy-connection",
         "te",
         "traceparent",
         "trailer",

@@ -55,7 +55,13 @@ class FleetCopySerializer(serializers.Serializer[SeenCopy]):
         source="polled.figures.adapters",
         child=serializers.IntegerField(),
         default=dict,
-        help_text="Number of adapters by memory tier.",
+        help_text="Number of adapters by memory tier; of vLLM those with running requests.",
+    )
+    adapter_slots = serializers.IntegerField(
+        source="polled.figures.adapter_slots",
+        allow_null=True,
+        default=None,
+        help_text="Adapters that fit into device memory at once, where the server reports it.",
     )
     tuned_configs = serializers.ListField(
         source="polled.figures.tuned_configs",

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
+from contracts.vllm_metrics import VllmMetrics
+
 _SAMPLE: Final = re.compile(r"^(graftwork_worker_|vllm:)(\w+)(?:\{([^\n]*)\})? (\S+)$", re.M)
 _TIER: Final = re.compile(r'tier="(\w+)"')
 _FILE: Final = re.compile(r'file="([\w. -]+)"')
@@ -21,7 +23,9 @@ class Figures:
         running, waiting: requests in its batch, and requests that wait to join it.
         kv_used, kv_cached, kv_total: pages of the engine's pool; `adapter_pages` are not part of `kv_used`.
         kv_share: used share of the pool, from servers that report no pages.
-        adapters: number of adapters in memory by tier (`device`, `host`).
+        adapters: number of adapters in memory by tier (`device`, `host`). vLLM reports those with running
+            requests alone, which are on the device.
+        adapter_slots: adapters that fit into device memory at once, where the server reports it.
         adapter_bytes: bytes of adapters in host memory.
         tuned_configs: files of tuned kernel configurations that it uses.
     """
@@ -36,6 +40,7 @@ class Figures:
     kv_share: float | None = None
     adapters: Mapping[str, int] = field(default_factory=dict)
     adapter_bytes: int | None = None
+    adapter_slots: int | None = None
     tuned_configs: Sequence[str] = ()
 
     @property
@@ -83,8 +88,20 @@ def read_figures(text: str) -> Figures | None:
             running=int(vllm["num_requests_running"]),
             waiting=None if waiting is None else int(waiting),
             kv_share=share,
+            **_vllm_adapters(text),
         )
     return None
+
+
+def _vllm_adapters(text: str) -> dict[str, Any]:
+    """Return the fields that vLLM's LoRA metrics give; none before its first request with an adapter."""
+    try:
+        read = VllmMetrics.parse(text.encode())
+    except ValueError:
+        return {}
+    if read.slots is None:
+        return {}
+    return {"adapters": {"device": len(read.running)}, "adapter_slots": read.slots}
 
 
 def _of_worker(found: Mapping[str, float], adapters: Mapping[str, int]) -> Figures:

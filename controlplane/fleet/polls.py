@@ -19,6 +19,7 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from controlplane.deployments.models import Copy
+from controlplane.errors import UnsealError
 from controlplane.fleet.figures import Figures, read_figures
 from controlplane.platform.http.tls import tls_context
 from controlplane.platform.task_signs import connection
@@ -113,6 +114,8 @@ def _ask(copy: Copy) -> Figures | str:
             trust_env=False,
             verify=tls_context(),
         )
+    except UnsealError as error:
+        return str(error)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"{copy.url} does not respond: {error}"[:300]
     if not answer.is_success:

@@ -23,7 +23,8 @@ from controlplane.errors import InvalidInputError
 from controlplane.fleet.adapters_seen import MOST_MINUTES, Use, uses_of
 
 TIERS: Final = ("device", "host", "server", "disk", "absent", "unknown")
-"""Tiers from the nearest to the engine. `server`: registered on a server that reports no tier."""
+"""Tiers from the nearest to the engine. `server`: registered on a server that reports no tier, or only that
+of adapters with requests, such as vLLM."""
 PAGE: Final = 50
 _READ_SECONDS: Final = 4.0
 _SHA12: Final = 12
@@ -221,7 +222,7 @@ def _cell(
     key = name[-_SHA12:]
     held = memory.adapters.get(name) or memory.adapters.get(key)
     tier = held.tier if held is not None else "disk" if key in memory.disk else "absent"
-    is_pinned = copy in pinned.get(name, ()) or (held is not None and held.pinned and held.tier != "server")
+    is_pinned = copy in pinned.get(name, ()) or (held is not None and held.pinned and held.sha256 != "")
     return Cell(copy, tier, is_pinned, held, use)
 
 

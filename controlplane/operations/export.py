@@ -13,7 +13,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model
 from django.http import HttpRequest, StreamingHttpResponse
 
-from contracts.adapters.reference import ADAPTER_FILES
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES
 from controlplane.adapters.models import AdapterVersion
 from controlplane.artifacts.store import artifact_store
 from controlplane.artifacts.store.base import ByteStream
@@ -72,7 +72,7 @@ def _adapter_files(version: AdapterVersion) -> Iterator[bytes]:
     if not version.sha256:
         return
     store, folder = artifact_store(), f"adapters/{version.sha256}"
-    for name in ADAPTER_FILES:
+    for name in (*ADAPTER_FILES, *POOLING_FILES):
         size = store.size(f"{folder}/{name}")
         if size is None:
             continue

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from contracts.adapters.reference import ADAPTER_FILES, EngineName, adapter_digest
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, EngineName, adapter_digest
 from contracts.errors import ContractError
 from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
@@ -66,7 +66,9 @@ def adapters_bring(
     for item in adapters:
         place = folder / "adapters" / item["sha256"]
         place.mkdir(parents=True, exist_ok=True)
-        digests = {name: _bring(item, name, place / name, heartbeat) for name in ADAPTER_FILES}
+        pooling = (name for name in POOLING_FILES if artifact_store().size(_key(item, name)) is not None)
+        names = (*ADAPTER_FILES, *pooling)
+        digests = {name: _bring(item, name, place / name, heartbeat) for name in names}
         if adapter_digest(digests) != item["sha256"]:
             raise _wrong(f"the store's files of {item['engine_name']} were changed: register it again")
         told: dict[str, Any] = {"name": item["name"], "folder": str(place)}
@@ -81,8 +83,13 @@ def adapters_bring(
     return found
 
 
+def _key(item: Mapping[str, str], name: str) -> str:
+    return f"adapters/{item['sha256']}/{name}"
+
+
 def _bring(item: Mapping[str, str], name: str, path: Path, heartbeat: Callable[[], None]) -> str:
-    store, key, digest = artifact_store(), f"adapters/{item['sha256']}/{name}", hashlib.sha256()
+    store, key, digest = artifact_store(), _key(item, name), hashlib.sha256()
+    path.parent.mkdir(exist_ok=True)
     if (size := store.size(key)) is None or size > _LARGEST:
         raise _wrong(f"the files of {item['engine_name']} are no longer in the artifact store")
     with store.open(key) as stream, path.open("wb") as target:

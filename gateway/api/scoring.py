@@ -15,7 +15,10 @@ from gateway.api.schema import CLASSIFY, RERANK, SCORE, Call
 from gateway.errors import BadRequest, MissingParameter, UpstreamFailed
 
 SPECIAL_TOKENS: Final = 16
-"""Tokens that a tokenizer adds to one text or pair."""
+"""Most tokens that a tokenizer adds to one text."""
+TEMPLATE_TOKENS: Final = 512
+"""Most tokens that a server's chat template adds to one pair: a token has at least one byte, and the
+longest template among vLLM's examples, that of mxbai-rerank-v2, has about 430 bytes."""
 _LISTS: Final = {SCORE: "data", RERANK: "results", CLASSIFY: "data"}
 _SHOWS_DOCUMENTS: Final = "return_documents"
 
@@ -57,12 +60,14 @@ class ScoringDialect(ApiDialect):
 def prompt_bound(call: Call, max_model_len: int) -> int:
     """Return an upper bound of the request's prompt tokens over all its texts or pairs.
 
-    A token of text has at least one byte, and no prompt is longer than the model's context.
+    A token of text has at least one byte, and no prompt is longer than the model's context. Servers write
+    pairs into a template that the gateway does not know.
     """
     limit = max_model_len
     if (truncate := call.parameters.get("truncate_prompt_tokens", -1)) > 0:
         limit = min(limit, truncate)
-    return sum(min(limit, length + SPECIAL_TOKENS) for length in _lengths(call))
+    added = SPECIAL_TOKENS if call.path == CLASSIFY else TEMPLATE_TOKENS
+    return sum(min(limit, length + added) for length in _lengths(call))
 
 
 def _lengths(call: Call) -> list[int]:

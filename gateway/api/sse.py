@@ -235,7 +235,8 @@ class EventStream:
             except orjson.JSONDecodeError:
                 continue
             if error is not None:
-                self.failed, self.error = True, error
+                # vLLM ends its stream with `[DONE]` after an error too.
+                self.failed, self.error, self.done = True, error, False
                 return block[: _event_start(block, match.start())]
         return block
 

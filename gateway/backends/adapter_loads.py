@@ -1,7 +1,9 @@
-"""Has vLLM load adapters for requests, and unload those that were used longest ago.
+"""Has vLLM load adapters for requests, and unload first those that were used longest ago.
 
 vLLM reads a registered adapter again from its files when its own cache has dropped it, and its engine dies if
-they are gone. So no more adapters stay registered than the server's cache holds (`CopyRoute.max_adapters`).
+they are gone. So no more adapters are ever registered than the server's cache holds
+(`CopyRoute.max_adapters`): a copy that is full unloads one before it loads another, and loads of such a copy
+follow each other.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import CopyRoute
 from gateway.backends.upstream import Refusal, UpstreamStream
-from gateway.errors import UpstreamBroken, UpstreamBusy
+from gateway.errors import EngineDied, UpstreamBusy
 from gateway.routing.fleet import Fleet
 
 logger = logging.getLogger(__name__)
@@ -24,7 +27,6 @@ logger = logging.getLogger(__name__)
 REFUSED_SECONDS: Final = 10.0
 """How long a copy that could not load an adapter is not asked for it again."""
 UNAVAILABLE: Final = "adapter_unavailable"
-_ENGINE_DEAD: Final = b"EngineCore"
 
 Post = Callable[[CopyRoute, str, dict[str, Any]], Awaitable[UpstreamStream | Refusal]]
 
@@ -40,7 +42,7 @@ class AdapterLoads:
     def __init__(self, post: Post, fleet: Fleet) -> None:
         self._post, self._fleet = post, fleet
         self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._unloads: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._refused: dict[tuple[str, str], float] = {}
 
     async def load(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
@@ -51,6 +53,7 @@ class AdapterLoads:
 
         Raises:
             UpstreamBusy: the copy cannot load it; another copy may.
+            EngineDied: the copy's engine died with the load; no other copy should get it.
             UpstreamUnreachable, UpstreamBroken, UpstreamTimeout: the copy did not answer.
         """
         key = (copy.id, adapter.name)
@@ -63,16 +66,39 @@ class AdapterLoads:
         await asyncio.shield(task)
 
     def close(self) -> None:
-        for task in (*self._loads.values(), *self._unloads):
+        for task in self._loads.values():
             task.cancel()
 
     async def _load(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
+        if not copy.max_adapters:
+            await self._register(copy, adapter)
+            return
+        turn = self._turns.setdefault(copy.id, asyncio.Lock())
+        async with turn:
+            await self._make_room(copy, adapter, placed)
+            await self._register(copy, adapter)
+
+    async def _make_room(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
+        """Unload what is beyond the bound less one. Raises UpstreamBusy where everything has to stay."""
+        known = self._fleet.copy(copy.id)
+        keep = copy.max_adapters - 1
+        for name in known.least_used(keep=keep, placed={*placed, adapter.name}):
+            await self._unload(copy, name)
+        if len(known.names - {adapter.name}) > keep:
+            logger.warning(
+                "copy %s has no room for %s: raise its max_cpu_loras, or place fewer adapters there",
+                copy.id,
+                adapter.name,
+            )
+            raise UpstreamBusy("1", code=UNAVAILABLE)
+
+    async def _register(self, copy: CopyRoute, adapter: AdapterRef) -> None:
         parts = urlsplit(adapter.uri)
         path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else adapter.uri
         body = {"lora_name": adapter.name, "lora_path": path}
         refusal = await self._send(copy, "/v1/load_lora_adapter", body)
-        if refusal is not None and engine_died(refusal):
-            raise UpstreamBroken("The backend's engine has died; retry.")
+        if refusal is not None and refusal.engine_died:
+            raise EngineDied
         # Another gateway may have loaded it meanwhile.
         if refusal is not None and not (refusal.status == 400 and b"already" in refusal.body):
             logger.warning(
@@ -88,20 +114,15 @@ class AdapterLoads:
         known = self._fleet.copy(copy.id)
         known.loaded(adapter.name)
         known.use(adapter.name)
-        if copy.max_adapters:
-            for name in known.least_used(keep=copy.max_adapters, placed={*placed, adapter.name}):
-                known.unloaded(name)
-                task = asyncio.create_task(self._unload(copy, name))
-                self._unloads.add(task)
-                task.add_done_callback(self._unloads.discard)
 
     async def _unload(self, copy: CopyRoute, name: str) -> None:
-        try:
-            refusal = await self._send(copy, "/v1/unload_lora_adapter", {"lora_name": name})
-        except Exception as error:
-            logger.debug("copy %s did not unload %s: %r", copy.id, name, error)
-            return
-        if refusal is not None and refusal.status != 404:
+        refusal = await self._send(copy, "/v1/unload_lora_adapter", {"lora_name": name})
+        if refusal is not None and refusal.engine_died:
+            raise EngineDied
+        # 404: another gateway has unloaded it meanwhile.
+        if refusal is None or refusal.status == 404:
+            self._fleet.copy(copy.id).unloaded(name)
+        else:
             logger.warning("copy %s refuses to unload %s (%d)", copy.id, name, refusal.status)
 
     async def _send(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> Refusal | None:
@@ -119,8 +140,3 @@ class AdapterLoads:
         now = time.monotonic()
         self._refused = {known: until for known, until in self._refused.items() if until > now}
         self._refused[key] = now + REFUSED_SECONDS
-
-
-def engine_died(refusal: Refusal) -> bool:
-    """Return True for vLLM's answer after its engine died: the server is about to end."""
-    return refusal.status == 500 and _ENGINE_DEAD in refusal.body

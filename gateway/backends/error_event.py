@@ -6,6 +6,7 @@
 | about the request: `invalid_request_error`, or a code of 4xx but 429 | `invalid_value` | |
 | the request's time is over: `timeout`, `deadline_exceeded` | `upstream_timeout` | |
 | the model cannot complete this request: `generation_failed` | `upstream_error` | |
+| vLLM's engine died with the request | `engine_died` | yes |
 | any other | `upstream_error` | yes |
 """
 
@@ -18,6 +19,7 @@ from gateway.backends.context_length import describe_overflow
 from gateway.errors import (
     BadRequest,
     ContextLengthExceeded,
+    EngineDied,
     GatewayError,
     UpstreamBroken,
     UpstreamFailed,
@@ -30,6 +32,8 @@ _INVALID: Final = frozenset({"invalid_request_error", "BadRequestError"})
 _TIMEOUTS: Final = frozenset({"timeout", "deadline_exceeded"})
 """The worker's own codes, as is _GENERATION."""
 _GENERATION: Final = "generation_failed"
+ENGINE_DEAD: Final = "EngineCore encountered an issue"
+"""Beginning of vLLM's message to each request that its engine has when it dies, and until its server ends."""
 
 
 def stream_error(error: object, request_id: str) -> GatewayError:
@@ -40,6 +44,8 @@ def stream_error(error: object, request_id: str) -> GatewayError:
     logger.warning(
         "request %s: the backend ended its stream: code %.100r, type %.100r", request_id, code, kind
     )
+    if str(fields.get("message")).startswith(ENGINE_DEAD):
+        return EngineDied()
     if overflow := describe_overflow(str(fields.get("message")), code):
         return ContextLengthExceeded(overflow)
     if kind in _INVALID or _is_4xx(code):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 import orjson
 
 from contracts.base_routes import CopyRoute
-from contracts.capabilities.vllm import vllm_capability
+from contracts.capabilities.vllm import version_of, vllm_capability
 from gateway.api.hidden_thought import shown_parameters
-from gateway.api.schema import CLASSIFY, SCORING
-from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads, engine_died
+from gateway.api.schema import CHAT, CLASSIFY, COMPLETIONS, SCORING
+from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import EndpointNotServed, NotServed, UpstreamBroken, UpstreamBusy
+from gateway.errors import NotServed, UpstreamBusy
 from gateway.routing.copy_headers import CopyHeaders
-from gateway.routing.endpoints import not_served
+from gateway.routing.endpoints import model_lacks
 from gateway.routing.fleet import Fleet
 
 _LOADS: Final = 2
@@ -28,6 +27,8 @@ LACKING_SECONDS: Final = 30.0
 """How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
 _NO_ROUTE: Final = (b'{"detail":"notfound"}', b"notfound", b"404:notfound", b"404pagenotfound")
 """Answers of web servers to a path that they do not have, in small letters and without spaces."""
+_ENDPOINTS: Final = {CHAT: "chat", COMPLETIONS: "completions"}
+"""Names of endpoints in the table of capabilities."""
 _BUDGET: Final = "thinking_token_budget"
 _VLLM: Final = "vLLM "
 
@@ -39,17 +40,14 @@ class OpenAIHttpBackend:
         self._upstream, self._headers, self._fleet = upstream, headers, fleet
         self._usage = UsageOptions()
         self._loads = AdapterLoads(self._send, fleet)
-        self._lacking: dict[tuple[str, str], float] = {}
 
     async def stream(self, request: BackendRequest) -> UpstreamStream:
         copy, adapter = request.copy, request.adapter
-        endpoint = copy.id, request.call.path
-        if self._lacking.get(endpoint, 0.0) > time.monotonic():
-            raise _lacking(request)
+        path = request.call.path
         answer = await self._ask(request)
-        if request.call.path in SCORING and isinstance(answer, Refusal) and _is_endpoint_missing(answer):
-            self._lacking[endpoint] = time.monotonic() + LACKING_SECONDS
-            raise _lacking(request)
+        if path in SCORING and isinstance(answer, Refusal) and _is_endpoint_missing(answer):
+            self._fleet.copy(copy.id).refused_path(path, seconds=LACKING_SECONDS)
+            raise model_lacks(request.resolution.base, path, [copy.id])
         if adapter is not None and copy.loads_adapters:
             for _ in range(_LOADS):
                 if not isinstance(answer, Refusal) or not _is_model_missing(answer):
@@ -62,17 +60,14 @@ class OpenAIHttpBackend:
             return answer
         if _is_model_missing(answer) and adapter is not None and copy.loads_adapters:
             raise UpstreamBusy("1", code=UNAVAILABLE)
-        error = answer.error(request.request_id)
-        if engine_died(answer):
-            raise UpstreamBroken(error.message)
-        raise error
+        raise answer.error(request.request_id)
 
     async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
         call = request.call
         demand_bounded_thought(request)
         url = request.copy.url + _PATHS.get(call.path, call.path)
         body: dict[str, Any] = {**shown_parameters(call.parameters), "model": request.model_name}
-        if request.cache_salt:
+        if request.cache_salt and _knows(request, "cache_salt") is not False:
             body["cache_salt"] = request.cache_salt
         if not call.streams:
             return await self._post(request, url, body)
@@ -98,11 +93,6 @@ class OpenAIHttpBackend:
     async def close(self) -> None:
         self._loads.close()
         await self._upstream.close()
-
-
-def _lacking(request: BackendRequest) -> EndpointNotServed:
-    reason = f"copy {request.copy.id} runs a model that has no such endpoint"
-    return not_served(request.resolution.base, request.call.path, reason)
 
 
 def _is_model_missing(answer: Refusal) -> bool:
@@ -132,12 +122,24 @@ def demand_bounded_thought(request: BackendRequest) -> None:
     Raises:
         NotServed: naming the bound.
     """
-    engine, call = request.copy.engine, request.call
-    if call.parameters.get(_BUDGET) is None or not engine.startswith(_VLLM):
-        return
-    capability = vllm_capability(engine.removeprefix(_VLLM))
-    if capability is None or _BUDGET not in capability.parameters["chat"]:
+    if request.call.parameters.get(_BUDGET) is not None and _knows(request, _BUDGET, CHAT) is False:
         raise NotServed(
-            f"{_BUDGET} is not served by this model's copies, which run {engine}. Leave it out.",
+            f"{_BUDGET} is not served by this model's copies, which run {request.copy.engine}. Leave it out.",
             param=_BUDGET,
         )
+
+
+def _knows(request: BackendRequest, parameter: str, path: str = "") -> bool | None:
+    """Return whether the copy's version of vLLM knows a parameter of the request's endpoint.
+
+    None if that is not known: for other engines, and for endpoints whose parameters are not in the table.
+    """
+    engine = request.copy.engine
+    if not engine.startswith(_VLLM):
+        return None
+    version = engine.removeprefix(_VLLM)
+    capability = vllm_capability(version)
+    if capability is None:
+        return None if version_of(version) is None else False  # None where the version is no number
+    parameters = capability.parameters.get(_ENDPOINTS.get(path or request.call.path, ""))
+    return None if parameters is None else parameter in parameters

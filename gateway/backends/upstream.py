@@ -13,7 +13,9 @@ import orjson
 
 from gateway.backends.base import BackendRequest
 from gateway.backends.context_length import CODE, in_openai_words
+from gateway.backends.error_event import ENGINE_DEAD
 from gateway.errors import (
+    EngineDied,
     GatewayError,
     UpstreamBroken,
     UpstreamBusy,
@@ -149,6 +151,11 @@ class Refusal:
     body: bytes
     headers: Mapping[str, str]
 
+    @property
+    def engine_died(self) -> bool:
+        """True for vLLM's answer after its engine died: the server is about to end."""
+        return self.status == 500 and ENGINE_DEAD.encode() in self.body
+
     def error(self, request_id: str) -> GatewayError:
         """Return the client's error; details that are not for the client are logged."""
         openai = self._openai_error()
@@ -164,6 +171,8 @@ class Refusal:
                 openai.get("code"),
                 openai.get("type"),
             )
+            if self.engine_died:
+                return EngineDied()
             if self.status == 503 and retry_after is not None:
                 return UpstreamBusy(retry_after, code=str(openai.get("code")))
             kind = UpstreamBroken if self.status in (502, 503, 504) else UpstreamFailed

@@ -36,6 +36,8 @@ moving an adapter to another copy costs more."""
 REPORT_SECONDS: Final = 10.0
 """How long a copy's report is valid."""
 MAX_REST: Final = 60.0
+DEAD_SECONDS: Final = 10.0
+"""How long a copy whose engine died gets no requests, unless its server is healthy before."""
 ANYWHERE: Final = AdapterHomes()
 _64_BITS: Final = (1 << 64) - 1
 DIGEST: Final = 12
@@ -57,12 +59,17 @@ class Copy:
     """This gateway's state of one copy."""
 
     __slots__ = (
+        "_changed",
         "_clock",
+        "_died_at",
+        "_lacking",
         "_used",
         "breaker",
         "draining",
         "in_flight",
         "names",
+        "paths",
+        "paths_read",
         "report",
         "rests_until",
         "seed",
@@ -78,21 +85,63 @@ class Copy:
         self.rests_until = 0.0
         self.names: frozenset[str] = frozenset()
         """Engine names of the adapters that the server lists, and of those that this gateway had it load."""
+        self.paths: frozenset[str] | None = None
+        """Paths that the server's OpenAPI document names; None where it gave none."""
+        self.paths_read = False
         self._used: dict[str, float] = {}
+        self._changed: dict[str, float] = {}
+        self._died_at: float | None = None
+        self._lacking: dict[str, float] = {}
 
-    def listed(self, names: frozenset[str], busy: Iterable[str]) -> None:
-        """Note what the server lists as loaded, and which adapters have requests of any gateway."""
-        self.names = names
-        self._used = {name: at for name, at in self._used.items() if name in names}
+    def listed(self, names: frozenset[str], busy: Iterable[str], *, asked_at: float = math.inf) -> None:
+        """Note what the server lists as loaded, and which adapters have requests of any gateway.
+
+        Args:
+            asked_at: when the list was requested: what this gateway loaded and unloaded since is newer.
+        """
+        self._changed = {name: at for name, at in self._changed.items() if at >= asked_at}
+        self.names = (names - self._changed.keys()) | (self.names & self._changed.keys())
+        self._used = {name: at for name, at in self._used.items() if name in self.names}
         for name in busy:
             self.use(name)
 
     def loaded(self, name: str) -> None:
         self.names |= {name}
+        self._changed[name] = self._clock()
 
     def unloaded(self, name: str) -> None:
         self.names -= {name}
+        self._changed[name] = self._clock()
         self._used.pop(name, None)
+
+    def engine_died(self) -> None:
+        """Note that the copy's engine is dead: its server is about to end."""
+        self._died_at = self._clock()
+
+    def healthy(self, *, asked_at: float) -> None:
+        """Note that the server was healthy when it was asked, so an earlier death is over."""
+        if self._died_at is not None and self._died_at < asked_at:
+            self._died_at = None
+
+    def restarted(self) -> None:
+        """Forget what a server of an earlier life had: its adapters and its endpoints."""
+        self.listed(frozenset(), ())
+        self.paths, self.paths_read = None, False
+        self._lacking.clear()
+
+    def lacks(self, path: str, *aliases: str) -> bool:
+        """Return True if the server lacks an endpoint, by its OpenAPI document or a recent answer.
+
+        Args:
+            aliases: further paths of the endpoint, of which the server may have only one.
+        """
+        if self._lacking.get(path, 0.0) > self._clock():
+            return True
+        return self.paths is not None and self.paths.isdisjoint((path, *aliases))
+
+    def refused_path(self, path: str, *, seconds: float) -> None:
+        """Note an answer that the server, or the model that it runs, has no such endpoint."""
+        self._lacking[path] = self._clock() + seconds
 
     def use(self, name: str) -> None:
         """Note a use of an adapter now."""
@@ -108,13 +157,18 @@ class Copy:
     def ready(self) -> bool:
         """True if the copy may get a new request."""
         resting = self.rests_until and self.rests_until > self._clock()
-        return not self.draining and not resting and self.breaker.ready
+        return not self.draining and not resting and not self._dead_for and self.breaker.ready
 
     @property
     def wait(self) -> float:
         """Seconds until the copy may be ready."""
         rest = self.rests_until - self._clock()
-        return max(rest, self.breaker.wait, 1.0 if self.draining else 0.0)
+        return max(rest, self._dead_for, self.breaker.wait, 1.0 if self.draining else 0.0)
+
+    @property
+    def _dead_for(self) -> float:
+        """Seconds that the copy still counts as dead; 0 if its engine lives."""
+        return 0.0 if self._died_at is None else max(0.0, self._died_at + DEAD_SECONDS - self._clock())
 
     @property
     def load(self) -> int:
@@ -150,8 +204,10 @@ class CopySlot:
         self._copy.breaker.succeed(probe=self._probe)
         self._reported, self._probe = True, False
 
-    def failed(self) -> None:
+    def failed(self, *, engine_died: bool = False) -> None:
         """Note that the copy broke or could not be reached."""
+        if engine_died:
+            self._copy.engine_died()
         self._copy.breaker.fail(probe=self._probe)
         self._reported, self._probe = True, False
 

@@ -58,6 +58,15 @@ def model_names(body: bytes) -> frozenset[str]:
     return frozenset(name for name in names if _ENGINE_NAME.search(name))
 
 
+def paths_of(body: bytes) -> frozenset[str]:
+    """Return the paths in a server's OpenAPI document. Raises ValueError."""
+    try:
+        paths = orjson.loads(body)["paths"]
+        return frozenset(map(str, paths.keys()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("this is no OpenAPI document") from error
+
+
 def digests(names: Iterable[str]) -> frozenset[str]:
     """Return the digests at the ends of engine names."""
     return frozenset(match[1] for name in names if (match := _ENGINE_NAME.search(name)))

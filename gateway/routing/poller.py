@@ -16,7 +16,7 @@ from contracts.base_routes import CopyRoute
 from gateway.errors import RoutesUnavailable, UpstreamUnreachable
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet, Report
-from gateway.routing.load_reports import Load, of_vllm, of_worker
+from gateway.routing.load_reports import Load, of_vllm, of_worker, paths_of
 from gateway.routing.route_feed import RouteFeed
 
 logger = logging.getLogger(__name__)
@@ -30,8 +30,11 @@ _MOST_MODELS_BYTES: Final = 4 << 20
 _SILENT_SECONDS: Final = 60.0
 """Pause after an answer of a server that is not vLLM and has no metrics. A server that does not answer at all
 is asked again at once, so that routing knows within a second that it is back."""
+_MOST_OPENAPI_BYTES: Final = 4 << 20
 _PATHS: Final = {"worker": "/load", "openai_http": "/metrics"}
 """Path by kind of copy; of other kinds the gateway knows only its own requests."""
+_NO_ANSWER: Final = (aiohttp.ClientConnectionError, OSError)
+_FAILURES: Final = (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, UpstreamUnreachable)
 
 
 class LoadPoller:
@@ -77,28 +80,73 @@ class LoadPoller:
         known = self._fleet.copy(copy.id)
         try:
             async with self._slots:
-                own = known.in_flight
+                own, asked_at = known.in_flight, time.monotonic()
                 load = await self._load(session, copy)
-        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, UpstreamUnreachable) as error:
-            # A draining copy is expected to disappear. For other copies, requests will find out.
-            known.report = None
-            if isinstance(error, aiohttp.ClientConnectionError | OSError):
-                self._away.add(copy.id)
-                known.listed(frozenset(), ())
-            elif copy.kind != "worker":
-                self._silent[copy.id] = time.monotonic() + _SILENT_SECONDS
+        except _FAILURES as error:
             # Only the error's type: aiohttp's text has the request's headers, and so tokens.
             logger.debug("copy %s does not report its load: %s", copy.id, type(error).__name__)
+            if copy.kind == "worker":
+                known.report = None
+                if isinstance(error, _NO_ANSWER):
+                    self._away.add(copy.id)
+            elif isinstance(error, _NO_ANSWER):
+                await self._check_health(session, copy)  # its report may be slow while it serves
+            else:
+                known.report = None
+                self._silent[copy.id] = time.monotonic() + _SILENT_SECONDS
             return
-        if copy.id in self._away:
-            self._away.discard(copy.id)
-            known.breaker.allow_probe()
         if load.draining != known.draining:
             logger.info("copy %s %s", copy.id, "is draining" if load.draining else "accepts requests again")
         if load.names is not None:
-            known.listed(load.names, load.busy)
+            known.listed(load.names, load.busy, asked_at=asked_at)
         known.report = Report(load.pending, load.adapters, time.monotonic(), own)
         known.draining = load.draining
+        if copy.kind == "worker":
+            self._answered(copy)
+        else:
+            await self._check_health(session, copy)
+            await self._read_paths(session, copy)
+
+    async def _check_health(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
+        """Ask a server whether it lives: without an answer it is away, and at 503 its engine is dead."""
+        known, asked_at = self._fleet.copy(copy.id), time.monotonic()
+        try:
+            headers = self._headers.for_copy(copy)
+            url = copy.url + "/health"
+            async with self._slots, session.get(url, headers=headers, allow_redirects=False) as response:
+                dead = response.status == 503
+        except (aiohttp.ClientError, OSError) as error:
+            known.report = None
+            self._away.add(copy.id)
+            if not isinstance(error, TimeoutError):
+                known.restarted()  # its process has ended
+            return
+        if dead:
+            known.engine_died()
+            return
+        known.healthy(asked_at=asked_at)
+        self._answered(copy)
+
+    def _answered(self, copy: CopyRoute) -> None:
+        """Let a request try a copy that was away."""
+        if copy.id in self._away:
+            self._away.discard(copy.id)
+            self._fleet.copy(copy.id).breaker.allow_probe()
+
+    async def _read_paths(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
+        """Read once in a server's life which paths it has; nothing is known without its OpenAPI document."""
+        known = self._fleet.copy(copy.id)
+        if known.paths_read:
+            return
+        try:
+            known.paths = paths_of(
+                await self._fetch(session, copy, "/openapi.json", most=_MOST_OPENAPI_BYTES)
+            )
+        except _NO_ANSWER:
+            return
+        except _FAILURES as error:
+            logger.debug("copy %s has no OpenAPI document: %s", copy.id, type(error).__name__)
+        known.paths_read = True
 
     async def _load(self, session: aiohttp.ClientSession, copy: CopyRoute) -> Load:
         report = await self._fetch(session, copy, _PATHS[copy.kind], most=_MOST_BYTES)

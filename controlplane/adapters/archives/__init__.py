@@ -1,4 +1,4 @@
-"""Adapters packed as .zip, .tar.gz or .tgz: bounded reads of the two adapter files and the card."""
+"""Adapters packed as .zip, .tar.gz or .tgz: bounded reads of the adapter's files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BROKEN: Final = (
 
 
 def unpack(name: str, stream: ByteStream, put: Put) -> None:
-    """Hands the ADAPTER_FILES of an archive, and its model card, to `put`; other files are skipped.
+    """Hands the ADAPTER_FILES and EXTRA_FILES of an archive to `put`; other files are skipped.
 
     What was put before an error is the caller's to remove.
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 from contracts.adapters.foreign_weights import refusal_of_others
-from contracts.adapters.reference import ADAPTER_FILES
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES
 from controlplane.artifacts.store import ByteStream
-from controlplane.artifacts.uploads.file_names import MODEL_CARD, name_fault, one_name
+from controlplane.artifacts.uploads.file_names import EXTRA_FILES, name_fault, one_name
 from controlplane.errors import RefusedError
 
 Put = Callable[[str, ByteStream], None]
-"""Stores one of ADAPTER_FILES or the model card, replacing an earlier one.
+"""Stores one of ADAPTER_FILES or EXTRA_FILES, replacing an earlier one.
 
 Raises if the stream exceeds that file's limit.
 """
@@ -23,8 +23,8 @@ MAX_RATIO: Final = 200
 RATIO_COUNTS_FROM: Final = 16 << 20
 """Unpacked bytes below which any ratio is harmless."""
 MAX_ENTRIES: Final = 1000
-MOST_CARDS: Final = 16
-"""Most model cards that are buffered until the adapter's folder is known."""
+MOST_EXTRAS: Final = 48
+"""Most model cards and pooling files that are buffered until the adapter's folder is known."""
 MAX_READ: Final = 2 << 20
 """Longest single read that an archive's own lengths may cause; a longer directory or header is hostile."""
 
@@ -33,7 +33,7 @@ _CHECKPOINT: Final = re.compile(r"checkpoint-[0-9]+")
 
 
 class Entries:
-    """Checks an archive's entries one by one, and finds the adapter's files and its card among them.
+    """Checks an archive's entries one by one, and finds the adapter's files and EXTRA_FILES among them.
 
     A trainer's output holds the adapter and `checkpoint-<step>` folders of earlier steps, which are skipped.
     Such a folder may also be packed alone. Therefore the first checkpoint's files are used until the
@@ -44,10 +44,10 @@ class Entries:
         self._entry_names = set[str]()
         self._found = dict[str, str]()
         self._checkpoints = dict[str, set[str]]()
-        self._cards = 0
+        self._extras = 0
 
     def admit(self, name: str, *, kind: str, is_folder: bool = False) -> str | None:
-        """Return the entry's name among the adapter's files, or the card's; None for other entries.
+        """Return the entry's name among ADAPTER_FILES and EXTRA_FILES; None for other entries.
 
         Args:
             kind: `file`, or a description of another kind, which is refused.
@@ -85,7 +85,7 @@ class Entries:
 
     @property
     def folder(self) -> str:
-        """The adapter's folder, as by `folder_of`; valid after `finish`."""
+        """The adapter's folder, as by `place_of`; valid after `finish`."""
         return next(iter(self._found.values()))
 
     def _choose_checkpoint(self) -> None:
@@ -102,12 +102,12 @@ class Entries:
         self._found = dict.fromkeys(self._checkpoints[folders[0]], folders[0])
 
     def _adapter_file(self, name: str) -> str | None:
-        folder, file = folder_of(name), name.rpartition("/")[2]
-        if file not in (*ADAPTER_FILES, MODEL_CARD):
+        folder, file = place_of(name)
+        if file not in (*ADAPTER_FILES, *EXTRA_FILES):
             return None
         if any(_CHECKPOINT.fullmatch(part) for part in folder.split("/")):
             return self._checkpoint_file(folder, file)
-        if file == MODEL_CARD:
+        if file in EXTRA_FILES:
             return file if self._may_be_own(folder) else None
         if file in self._found:
             raise RefusedError(f"the archive holds {file} in two folders: pack a single adapter")
@@ -117,17 +117,22 @@ class Entries:
     def _checkpoint_file(self, folder: str, file: str) -> str | None:
         """Return `file` for the first checkpoint until the adapter comes; None for the others."""
         files = self._checkpoints.setdefault(folder, set())
-        if file != MODEL_CARD:
+        if file not in EXTRA_FILES:
             files.add(file)
         return None if self._found or folder != next(iter(self._checkpoints)) else file
 
     def _may_be_own(self, folder: str) -> bool:
         if self._found:
             return folder in self._found.values()
-        self._cards += 1
-        return self._cards <= MOST_CARDS
+        self._extras += 1
+        return self._extras <= MOST_EXTRAS
 
 
-def folder_of(name: str) -> str:
-    """Return an entry's folder in one spelling."""
-    return name.rpartition("/")[0].removeprefix("./").strip("/")
+def place_of(name: str) -> tuple[str, str]:
+    """Return the folder of an adapter that an entry may belong to, in one spelling, and its name there."""
+    folder, _, file = name.rpartition("/")
+    folder = folder.removeprefix("./").strip("/")
+    for pooling in POOLING_FILES:
+        if (inner := pooling.rpartition("/")[0]) and f"/{folder}/{file}".endswith(f"/{pooling}"):
+            return folder.removesuffix(inner).strip("/"), pooling
+    return folder, file

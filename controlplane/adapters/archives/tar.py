@@ -7,16 +7,9 @@ import io
 import tarfile
 from typing import IO, Any, Final, Self, cast
 
-from controlplane.adapters.archives.base import (
-    MAX_RATIO,
-    MAX_READ,
-    RATIO_COUNTS_FROM,
-    Entries,
-    Put,
-    folder_of,
-)
+from controlplane.adapters.archives.base import MAX_RATIO, MAX_READ, RATIO_COUNTS_FROM, Entries, Put, place_of
 from controlplane.artifacts.store import ByteStream
-from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES, MAX_CARD_BYTES, MODEL_CARD
+from controlplane.artifacts.uploads.file_names import EXTRA_FILES, MAX_ARCHIVE_BYTES, MAX_CARD_BYTES
 from controlplane.errors import RefusedError
 
 _KINDS: Final = {
@@ -44,20 +37,21 @@ def unpack_tar(stream: ByteStream, put: Put) -> None:
     with gzip.GzipFile(fileobj=cast(IO[bytes], packed)) as plain:
         unpacked = cast(IO[bytes], _Unpacked(plain, packed))
         with tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Member) as archive:
-            entries, cards = Entries(), dict[str, bytes]()
+            entries, extras = Entries(), dict[tuple[str, str], bytes]()
             for member in archive:
                 is_plain = (member.isreg() and not member.issparse()) or member.isdir()
                 kind = "file" if is_plain else "file of unknown kind"
                 name = entries.admit(member.name, kind=kind, is_folder=member.isdir())
                 body = archive.extractfile(member) if name is not None else None
-                if name == MODEL_CARD and body is not None:
-                    # The adapter's folder, and so its card, is known only after the last entry.
-                    cards.setdefault(folder_of(member.name), body.read(MAX_CARD_BYTES))
+                if name in EXTRA_FILES and body is not None:
+                    # The adapter's folder, and so what belongs to it, is known only after the last entry.
+                    extras.setdefault(place_of(member.name), body.read(MAX_CARD_BYTES))
                 elif name is not None and body is not None:
                     put(name, body)
             entries.finish()
-            if card := cards.get(entries.folder):
-                put(MODEL_CARD, io.BytesIO(card))
+            for (folder, name), data in extras.items():
+                if folder == entries.folder:
+                    put(name, io.BytesIO(data))
 
 
 class _Member(tarfile.TarInfo):

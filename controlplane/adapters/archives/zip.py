@@ -7,16 +7,9 @@ import tempfile
 import zipfile
 from typing import IO, Any, Final, cast
 
-from controlplane.adapters.archives.base import (
-    MAX_RATIO,
-    MAX_READ,
-    RATIO_COUNTS_FROM,
-    Entries,
-    Put,
-    folder_of,
-)
+from controlplane.adapters.archives.base import MAX_RATIO, MAX_READ, RATIO_COUNTS_FROM, Entries, Put, place_of
 from controlplane.artifacts.store import ByteStream
-from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES, MODEL_CARD
+from controlplane.artifacts.uploads.file_names import EXTRA_FILES, MAX_ARCHIVE_BYTES
 from controlplane.errors import RefusedError
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -43,7 +36,8 @@ def unpack_zip(stream: ByteStream, put: Put) -> None:
 
 
 def _unpack(archive: zipfile.ZipFile, put: Put) -> None:
-    entries, wanted, cards, total = Entries(), dict[str, zipfile.ZipInfo](), dict[str, zipfile.ZipInfo](), 0
+    entries, wanted, total = Entries(), dict[str, zipfile.ZipInfo](), 0
+    extras = dict[tuple[str, str], zipfile.ZipInfo]()
     for info in archive.infolist():
         mode = stat.S_IFMT(info.external_attr >> 16)
         # orig_filename: zipfile cuts a name at its first NUL.
@@ -54,13 +48,12 @@ def _unpack(archive: zipfile.ZipFile, put: Put) -> None:
         total += info.file_size
         if total > MAX_ARCHIVE_BYTES:
             raise RefusedError(f"the archive unpacks to more than the {MAX_ARCHIVE_BYTES} bytes accepted")
-        if name == MODEL_CARD:
-            cards.setdefault(folder_of(info.orig_filename), info)
+        if name in EXTRA_FILES:
+            extras.setdefault(place_of(info.orig_filename), info)
         elif name is not None:
             wanted[name] = info
     entries.finish()
-    if card := cards.get(entries.folder):
-        wanted[MODEL_CARD] = card
+    wanted |= {name: info for (folder, name), info in extras.items() if folder == entries.folder}
     for name, info in wanted.items():
         with archive.open(info) as stream:
             put(name, stream)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from urllib.parse import parse_qs, urlsplit
 
+from contracts.adapters.config import AdapterConfigError, LoraConfig
 from contracts.adapters.foreign_weights import OTHER_FORMS, refusal_of_others
-from contracts.adapters.reference import ADAPTER_FILES
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES
 from controlplane.adapters.archives import Put, unpack
 from controlplane.adapters.sources.base import MissingFileError, Source, WatchedStream, bad_uri
 from controlplane.adapters.sources.bucket import BucketSource, TenantBucketSource
@@ -84,7 +85,7 @@ def source_discard(uri: str, *, tenant: Tenant) -> None:
 
 
 def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> None:
-    """Pass the ADAPTER_FILES of a source, and its model card if any, to `put`.
+    """Pass the ADAPTER_FILES of a source to `put`, and those of its EXTRA_FILES that it has.
 
     Args:
         progress: called now and then while something arrives.
@@ -100,15 +101,32 @@ def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> N
         except MissingFileError as error:
             raise RefusedError(f"{source.uri} does not exist") from error
         return
+    config = bytearray()
     for name in ADAPTER_FILES:
         try:
             with source.open(name) as stream:
-                put(name, _telling(stream, progress))
+                told = _telling(stream, progress)
+                put(name, WatchedStream(told, config.extend) if name == ADAPTER_FILES[0] else told)
         except MissingFileError as error:
             raise RefusedError(_missing(source, name)) from error
+    for name in POOLING_FILES if _embeds_only(bytes(config)) else ():
+        with ExitStack() as opened:
+            try:
+                stream = opened.enter_context(source.open(name))
+            except (MissingFileError, RefusedError):
+                continue  # S3 says that a file which is not there may not be read.
+            put(name, _telling(stream, progress))
     # Nobody's adapter fails for its card. S3 says that a file which is not there may not be read.
     with suppress(MissingFileError, RefusedError, OSError), source.open(MODEL_CARD) as stream:
         put(MODEL_CARD, _telling(stream, progress))
+
+
+def _embeds_only(config: bytes) -> bool:
+    """Return True for an embedding adapter's configuration; a malformed one is refused later."""
+    try:
+        return LoraConfig.from_bytes(config).embeds_only
+    except AdapterConfigError:
+        return False
 
 
 def _telling(stream: ByteStream, progress: Callable[[], None]) -> ByteStream:

@@ -37,12 +37,24 @@ class FolderSource:
     @contextmanager
     def open(self, name: str) -> Iterator[ByteStream]:
         try:
-            # No link may lead out of the import root.
-            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = _open_below(self._folder, name)
         except OSError as error:
             raise MissingFileError(name) from error
         with os.fdopen(handle, "rb") as stream:
             yield stream
+
+
+def _open_below(folder: Path, name: str) -> int:
+    """Open a file by its path below a folder; no link in it may lead out of the import root."""
+    inner, _, file = name.rpartition("/")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    if not inner:
+        return os.open(folder / file, flags)
+    parent = os.open(folder / inner, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        return os.open(file, flags, dir_fd=parent)
+    finally:
+        os.close(parent)
 
 
 def _import_folder(path: Path) -> Path:

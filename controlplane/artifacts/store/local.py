@@ -50,11 +50,13 @@ class LocalStore:
         part = path.with_name(f".{origin.name}")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        for file in origin.iterdir():
+        for file in (path for path in origin.rglob("*") if path.is_file()):
+            copy = part / file.relative_to(origin)
+            copy.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(file, part / file.name)
+                os.link(file, copy)
             except OSError:  # a file system without hard links
-                shutil.copyfile(file, part / file.name)
+                shutil.copyfile(file, copy)
             progress()
         try:
             part.rename(path)

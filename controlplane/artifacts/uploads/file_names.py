@@ -7,12 +7,19 @@ from typing import Final
 
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
 from contracts.adapters.foreign_weights import refusal_of_others
-from contracts.adapters.reference import ADAPTER_FILES
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES
 
-FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
+MAX_POOLING_BYTES: Final = 64 << 10
+FILE_LIMITS: Final = {
+    ADAPTER_FILES[0]: MAX_CONFIG_BYTES,
+    ADAPTER_FILES[1]: MAX_ADAPTER_BYTES,
+    **dict.fromkeys(POOLING_FILES, MAX_POOLING_BYTES),
+}
 """Size limit of each adapter file, in bytes."""
 MODEL_CARD: Final = "README.md"
 """The adapter's model card: stored with the version, but not served and not part of its digest."""
+EXTRA_FILES: Final = (MODEL_CARD, *POOLING_FILES)
+"""Files that an adapter may have beside its own two."""
 MAX_CARD_BYTES: Final = 100_000
 """Bytes of a card that are stored; the rest is cut off."""
 MAX_CARD_UPLOAD: Final = 1 << 20

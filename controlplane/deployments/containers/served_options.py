@@ -7,30 +7,34 @@ from typing import Any, Final
 
 from controlplane.deployments.containers.images import Family
 
+_LORA_SERVERS: Final[Mapping[str, None]] = dict.fromkeys(
+    (
+        "enable_lora",
+        "tensor_parallel",
+        "max_rolling_batch_size",
+        "max_model_len",
+        "max_loras",
+        "max_lora_rank",
+        "max_cpu_loras",
+        "fully_sharded_loras",
+        "dtype",
+        "quantize",
+        "gpu_memory_utilization",
+        "trust_remote_code",
+    )
+)
+"""Options that LMI, Triton and vLLM have in common."""
 SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
-    Family.LMI: dict.fromkeys(
-        (
-            "enable_lora",
-            "tensor_parallel",
-            "max_rolling_batch_size",
-            "max_model_len",
-            "max_loras",
-            "max_lora_rank",
-            "max_cpu_loras",
-            "fully_sharded_loras",
-            "lora_extra_vocab_size",
-            "dtype",
-            "quantize",
-            "rolling_batch",
-            "gpu_memory_utilization",
-            "trust_remote_code",
-            "prefix_caching",
-            "speculation",
-            "speculation_tokens",
-            "draft_model",
-            "accept_eula",
-        )
-    ),
+    Family.LMI: {
+        **_LORA_SERVERS,
+        "lora_extra_vocab_size": None,
+        "rolling_batch": None,
+        "prefix_caching": None,
+        "speculation": None,
+        "speculation_tokens": None,
+        "draft_model": None,
+        "accept_eula": None,
+    },
     Family.TGI: {
         "enable_lora": None,
         "tensor_parallel": None,
@@ -43,44 +47,14 @@ SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
         "speculation": ("ngram",),
         "speculation_tokens": None,
     },
-    Family.TRITON: dict.fromkeys(
-        (
-            "enable_lora",
-            "tensor_parallel",
-            "max_rolling_batch_size",
-            "max_model_len",
-            "max_loras",
-            "max_lora_rank",
-            "max_cpu_loras",
-            "fully_sharded_loras",
-            "dtype",
-            "quantize",
-            "gpu_memory_utilization",
-            "trust_remote_code",
-        )
-    ),
+    Family.TRITON: _LORA_SERVERS,
     Family.PYTORCH: {"enable_lora": (False,)},
     Family.VLLM: {
-        **dict.fromkeys(
-            (
-                "enable_lora",
-                "tensor_parallel",
-                "max_rolling_batch_size",
-                "max_model_len",
-                "max_loras",
-                "max_lora_rank",
-                "max_cpu_loras",
-                "fully_sharded_loras",
-                "dtype",
-                "quantize",
-                "gpu_memory_utilization",
-                "trust_remote_code",
-                "prefix_caching",
-                "speculation_tokens",
-                "draft_model",
-            )
-        ),
+        **_LORA_SERVERS,
+        "prefix_caching": None,
         "speculation": ("ngram", "draft"),
+        "speculation_tokens": None,
+        "draft_model": None,
     },
     Family.WORKER: {
         "tensor_parallel": (1,),

@@ -12,7 +12,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from contracts.base_routes import SageMakerTarget
-from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.selectors import base_model_get
 from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.copies.services import copy_register, copy_remove
@@ -126,13 +125,15 @@ class CopyInput(StrictSerializer):
         required=False,
         allow_blank=True,
         write_only=True,
-        help_text="openai_http: bearer token of the server; stored sealed, never shown.",
+        help_text="openai_http: bearer token of the server; stored sealed, never shown. '' removes a stored"
+        " one; omitted, it stays.",
     )
     headers = serializers.DictField(
         child=serializers.CharField(max_length=4096),
         required=False,
         write_only=True,
-        help_text="openai_http: headers that gateways add to each request; stored sealed, never shown.",
+        help_text="openai_http: headers that gateways add to each request; stored sealed, never shown. They"
+        " replace the stored ones; omitted, those stay.",
     )
 
 
@@ -152,13 +153,15 @@ class CopiesApi(generics.ListAPIView[Copy]):
     @idempotent()
     @extend_schema(request=CopyInput, responses={201: CopySerializer})
     def post(self, request: Request) -> Response:
-        """Registers a server in the route table; registering it again returns the existing copy."""
+        """Registers a server in the route table.
+
+        Registering it again returns the existing copy, with the given values; a token or headers that the
+        request does not name are kept.
+        """
         data = CopyInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
-        target, credentials = values.get("sagemaker"), None
-        if "token" in values or "headers" in values:
-            credentials = ServerCredentials(values.get("token", ""), values.get("headers", {}))
+        target = values.get("sagemaker")
         copy = copy_register(
             base_model=base_model_get(name=values["base_model"]),
             kind=values["kind"],
@@ -166,7 +169,8 @@ class CopiesApi(generics.ListAPIView[Copy]):
             loads_adapters=values["loads_adapters"],
             sagemaker=None if target is None else SageMakerTarget.from_dict(target),
             engine=RunningEngine(values["engine"], values["engine_version"], values.get("max_rank")),
-            credentials=credentials,
+            token=values.get("token"),
+            headers=values.get("headers"),
         )
         return Response(CopySerializer(copy).data, status.HTTP_201_CREATED)
 

@@ -14,10 +14,12 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.provisioners.base import Endpoint
+from controlplane.errors import UnsealError
 
 _REMEMBERED: Final = timedelta(hours=2)
 """How long a departed endpoint is remembered: longer than any of its requests runs."""
@@ -47,7 +49,7 @@ def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> boo
 
     for key, endpoint in wanted.items():
         known = own.get(key)
-        settings = (_endpoint_settings(endpoint), engine_of(endpoint))
+        settings = (_endpoint_settings(endpoint, known), engine_of(endpoint))
         if key not in others and (known is None or settings != (_copy_settings(known), _engine(known))):
             copy_register(
                 base_model=deployment.base_model,
@@ -58,7 +60,8 @@ def copies_sync(*, deployment: Deployment, endpoints: Sequence[Endpoint]) -> boo
                 deployment=deployment,
                 canary=_share_of(endpoint),
                 engine=engine_of(endpoint),
-                credentials=endpoint.credentials,
+                token=None if endpoint.credentials is None else endpoint.credentials.token,
+                headers=None if endpoint.credentials is None else endpoint.credentials.headers,
             )
     gone = [copy for key, copy in own.items() if key not in wanted]
     for copy in gone:
@@ -103,7 +106,7 @@ def is_draining(deployment: Deployment) -> bool:
 def _is_routable(endpoint: Endpoint, copy: Copy | None) -> bool:
     """Return True if gateways may use the endpoint; records since when it has been silent."""
     if copy is None:
-        return not endpoint.silent
+        return not endpoint.silent and endpoint.credentials is not None
     now = timezone.now()
     since = (copy.silent_since or now) if endpoint.silent else None
     if since != copy.silent_since:
@@ -140,13 +143,23 @@ def _copy_settings(copy: Copy) -> tuple[Any, ...]:
     loaded = None if copy.loaded is None else tuple(copy.loaded)
     form = (copy.adapter_naming, copy.api, copy.container, loaded)
     sagemaker = form if copy.kind == Copy.Kind.SAGEMAKER else None
-    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent), copy.credentials
+    return copy.kind, copy.loads_adapters, sagemaker, (copy.canary, copy.percent), _credentials(copy)
 
 
-def _endpoint_settings(endpoint: Endpoint) -> tuple[Any, ...]:
-    target = endpoint.sagemaker
+def _credentials(copy: Copy) -> ServerCredentials | None:
+    """Return the copy's credentials; None if they cannot be opened, so that an endpoint's replace them."""
+    try:
+        return copy.credentials
+    except UnsealError:
+        return None
+
+
+def _endpoint_settings(endpoint: Endpoint, known: Copy | None) -> tuple[Any, ...]:
+    target, credentials = endpoint.sagemaker, endpoint.credentials
+    if credentials is None and known is not None:
+        credentials = _credentials(known)
     form = (target.adapters, target.api, target.container, target.loaded) if target else None
-    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint), endpoint.credentials
+    return endpoint.kind, endpoint.loads_adapters, form, _share_of(endpoint), credentials
 
 
 def _engine(copy: Copy) -> RunningEngine:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from django.conf import settings
@@ -17,8 +18,11 @@ from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
 from controlplane.deployments.models.credentials import credentials_seal
 from controlplane.deployments.scaling.selectors import hold_seconds
+from controlplane.errors import UnsealError
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
+
+logger = logging.getLogger(__name__)
 
 
 def base_publish(base_model: BaseModel) -> None:
@@ -86,11 +90,13 @@ def _copies(base_model: BaseModel) -> QuerySet[Copy]:
 
 
 def _routes(base_model: BaseModel, copies: Sequence[Copy]) -> tuple[CopyRoute, ...]:
+    """Return the routes of copies, without those whose credentials are known neither here nor by gateways."""
     needs = base_needs(base_model)
-    return tuple(_route(copy, needs) for copy in copies)
+    sealed = _sealed_for_gateways(base_model, copies)
+    return tuple(_route(copy, needs, sealed[copy.pk]) for copy in copies if copy.pk in sealed)
 
 
-def _route(copy: Copy, needs: BaseNeeds) -> CopyRoute:
+def _route(copy: Copy, needs: BaseNeeds, credentials: str) -> CopyRoute:
     target = None
     if copy.kind == Copy.Kind.SAGEMAKER:
         target = SageMakerTarget(
@@ -109,7 +115,7 @@ def _route(copy: Copy, needs: BaseNeeds) -> CopyRoute:
         copy.loads_adapters,
         target,
         copy.merged_adapter,
-        credentials=_sealed_for_gateways(copy),
+        credentials=credentials,
         max_adapters=_max_adapters(copy),
         **capable_route(copy, needs),
     )
@@ -129,6 +135,19 @@ def _max_adapters(copy: Copy) -> int:
     return LmiOptions(**stated).cpu_loras
 
 
-def _sealed_for_gateways(copy: Copy) -> str:
-    token = settings.GRAFTWORK.fleet_token
-    return credentials_seal(copy.credentials, fleet_token=token, copy_id=copy.pk)
+def _sealed_for_gateways(base_model: BaseModel, copies: Sequence[Copy]) -> Mapping[str, str]:
+    """Return each copy's credentials, sealed for gateways, by id.
+
+    Credentials that cannot be opened are those that gateways already have; a copy without such is left out,
+    since its server would refuse every request.
+    """
+    token, found = settings.GRAFTWORK.fleet_token, {}
+    for copy in copies:
+        try:
+            found[copy.pk] = credentials_seal(copy.credentials, fleet_token=token, copy_id=copy.pk)
+        except UnsealError as error:
+            known = route_base(base_model=base_model.name)
+            before = [route for route in (known.copies if known else ()) if route.id == copy.pk]
+            logger.error("copy %s %s: %s", copy.pk, "keeps its route" if before else "has no route", error)
+            found |= {route.id: route.credentials for route in before}
+    return found

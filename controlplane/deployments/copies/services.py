@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
 
 from contracts.base_routes import SageMakerTarget
-from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.capabilities import UNKNOWN_ENGINE, RunningEngine, engine_check
 from controlplane.deployments.copies.publishing import publish_locked
 from controlplane.deployments.models import Copy, Deployment, RemovedCopy
-from controlplane.deployments.models.credentials import credentials_column
+from controlplane.deployments.models.credentials import credentials_changed, credentials_column
 from controlplane.deployments.validation import REGION, base_url, credentials_check
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
@@ -40,7 +40,8 @@ def copy_register(
     deployment: Deployment | None = None,
     canary: tuple[str, int] = ("", 0),
     engine: RunningEngine = UNKNOWN_ENGINE,
-    credentials: ServerCredentials | None = None,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Copy:
     """Register a server for `base_model` with the gateways.
 
@@ -50,7 +51,8 @@ def copy_register(
         deployment: owner of a new copy; an existing copy keeps its owner.
         engine: what serves it; unknown by default, and then every adapter is tried there.
         canary: name and percent of the exact share of callers for all copies of this name; see `CanaryRoute`.
-        credentials: token and headers of an `openai_http` server; None keeps those of an existing copy.
+        token, headers: what an `openai_http` server wants with each request, stored sealed; None keeps that
+            of an existing copy.
 
     Raises:
         InvalidInputError: the kind is unknown, or a value that it needs is missing or malformed.
@@ -61,12 +63,10 @@ def copy_register(
         raise InvalidInputError(
             "loads_adapters is valid only for copies of kind openai_http", field="loads_adapters"
         )
-    if credentials and kind != Copy.Kind.OPENAI_HTTP:
+    if (token or headers) and kind != Copy.Kind.OPENAI_HTTP:
         raise InvalidInputError(
             "token and headers are valid only for copies of kind openai_http", field="token"
         )
-    if credentials is not None:
-        credentials_check(credentials)
     if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
         raise InvalidInputError(
             "sagemaker is required for copies of kind sagemaker, and valid only for them", field="sagemaker"
@@ -101,14 +101,21 @@ def copy_register(
         defaults=settings,
         create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **settings},
     )
-    if credentials is not None:
-        copy.sealed_credentials = credentials_column(credentials, place=copy.credentials_place)
-        copy.save(update_fields=["sealed_credentials"])
+    if token is not None or headers is not None:
+        _set_credentials(copy, token, headers)
     publish_locked(base_model)
     audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
     if before is None and not copy.merged_adapter:
         _emit("deployment.copy.added", base_model)
     return copy
+
+
+def _set_credentials(copy: Copy, token: str | None, headers: Mapping[str, str] | None) -> None:
+    place = copy.credentials_place
+    changed = credentials_changed(copy.sealed_credentials, place=place, token=token, headers=headers)
+    credentials_check(changed)
+    copy.sealed_credentials = credentials_column(changed, place=place)
+    copy.save(update_fields=["sealed_credentials"])
 
 
 @transaction.atomic

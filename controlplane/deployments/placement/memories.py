@@ -37,7 +37,10 @@ def memories_read(
 
 
 def _read(copy: Copy, disk: bool) -> Memory | ProvisioningError:
-    residency = residency_of(copy)
+    try:
+        residency = residency_of(copy)
+    except ProvisioningError as error:
+        return error
     if residency is None:
         return ProvisioningError(f"{copy.pk} does not report its adapters")
     with closing(residency):

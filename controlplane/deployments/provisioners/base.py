@@ -173,7 +173,8 @@ class Endpoint:
             them (`copies.endpoints`).
         share: share of callers for all endpoints with this share together; None for the other endpoints.
         engine: the engine as the server tells it; None for the deployment's (`RunningEngine.of_deployment`).
-        credentials: what an `openai_http` server wants with each request.
+        credentials: what an `openai_http` server wants with each request; None if that cannot be read, and
+            then a routed copy keeps what gateways know.
     """
 
     kind: str
@@ -183,7 +184,7 @@ class Endpoint:
     silent: bool = False
     share: Share | None = None
     engine: RunningEngine | None = None
-    credentials: ServerCredentials = field(default_factory=ServerCredentials)
+    credentials: ServerCredentials | None = field(default_factory=ServerCredentials)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import target_get
 from controlplane.deployments.targets.services import target_create, target_remove, target_update
+from controlplane.errors import UnsealError
 from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.platform.http.strict import StrictSerializer, validated
 from controlplane.platform.idempotency.api import idempotent
@@ -27,17 +28,24 @@ class TargetFilter(filters.FilterSet):  # type: ignore[misc]
 class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
     urls = serializers.ListField(child=serializers.CharField())
     has_token = serializers.SerializerMethodField(
-        help_text="openai_http: whether a bearer token is stored, which is never shown."
+        help_text="openai_http: whether a bearer token is stored, which is never shown; also true of"
+        " credentials that GRAFTWORK_SEALING_KEYS no longer opens: set token and headers again."
     )
     header_names = serializers.SerializerMethodField(
         help_text="openai_http: names of the stored headers, whose values are never shown."
     )
 
     def get_has_token(self, target: Target) -> bool:
-        return bool(target.credentials.token)
+        try:
+            return bool(target.credentials.token)
+        except UnsealError:
+            return True
 
     def get_header_names(self, target: Target) -> list[str]:
-        return sorted(target.credentials.headers)
+        try:
+            return sorted(target.credentials.headers)
+        except UnsealError:
+            return []
 
     class Meta:
         model = Target

@@ -15,7 +15,7 @@ from django.utils import timezone
 from contracts.adapters.reference import SLUG_PATTERN
 from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.models.credentials import credentials_column
+from controlplane.deployments.models.credentials import credentials_changed, credentials_column
 from controlplane.deployments.validation import REGION, base_url, credentials_check
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.platform.audit.services import audit_record
@@ -118,9 +118,8 @@ def target_update(
         target.metrics_namespace = metrics_namespace
         _check_namespace(target)
     if token is not None or headers is not None:
-        known = target.credentials
-        changed = ServerCredentials(
-            known.token if token is None else token, known.headers if headers is None else headers
+        changed = credentials_changed(
+            target.sealed_credentials, place=target.credentials_place, token=token, headers=headers
         )
         target.sealed_credentials = _sealed(target, changed)
         target.deployments.filter(removed_at=None).update(next_at=timezone.now())

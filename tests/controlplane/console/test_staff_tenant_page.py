@@ -18,6 +18,7 @@ from controlplane.artifacts.uploads.models import Upload
 from controlplane.artifacts.uploads.services import upload_create
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
+from controlplane.deployments.models import Copy
 from controlplane.metering.models import UsageRollup
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.selectors import route_table
@@ -223,6 +224,19 @@ def test_a_server_is_added_by_its_address_and_taken_out(base_model: BaseModel, s
     for wrong in ({"kind": "sagemaker"}, {"kind": "worker"}, {"url": "vllm"}):
         refused = staff.post(f"{url}copies", form | wrong)
         assert (refused.status_code, b"error-copy" in refused.content) == (422, True), wrong
+    engine = {"engine": "vllm", "engine_version": "0.32.0", "max_rank": "32", "token": "the-token"}
+    assert staff.post(f"{url}copies", form | engine)["Location"] == url
+    assert staff.post(f"{url}copies", form | engine | {"token": ""})["Location"] == url
+    (copy,) = route_table().bases["tiny-base"].copies
+    assert (copy.engine, copy.max_rank) == ("vLLM 0.32.0", 32)
+    assert Copy.objects.get().credentials.token == "the-token", "an empty field keeps it"
+    page = staff.get(url).content.decode()
+    assert "vllm 0.32.0" in page
+    assert "the-token" not in page
+    for wrong in ({"engine": "sglang"}, {"max_rank": "many"}, {"engine_version": "new"}):
+        refused = staff.post(f"{url}copies", form | engine | wrong)
+        assert refused.status_code == 422, wrong
+        assert 'value="vllm" selected' in refused.content.decode() or "engine" in wrong
     other = base_model_register(name="other", source=base_model.source)
     assert staff.post(f"/staff/base-models/{other.name}/copies", {"remove": copy.id}).status_code == 404
     assert f'data-testid="remove-{copy.id}"' in staff.get(url).content.decode()

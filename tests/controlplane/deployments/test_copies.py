@@ -8,7 +8,9 @@ import pytest
 from django.test import Client
 
 from contracts.base_routes import BaseRoute, SageMakerTarget
+from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Copy
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.services import user_create
 
@@ -115,3 +117,18 @@ def test_what_a_kind_does_not_take_is_refused_by_name(
     assert answer.status_code == 400, answer.content
     assert [error["attr"] for error in answer.json()["errors"]] == [attr]
     assert base_model.copies.count() == 0
+
+
+def test_what_a_request_does_not_name_of_a_copys_credentials_stays(
+    staff: Client, base_model: BaseModel
+) -> None:
+    server = {"kind": "openai_http", "url": "http://vllm:8000"}
+    register(staff, base_model, **server, token="secret", headers={"x-a": "1"})
+    for changes, expected in (
+        ({"headers": {"x-b": "2"}}, ServerCredentials("secret", {"x-b": "2"})),
+        ({"token": "next"}, ServerCredentials("next", {"x-b": "2"})),
+        ({}, ServerCredentials("next", {"x-b": "2"})),
+        ({"token": ""}, ServerCredentials("", {"x-b": "2"})),
+    ):
+        assert register(staff, base_model, **server, **changes).status_code == 201
+        assert Copy.objects.get().credentials == expected

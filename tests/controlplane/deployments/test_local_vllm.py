@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,16 @@ from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.containers.vllm import vllm_flags
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment
+from controlplane.deployments.provisioners.local import marks
 from controlplane.deployments.provisioners.local.engines import VLLM, engine_of
 from controlplane.deployments.provisioners.local.marks import Marks
-from controlplane.deployments.provisioners.local.processes import Process
+from controlplane.deployments.provisioners.local.processes import Process, start_detached
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.services import target_create
 from controlplane.errors import InvalidInputError
 from tests.controlplane.deployments.test_images import OTHERS
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 BESIDE: dict[str, dict[str, Any]] = {
@@ -89,6 +93,18 @@ def test_the_token_is_in_the_environment_alone(tiny: BaseModel, settings: Settin
     ("values", "field"),
     [
         ({"environment": {"GRAFTWORK_VLLM_FLAG_HOST": "0.0.0.0"}}, "environment"),
+        *(
+            ({"environment": {f"GRAFTWORK_VLLM_FLAG_{flag}": "x"}}, "environment")
+            for flag in (
+                "TENSOR_PAR",
+                "MIDDLEWARE",
+                "MIDDLEW",
+                "DATA_PARALLEL_SIZE",
+                "ENFORCE",
+                "LOGITS_PROCESSORS",
+            )
+        ),
+        ({"environment": {"GRAFTWORK_VLLM_FLAG_SEED": "--middleware=os.abort"}}, "environment"),
         ({"environment": {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "False"}}, "environment"),
         ({"environment": {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "2"}}, "environment"),
         ({"environment": {"VLLM_API_KEY": "k"}}, "environment"),
@@ -113,3 +129,25 @@ def test_a_host_without_vllm_is_told_what_to_set(
     made.refresh_from_db()
     assert made.status == Deployment.Status.FAILED
     assert "GRAFTWORK_VLLM" in made.reason
+
+
+def test_a_copys_log_is_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "LOG_BYTES", 10)
+    folder, old = tmp_path / "deployment", 0o644
+    folder.mkdir()
+    (folder / "0a-0.log").touch(old)
+    os.mkfifo(folder / "go")
+    log, older = Marks(folder).log("0a-0"), folder / "0a-0.log.1"
+    command = ["sh", "-c", "echo 0123456789abc; read line <go; echo end"]
+    start_detached(command, log=log, environment=os.environ, cwd=folder)
+    eventually(lambda: log.read_text() == "0123456789abc\n")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    Marks(folder).bound_log("0a-0")
+    assert log.read_text() == ""
+    assert older.read_text() == "456789abc\n"
+    assert stat.S_IMODE(older.stat().st_mode) == 0o600
+    (folder / "go").write_text("on\n")
+    eventually(lambda: log.read_text() == "end\n")
+    Marks(folder).bound_log("0a-0")
+    assert Marks(folder).log_tail("0a-0") == "end", "a short log stays"
+    Marks(folder).bound_log("none")

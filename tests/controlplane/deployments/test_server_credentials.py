@@ -12,14 +12,16 @@ from contracts.base_routes import BaseRoute
 from contracts.server_credentials import ServerCredentials
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.endpoints import copies_sync
-from controlplane.deployments.copies.publishing import homes_publish
-from controlplane.deployments.copies.services import copy_register
+from controlplane.deployments.copies.publishing import base_publish, homes_publish
+from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy, Target
+from controlplane.deployments.placement.memories import memories_read
 from controlplane.deployments.provisioners.base import Endpoint
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.api import DeploymentTargetSerializer
 from controlplane.deployments.targets.services import target_create, target_update
 from controlplane.errors import InvalidInputError
+from controlplane.fleet.polls import copies_poll
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.models import RouteEntryRow
 from gateway.routing.copy_headers import credentials_open
@@ -27,6 +29,8 @@ from tests.controlplane.deployments.conftest import TOKEN
 
 pytestmark = pytest.mark.django_db
 URL = "http://vllm:8000"
+NEXT_KEY = "the-next-key-of-32-letters-here!"
+GATEWAYS_OWN = ("content-encoding", "expect", "keep-alive", "proxy-connection", "te", "trailer", "upgrade")
 OWN = ServerCredentials("the-token", {"x-cluster": "the-header"})
 
 
@@ -61,7 +65,7 @@ def test_a_targets_credentials_are_sealed_and_not_shown() -> None:
 def test_gateways_get_a_copys_credentials_sealed_by_the_fleet_token(
     tiny: BaseModel, settings: Settings
 ) -> None:
-    copy = copy_register(base_model=tiny, kind="openai_http", url=URL, credentials=OWN)
+    copy = copy_register(base_model=tiny, kind="openai_http", url=URL, token=OWN.token, headers=OWN.headers)
     assert opened(tiny) == OWN
     assert copy.request_headers == {"authorization": "Bearer the-token", "x-cluster": "the-header"}
     assert_hidden(json.dumps(RouteEntryRow.objects.get(path="bases/tiny-base").entry))
@@ -70,7 +74,9 @@ def test_gateways_get_a_copys_credentials_sealed_by_the_fleet_token(
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, fleet_token="next")
     homes_publish(tiny)
     assert opened(tiny, "next") == OWN
-    copy_register(base_model=tiny, kind="openai_http", url=URL, credentials=ServerCredentials())
+    copy_register(base_model=tiny, kind="openai_http", url=URL, headers={"x-cluster": "another"})
+    assert opened(tiny, "next") == ServerCredentials("the-token", {"x-cluster": "another"}), "the token stays"
+    copy_register(base_model=tiny, kind="openai_http", url=URL, token="", headers={})
     assert Copy.objects.get().request_headers == {"authorization": f"Bearer {TOKEN}"}, "the installation's"
 
 
@@ -109,6 +115,7 @@ def test_gateways_bound_loaded_adapters_by_the_stated_cache_where_they_alone_loa
         ({"token": "with space\n"}, "token"),
         ({"headers": {"Host": "x"}}, "headers"),
         ({"headers": {"host": "x"}}, "headers"),
+        *(({"headers": {name: "x"}}, "headers") for name in GATEWAYS_OWN),
         ({"headers": {"x-a": "b\r\nx-c: d"}}, "headers"),
         ({"headers": {"x-a": ""}}, "headers"),
         ({"headers": {f"x-{number}": "a" for number in range(17)}}, "headers"),
@@ -121,3 +128,74 @@ def test_bad_credentials_are_refused_by_name(values: dict[str, object], field: s
     with pytest.raises(InvalidInputError) as caught:
         target_create(**{"name": "servers", "kind": "openai_http", "urls": [URL], **values})  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+@pytest.fixture
+def sealed_by_a_lost_key(tiny: BaseModel, settings: Settings) -> tuple[Copy, Copy]:
+    """Two copies; the key that sealed the first one's credentials has been taken out of the settings."""
+    first, second = (
+        copy_register(
+            base_model=tiny, kind="openai_http", url=f"http://vllm-{number}:8000", token=f"t{number}"
+        )
+        for number in (1, 2)
+    )
+    settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, sealing_keys=(NEXT_KEY,))
+    return first, copy_register(base_model=tiny, kind="openai_http", url=second.url, token="t2", headers={})
+
+
+def test_an_unreadable_credential_concerns_its_own_copy_alone(
+    tiny: BaseModel, sealed_by_a_lost_key: tuple[Copy, Copy], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = sealed_by_a_lost_key
+    routes = {copy.id: copy for copy in published(tiny).copies}
+    tokens = {
+        pk: credentials_open(route.credentials, fleet_token=TOKEN, copy_id=pk).token
+        for pk, route in routes.items()
+    }
+    assert tokens == {first.pk: "t1", second.pk: "t2"}, "gateways keep what they know"
+    third = copy_register(base_model=tiny, kind="openai_http", url=URL)
+    assert f"copy {first.pk} keeps its route" in caplog.text
+    assert "enter the secret again" in caplog.text
+    assert {copy.id for copy in published(tiny).copies} == {first.pk, second.pk, third.pk}
+    memories = memories_read([first, second], seconds=5)
+    assert "enter the secret again" in str(memories[first.pk])
+    assert "does not respond" in str(memories[second.pk])
+    polled = copies_poll([first, second])
+    assert "GRAFTWORK_SEALING_KEYS" in polled[first.pk].error
+    assert "GRAFTWORK_SEALING_KEYS" not in polled[second.pk].error
+    with pytest.raises(InvalidInputError, match="state both token and headers"):
+        copy_register(base_model=tiny, kind="openai_http", url=first.url, token="new")
+    copy_register(base_model=tiny, kind="openai_http", url=first.url, token="new", headers={})
+    assert Copy.objects.get(pk=first.pk).credentials == ServerCredentials("new")
+
+
+def test_a_copy_whose_credentials_gateways_do_not_know_either_has_no_route(
+    tiny: BaseModel, sealed_by_a_lost_key: tuple[Copy, Copy]
+) -> None:
+    first, second = sealed_by_a_lost_key
+    RouteEntryRow.objects.filter(path=f"bases/{tiny.name}").delete()
+    homes_publish(tiny)
+    base_publish(tiny)
+    assert [copy.id for copy in published(tiny).copies] == [second.pk]
+    copy_remove(copy=first)
+    assert [copy.id for copy in published(tiny).copies] == [second.pk]
+
+
+def test_a_deployments_endpoint_replaces_an_unreadable_credential(
+    tiny: BaseModel, settings: Settings
+) -> None:
+    target = target_create(name="servers", kind="openai_http", urls=[URL], token="the-token")
+    made = deployment_create(name="tiny", target=target, base_model=tiny)
+    copies_sync(deployment=made, endpoints=[Endpoint("openai_http", URL, credentials=OWN)])
+    settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, sealing_keys=(NEXT_KEY,))
+    changes = AuditRecord.objects.count()
+    copies_sync(deployment=made, endpoints=[Endpoint("openai_http", URL, credentials=None)])
+    assert opened(tiny) == OWN, "an endpoint without readable ones changes nothing"
+    assert AuditRecord.objects.count() == changes
+    assert DeploymentTargetSerializer(target).data["header_names"] == []
+    with pytest.raises(InvalidInputError, match="state both"):
+        target_update(target=target, token="new")
+    target_update(target=target, token="new", headers={})
+    new = ServerCredentials("new")
+    copies_sync(deployment=made, endpoints=[Endpoint("openai_http", URL, credentials=new)])
+    assert opened(tiny) == new

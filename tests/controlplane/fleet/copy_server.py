@@ -28,6 +28,9 @@ vllm:num_requests_running{model_name="x",engine="1"} 1.0
 vllm:num_requests_waiting{model_name="x",engine="0"} 6.0
 vllm:kv_cache_usage_perc{model_name="x",engine="0"} 0.25
 """
+VLLM_LORA = """vllm:lora_requests_info{max_lora="4",running_lora_adapters="one",waiting_lora_adapters=""} 1.0
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="two,three",waiting_lora_adapters="four"} 2.0
+"""
 
 
 @dataclass
@@ -38,6 +41,7 @@ class CopyServer:
     metrics: str = WORKER
     held: dict[str, str] = field(default_factory=dict)
     disk: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
     status: int = 200
     hangs: float = 0.0
     asked: list[str] = field(default_factory=list)
@@ -47,6 +51,8 @@ class CopyServer:
         time.sleep(self.hangs)  # as a copy that does not answer in time
         if path == "/metrics":
             return self.metrics.encode()
+        if path == "/v1/models":
+            return json.dumps({"data": [{"id": name} for name in self.models]}).encode()
         if path == "/resident/disk":
             return json.dumps({"sha256": self.disk}).encode()
         adapters = [

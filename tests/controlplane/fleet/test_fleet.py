@@ -7,6 +7,7 @@ import re
 import ssl
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
+from controlplane.deployments.placement.residency.openai_http import OpenAIHttpResidency
 from controlplane.fleet.figures import read_figures
 from controlplane.fleet.overview import CopyState, fleet_overview
 from controlplane.fleet.polls import copies_poll
@@ -28,7 +30,7 @@ from controlplane.metering.partitions import partitions_ensure
 from controlplane.platform.http.tls import tls_context
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
-from tests.controlplane.fleet.copy_server import VLLM, WORKER, CopyServer, copy_server
+from tests.controlplane.fleet.copy_server import VLLM, VLLM_LORA, WORKER, CopyServer, copy_server
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +109,16 @@ def used(base: BaseModel, copy: str, adapter: str, *, status: str = "ok", ttft: 
     )
 
 
+def test_a_vllm_servers_adapters_are_those_it_lists_and_those_that_run() -> None:
+    with copy_server() as server:
+        server.models, server.metrics = ["base", "two", "five"], VLLM + VLLM_LORA
+        with closing(OpenAIHttpResidency(server.url, {})) as residency:
+            tiers = {name: held.tier for name, held in residency.memory().adapters.items()}
+            assert tiers == {"base": "server", "five": "server", "two": "device"}
+            server.metrics = "no metrics of vLLM"
+            assert {held.tier for held in residency.memory().adapters.values()} == {"server"}
+
+
 def test_a_workers_and_vllms_figures_are_read_and_another_text_is_none() -> None:
     worker = read_figures(WORKER)
     assert worker is not None
@@ -116,6 +128,10 @@ def test_a_workers_and_vllms_figures_are_read_and_another_text_is_none() -> None
     vllm = read_figures(VLLM)
     assert vllm is not None
     assert (vllm.running, vllm.waiting, vllm.used_share) == (5, 6, 0.25), "all of its engines"
+    assert (vllm.adapters, vllm.adapter_slots) == ({}, None), "no adapter has had a request"
+    lora = read_figures(VLLM + VLLM_LORA)
+    assert lora is not None
+    assert (lora.adapters, lora.adapter_slots) == ({"device": 2}, 4)
     assert read_figures("<html>hello</html>") is None
     assert read_figures("graftwork_worker_requests_running many") is None
     refusing = read_figures(WORKER.replace("worker_up 1", "worker_up 0"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -24,14 +25,14 @@ from gateway.api.schema import parse
 from gateway.backends.base import BackendRequest
 from gateway.backends.openai_http import OpenAIHttpBackend
 from gateway.backends.upstream import Upstream
-from gateway.errors import UpstreamBroken, UpstreamBusy, UpstreamUnreachable
+from gateway.errors import EngineDied, UpstreamBusy, UpstreamUnreachable
 from gateway.routing import resolve
 from gateway.routing.copy_headers import CopyHeaders
-from gateway.routing.fleet import Fleet
+from gateway.routing.fleet import Copy, Fleet
 from tests.gateway.conftest import reference, route_table
-from tests.waiting import eventually_async
 
 FLEET_TOKEN = "fleet-token"
+DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Server:
     Attributes:
         refuses: status and body of each load; None loads.
         taken: another gateway has just loaded the adapter of each load.
+        keeps: adapters that it does not unload.
+        most: adapters that it had loaded at once.
     """
 
     url: str = ""
@@ -50,14 +53,15 @@ class Server:
     refuses: tuple[int, str] | None = None
     taken: bool = False
     dead: bool = False
+    keeps: tuple[str, ...] = ()
+    most: int = 0
     headers: list[dict[str, str]] = field(default_factory=list)
 
     async def complete(self, http: web.Request) -> web.Response:
         body = await http.json()
         self.headers.append({name.lower(): value for name, value in http.headers.items()})
         if self.dead:
-            text = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-            return _error(500, text, "InternalServerError")
+            return _error(500, DEAD, "InternalServerError")
         if body["model"] not in ("base", *self.loaded):
             return _error(404, f"The model `{body['model']}` does not exist.", "NotFoundError")
         return web.json_response({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
@@ -71,11 +75,14 @@ class Server:
             self.loaded.append(name)
             return _error(400, f"The lora adapter '{name}' has already been loaded.", "InvalidUserInput")
         self.loaded.append(name)
+        self.most = max(self.most, len(self.loaded))
         return web.Response(text="Success")
 
     async def unload(self, http: web.Request) -> web.Response:
         name = (await http.json())["lora_name"]
         self.unloads.append(name)
+        if name in self.keeps:
+            return _error(500, "busy", "InternalServerError")
         self.loaded.remove(name)
         return web.Response(text="Success")
 
@@ -135,14 +142,46 @@ def test_no_more_adapters_stay_loaded_than_the_servers_cache_holds() -> None:
         async with serving(server) as backend:
             for number in (0, 1, 0, 2):
                 await ask(backend, server, adapter(number), max_adapters=2)
-            await eventually_async(lambda: len(server.unloads) == 1)
             assert server.unloads == [adapter(1).name], "the one that was used longest ago"
             await ask(backend, server, adapter(1), max_adapters=2)
-            await eventually_async(lambda: len(server.unloads) == 2)
             assert server.unloads[1] == adapter(0).name
             assert sorted(server.loaded) == [adapter(1).name, adapter(2).name]
+            others = [ask(backend, server, adapter(number), max_adapters=2) for number in range(3, 9)]
+            await asyncio.gather(*others)
+        assert server.most == 2, "an unload precedes each load, of requests at the same time too"
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("cause", ["refused", "placed"])
+def test_a_full_server_that_has_to_keep_its_adapters_gets_no_further_one(cause: str) -> None:
+    async def work() -> None:
+        server = Server(keeps=(adapter(0).name,) if cause == "refused" else ())
+        placed = adapter(0).name if cause == "placed" else ""
+        async with serving(server) as backend:
+            await ask(backend, server, adapter(0), placed, max_adapters=1)
+            with pytest.raises(UpstreamBusy) as caught:
+                await ask(backend, server, adapter(1), placed, max_adapters=1)
+            assert not caught.value.of_copy, "its own adapter is still served"
+            await ask(backend, server, adapter(0), placed, max_adapters=1)
+        assert server.loaded == [adapter(0).name]
+
+    asyncio.run(work())
+
+
+def test_a_list_that_was_requested_before_a_load_does_not_hide_it() -> None:
+    now = 0.0
+    copy = Copy("copy-1", lambda: now, random.Random(1))
+    asked_at, now = now, 1.0
+    copy.loaded("new")
+    copy.listed(frozenset({"old"}), (), asked_at=asked_at)
+    assert copy.names == {"old", "new"}
+    now = 2.0
+    copy.unloaded("old")
+    copy.listed(frozenset({"old", "new"}), (), asked_at=1.5)
+    assert copy.names == {"new"}
+    copy.listed(frozenset({"old"}), (), asked_at=3.0)
+    assert copy.names == {"old"}, "a later list is newer than both"
 
 
 def test_a_placed_adapter_stays_and_without_a_bound_all_do() -> None:
@@ -151,7 +190,6 @@ def test_a_placed_adapter_stays_and_without_a_bound_all_do() -> None:
         async with serving(server) as backend:
             for number in (0, 1, 2):
                 await ask(backend, server, adapter(number), adapter(0).name, max_adapters=2)
-            await eventually_async(lambda: bool(server.unloads))
             assert server.unloads == [adapter(1).name]
             for number in (3, 4, 5):
                 await ask(backend, server, adapter(number))
@@ -194,13 +232,14 @@ def test_an_adapter_that_cannot_be_loaded_is_tried_elsewhere_and_not_asked_for_a
     assert asyncio.run(work()) == [adapter(0).name, adapter(1).name]
 
 
-def test_a_dead_engine_is_the_copys_fault_and_another_may_answer() -> None:
+@pytest.mark.parametrize("by", ["request", "load"])
+def test_an_engine_that_dies_with_a_request_or_its_load_is_told_from_other_failures(by: str) -> None:
     async def work() -> None:
-        server = Server(dead=True)
+        server = Server(dead=True) if by == "request" else Server(refuses=(500, DEAD))
         async with serving(server) as backend:
-            with pytest.raises(UpstreamBroken):
+            with pytest.raises(EngineDied):
                 await ask(backend, server, adapter(0))
-        assert server.loads == []
+        assert server.loads == ([] if by == "request" else [adapter(0).name])
 
     asyncio.run(work())
 

@@ -229,3 +229,41 @@ def test_a_bound_that_an_old_version_ignores_is_refused(engine: str, serves: boo
     with pytest.raises(BadRequest) as caught:
         demand_bounded_thought(ask)
     assert caught.value.param == "thinking_token_budget"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sent"),
+    [
+        ("vLLM 0.8.5", False),
+        ("vLLM 0.9.2", False),
+        ("vLLM 0.10.0", True),
+        ("vLLM 0.32.0", True),
+        ("vLLM dev", True),
+        ("", True),
+    ],
+)
+def test_a_cache_salt_is_sent_where_the_version_knows_it(engine: str, sent: bool) -> None:
+    """Completions have had it since 0.10; where the engine is not known, tenants' prefixes stay apart."""
+    bodies: list[dict[str, Any]] = []
+
+    async def complete(http: web.Request) -> web.Response:
+        bodies.append(await http.json())
+        return web.json_response({"choices": []})
+
+    async def work() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/completions", complete)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        backend = OpenAIHttpBackend(Upstream(), CopyHeaders("", ""), Fleet())
+        ask = request(f"http://127.0.0.1:{runner.addresses[0][1]}", stream=False)
+        ask.copy = replace(ask.copy, engine=engine)
+        try:
+            await answer(backend, ask)
+        finally:
+            await backend.close()
+            await runner.cleanup()
+
+    asyncio.run(work())
+    assert ("cache_salt" in bodies[0]) is sent

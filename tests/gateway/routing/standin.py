@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Coroutine
@@ -44,6 +45,7 @@ class StandIn:
     behave(status=503, retry_after="2", code="unavailable") refuses with that;
     behave(fault="reset") breaks the connection without an answer;
     behave(fault="empty") answers HTTP 200, then breaks off before the first byte;
+    behave(fault="engine_died") answers as vLLM does for each request that its engine died with;
     behave(load={...}) answers `GET /load` so, which else is 404.
     """
 
@@ -109,6 +111,8 @@ class StandIn:
                 self._num_calls += 1
                 if "status" in self._behaviour:
                     return self._refusal()
+                if self._behaviour.get("fault") == "engine_died":
+                    return await _engine_died(request)
                 if fault := self._behaviour.get("fault"):
                     return await _broken(request, empty=fault == "empty")
             return await handler(request)
@@ -126,6 +130,18 @@ class StandIn:
         if (load := self._behaviour.get("load")) is None:
             raise web.HTTPNotFound
         return web.json_response(load)
+
+
+async def _engine_died(request: web.Request) -> web.StreamResponse:
+    text = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+    error = {"message": text, "type": "InternalServerError", "param": None, "code": 500}
+    if not (await request.json()).get("stream"):
+        return web.json_response({"error": error}, status=500)
+    # vLLM has begun its stream before the engine has the request.
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n")
+    return response
 
 
 async def _broken(request: web.Request, *, empty: bool) -> web.StreamResponse:

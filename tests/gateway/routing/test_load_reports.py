@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
+from contracts.base_routes import CopyRoute
 from contracts.route_table import RouteTable
 from gateway.errors import RoutesUnavailable
 from gateway.routing import poller
 from gateway.routing.breaker import FAILURES_IN_A_ROW
 from gateway.routing.copy_headers import CopyHeaders
+from gateway.routing.endpoints import lacking
 from gateway.routing.fleet import Copy, Fleet
 from gateway.routing.load_reports import of_vllm
 from gateway.routing.poller import LoadPoller
@@ -122,7 +124,7 @@ def test_a_vllm_server_is_asked_without_any_secret() -> None:
     assert copy.load == 6
     assert copy.holds("a" * 12)
     assert not copy.holds("c" * 12)
-    assert {request.path for request in asked} == {"/metrics"}
+    assert {request.path for request in asked} <= {"/metrics", "/health", "/openapi.json"}
     assert "authorization" not in asked[0].headers
 
 
@@ -203,6 +205,99 @@ def test_a_restarted_server_is_known_within_a_poll_and_has_lost_its_adapters() -
             await runner.cleanup()
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("health", [200, 503])
+def test_a_slow_metrics_page_is_no_absence_and_a_dead_engine_is(
+    health: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page hangs: the server's health decides whether it is away, and whether its engine lives."""
+    monkeypatch.setattr(poller, "ANSWER_SECONDS", 0.1)
+    metrics, polls = [VLLM], 0
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal polls
+        if request.path == "/health":
+            polls += 1
+            return web.Response(status=health if not metrics else 200)
+        if request.path == "/metrics" and not metrics:
+            await asyncio.Event().wait()
+        return web.Response(text=VLLM)
+
+    async def work() -> None:
+        runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.05)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        table = route_table(f"http://127.0.0.1:{runner.addresses[0][1]}", kind="openai_http")
+        fleet = Fleet()
+        loads = LoadPoller(Feed(table), fleet, CopyHeaders("hush", ""), interval=0.1)  # type: ignore[arg-type]
+        task = asyncio.create_task(loads.run())
+        copy = fleet.copy("copy-1")
+        try:
+            await eventually_async(lambda: copy.report is not None)
+            copy.loaded(ONE)
+            metrics.clear()
+            before = polls
+            await eventually_async(lambda: polls >= before + 3)
+            assert copy.ready is (health == 200)
+            assert copy.names == {ONE}
+            assert "copy-1" not in loads._away
+            assert copy.holds("a" * 12), "the last report holds for its time"
+            metrics.append(VLLM)
+            await eventually_async(lambda: copy.ready)
+        finally:
+            task.cancel()
+            await runner.cleanup()
+
+    asyncio.run(work())
+
+
+def test_the_paths_of_a_server_are_read_once_in_its_life() -> None:
+    asked = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request.path)
+        if request.path == "/openapi.json":
+            return web.json_response({"paths": {"/v1/models": {}, "/v2/rerank": {}}})
+        return web.Response(text=VLLM)
+
+    async def work() -> None:
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        table = route_table(f"http://127.0.0.1:{runner.addresses[0][1]}", kind="openai_http")
+        copies, fleet = table.bases["base"].copies, Fleet()
+        assert lacking(copies, "/v1/score", fleet) == frozenset(), "nothing is known yet"
+        loads = LoadPoller(Feed(table), fleet, CopyHeaders("hush", ""), interval=0.1)  # type: ignore[arg-type]
+        task = asyncio.create_task(loads.run())
+        try:
+            await eventually_async(lambda: asked.count("/metrics") >= 3)
+        finally:
+            task.cancel()
+            await runner.cleanup()
+        assert asked.count("/openapi.json") == 1
+        assert lacking(copies, "/v1/score", fleet) == {"copy-1"}
+        assert lacking(copies, "/v1/rerank", fleet) == frozenset()
+        fleet.copy("copy-1").restarted()
+        assert lacking(copies, "/v1/score", fleet) == frozenset(), "another server may have its place"
+
+    asyncio.run(work())
+
+
+def test_what_a_server_lacks_by_its_version_and_by_its_answers() -> None:
+    now = 0.0
+    fleet = Fleet(clock=lambda: now)
+    old = CopyRoute("old", "openai_http", "http://old", engine="vLLM 0.8.5")
+    new = CopyRoute("new", "openai_http", "http://new", engine="vLLM 0.32.0")
+    assert lacking((old, new), "/v1/classify", fleet) == {"old"}
+    assert lacking((old, new), "/v1/score", fleet) == frozenset()
+    fleet.copy("new").refused_path("/v1/score", seconds=30)
+    assert lacking((old, new), "/v1/score", fleet) == {"new"}
+    now = 31.0
+    assert lacking((old, new), "/v1/score", fleet) == frozenset()
+    fleet.copy("new").refused_path("/v1/score", seconds=30)
+    fleet.keep({"old"})
+    assert lacking((old, new), "/v1/score", fleet) == frozenset(), "it is forgotten with its copy"
 
 
 def runner_port(url: str) -> int:

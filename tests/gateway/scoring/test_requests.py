@@ -10,7 +10,7 @@ import pytest
 from contracts.openai.scoring import MAX_DOCUMENTS
 from gateway.admission.admit import reservation
 from gateway.api.schema import CLASSIFY, RERANK, SCORE, parse
-from gateway.api.scoring import SPECIAL_TOKENS, ScoringDialect
+from gateway.api.scoring import SPECIAL_TOKENS, TEMPLATE_TOKENS, ScoringDialect
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter, UpstreamFailed
 
 
@@ -90,13 +90,17 @@ def test_bad_fields_are_named(path: str, body: dict[str, Any], kind: type, param
     ("path", "body", "tokens"),
     [
         # The query is read once for each document.
-        (RERANK, {"query": "q" * 10, "documents": ["d" * 5, "é" * 5]}, 10 + 5 + 10 + 10 + 2 * SPECIAL_TOKENS),
-        (SCORE, {"text_1": "q" * 10, "text_2": ["d"] * 3}, 3 * (11 + SPECIAL_TOKENS)),
-        (SCORE, {"text_1": ["q", "qq"], "text_2": ["d", "dd"]}, 2 + 4 + 2 * SPECIAL_TOKENS),
+        (
+            RERANK,
+            {"query": "q" * 10, "documents": ["d" * 5, "é" * 5]},
+            10 + 5 + 10 + 10 + 2 * TEMPLATE_TOKENS,
+        ),
+        (SCORE, {"text_1": "q" * 10, "text_2": ["d"] * 3}, 3 * (11 + TEMPLATE_TOKENS)),
+        (SCORE, {"text_1": ["q", "qq"], "text_2": ["d", "dd"]}, 2 + 4 + 2 * TEMPLATE_TOKENS),
         (CLASSIFY, {"input": ["abc", "d"]}, 4 + 2 * SPECIAL_TOKENS),
         (CLASSIFY, {"input": [[1, 2, 3], [4]]}, 4 + 2 * SPECIAL_TOKENS),
         # No prompt is longer than the context, or than the truncation.
-        (RERANK, {"query": "q" * 900, "documents": ["d" * 900, "d"]}, 1000 + 901 + SPECIAL_TOKENS),
+        (RERANK, {"query": "q" * 900, "documents": ["d" * 900, "d"]}, 1000 + 1000),
         (RERANK, {"query": "q", "documents": ["d" * 900] * 2, "truncate_prompt_tokens": 50}, 100),
         (RERANK, {"query": "q", "documents": ["d" * 2000], "truncate_prompt_tokens": -1}, 1000),
     ],

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from contracts.capabilities.engines import base_offers
 from controlplane.catalog.api import BaseModelChange, BaseModelInput, VariantInput
@@ -23,7 +24,7 @@ from controlplane.catalog.services import (
 )
 from controlplane.console.form_errors import FormErrors, parsed, posted
 from controlplane.console.pages import staff_page
-from controlplane.deployments.capabilities import base_needs
+from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.copies.api import CopyInput
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import Copy
@@ -32,6 +33,14 @@ from controlplane.errors import InvalidInputError, NotFoundError
 
 BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)
 """Kinds of copies that can be added by URL; SageMaker's are added by deployments or the REST API."""
+_COPY_FIELDS = ("kind", "url", "engine", "engine_version", "max_rank")
+_ENGINE_TITLES = {
+    Copy.Engine.WORKER: gettext_lazy("Graftwork worker"),
+    Copy.Engine.VLLM: "vLLM",
+    Copy.Engine.TGI: "text-generation-inference",
+    Copy.Engine.TENSORRT_LLM: "TensorRT-LLM",
+    Copy.Engine.NEURON: "Neuron",
+}
 BUSY = (BaseModel.Digest.PENDING, BaseModel.Digest.RUNNING)
 
 
@@ -92,7 +101,7 @@ def variants(request: HttpRequest, name: str) -> HttpResponse:
 def copies(request: HttpRequest, name: str) -> HttpResponse:
     """Add a copy by its server's URL, or remove the copy in `remove`."""
     base_model = base_model_get(name=name)
-    values = {"kind": request.POST.get("kind", ""), "url": request.POST.get("url", "").strip()}
+    values = {name: request.POST.get(name, "").strip() for name in _COPY_FIELDS}
     loads = {"loads_adapters": request.POST.get("loads_adapters") == "on"}
     removed = _copy_of(base_model, request.POST["remove"]) if request.POST.get("remove") else None
     with FormErrors(request) as errors:
@@ -101,12 +110,16 @@ def copies(request: HttpRequest, name: str) -> HttpResponse:
         elif values["kind"] not in BY_URL:
             raise InvalidInputError(_("choose the kind of server"), field="kind")
         else:
-            sent = parsed(CopyInput, {"base_model": name, **values, **loads})
+            # An empty field states nothing: the token of a server that is added again stays.
+            token = request.POST.get("token", "")
+            sent = parsed(CopyInput, {"base_model": name, **values, "token": token, **loads})
             copy_register(
                 base_model=base_model,
                 kind=sent["kind"],
                 url=sent["url"],
                 loads_adapters=sent["loads_adapters"],
+                engine=RunningEngine(sent["engine"], sent["engine_version"], sent.get("max_rank")),
+                token=sent.get("token"),
             )
         messages.success(request, _("Saved. Gateways apply the change within a second."))
         return redirect("console:staff-base-model", name=name)
@@ -123,5 +136,12 @@ def _copy_of(base_model: BaseModel, copy_id: str) -> Copy:
 
 def _page(base: BaseModel, errors: FormErrors, more: Mapping[str, Any]) -> HttpResponse:
     engines = base_offers(base_needs(base))
-    context = {"base": base, "busy": base.digest_status in BUSY, "kinds": BY_URL, "engines": engines, **more}
+    context = {
+        "base": base,
+        "busy": base.digest_status in BUSY,
+        "kinds": BY_URL,
+        "engines": engines,
+        "copy_engines": _ENGINE_TITLES,
+        **more,
+    }
     return errors.render("staff/base_model.html", context)

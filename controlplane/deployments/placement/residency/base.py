@@ -24,7 +24,7 @@ class Resident:
 
     Attributes:
         tier: `device`, `host`, or `server` if the server does not report it.
-        pinned: it was placed there and stays.
+        pinned: it was placed there and stays, or is registered on a server that knows only names.
         sha256: digest of its content; "" if the server knows only names.
         nbytes, requests, idle_seconds: None if the server does not report them.
     """

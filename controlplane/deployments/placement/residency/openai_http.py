@@ -1,7 +1,8 @@
 """Residency of servers such as vLLM: adapters by engine name, through vLLM's LoRA routes.
 
-vLLM moves registered adapters between device and host by itself, reports neither, and has no route that pins.
-A pin therefore means: registered ahead of requests, and again if it has disappeared.
+vLLM moves registered adapters between device and host by itself and has no route that pins. Its metrics name
+those with running requests, which are on the device; of the others it reports no tier. A pin therefore means:
+registered ahead of requests, and again if it has disappeared.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from contracts.adapters.reference import AdapterRef
+from contracts.vllm_metrics import VllmMetrics
 from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Memory, Resident
 from controlplane.deployments.provisioners.base import ProvisioningError
 
@@ -28,7 +30,17 @@ class OpenAIHttpResidency:
             raise ProvisioningError(
                 f"{self._client.url}/v1/models did not return a list of models"
             ) from error
-        return Memory({name: Resident("server", pinned=True) for name in names})
+        running = self._running()
+        return Memory(
+            {name: Resident("device" if name in running else "server", pinned=True) for name in names}
+        )
+
+    def _running(self) -> frozenset[str]:
+        """Return the adapters with running requests; none of a server without vLLM's metrics."""
+        try:
+            return VllmMetrics.parse(self._client.call("GET", "/metrics").content).running
+        except (ProvisioningError, ValueError):
+            return frozenset()
 
     def on_disk(self) -> frozenset[str]:
         return frozenset()

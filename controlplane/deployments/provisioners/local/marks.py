@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import time
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from controlplane.platform.sealing import seal, unseal
 
 _TAIL_BYTES: Final = 1500
 _CRASHES_KEPT: Final = 100
+LOG_BYTES: Final = 16 << 20
+"""Size beyond which a copy's log is emptied, after its end has replaced the older log beside it."""
 
 
 class Mark(StrEnum):
@@ -101,9 +104,23 @@ class Marks:
     def log_tail(self, name: str) -> str:
         """Return the end of the copy's output; "" without one."""
         try:
-            return self.log(name).read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+            return _end_of(self.log(name), _TAIL_BYTES).decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
+
+    def bound_log(self, name: str) -> None:
+        """Move the end of a log beyond LOG_BYTES to `<name>.log.1`, and empty it.
+
+        The process holds the file open for appending, so the file stays in its place.
+        """
+        path = self.log(name)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size > LOG_BYTES:
+                older = path.with_name(f"{path.name}.1")
+                older.unlink(missing_ok=True)
+                older.touch(0o600)
+                older.write_bytes(_end_of(path, LOG_BYTES))
+                os.truncate(path, 0)
 
     def any(self) -> bool:
         """Return True if the deployment's folder exists."""
@@ -127,6 +144,13 @@ class Marks:
 
     def _path(self, name: str, mark: Mark) -> Path:
         return self._folder / f"{name}.{mark}"
+
+
+def _end_of(path: Path, size: int) -> bytes:
+    """Return the last bytes of a file."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read(size)
 
 
 def _host_run() -> str:

@@ -36,10 +36,15 @@ def processes() -> list[Process]:
 def start_detached(command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> int:
     """Start a process that outlives this one; the operating system's init process reaps it.
 
+    Args:
+        log: gets its output, and is readable by this user alone, since engines log parts of requests.
+
     Returns:
         the id of its session, which its children share.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600))
+    log.chmod(0o600)  # an earlier release created it readable by all
     script = 'echo $$; "$@" >>"$LOG_FILE" 2>&1 </dev/null &'
     started = subprocess.run(
         ["/bin/sh", "-c", script, "sh", *command],

@@ -39,6 +39,7 @@ from controlplane.deployments.provisioners.local.processes import (
     processes,
     start_detached,
 )
+from controlplane.errors import UnsealError
 from controlplane.platform.environment import ROOT, VAR
 from controlplane.platform.http.tls import tls_context
 
@@ -140,6 +141,8 @@ class LocalProvisioner:
     def apply(self, seen: Observation) -> Iterator[Step]:
         copies: tuple[LocalCopy, ...] = seen.detail
         self._end_remains({copy.name for copy in copies})
+        for copy in copies:
+            self._marks.bound_log(copy.name)
         dead = () if self._desired.retry else self._dead(copies)
         for number in self._absent(copies):
             if number not in dead:
@@ -173,6 +176,10 @@ class LocalProvisioner:
             copy.engine.name,
             f"{copy.name} {copy.url} (process {copy.process.pid})",
             copy.state,
+            ""
+            if self._credentials(copy) is not None
+            else "its token cannot be opened: GRAFTWORK_SEALING_KEYS no longer holds the key that sealed it; "
+            "restore the key, or end the process, which is then started with a new token",
             has={"base": copy.engine.checkpoint_of(copy.process)},
             stale=copy.digest != self._digest,
         )
@@ -186,8 +193,15 @@ class LocalProvisioner:
             engine.loads_adapters and self._desired.hosting != Deployment.Hosting.FUSED,
             silent=copy.silent,
             share=share,
-            credentials=ServerCredentials(self._marks.token(copy.name) if engine.has_token else ""),
+            credentials=self._credentials(copy),
         )
+
+    def _credentials(self, copy: LocalCopy) -> ServerCredentials | None:
+        """Return the copy's token; None if it cannot be opened."""
+        try:
+            return ServerCredentials(self._marks.token(copy.name) if copy.engine.has_token else "")
+        except UnsealError:
+            return None
 
     @property
     def _share(self) -> Share | None:

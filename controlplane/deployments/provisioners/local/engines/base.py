@@ -24,9 +24,13 @@ class Launch:
 
 
 class LocalEngine(Protocol):
-    """One engine. Implementations keep no state.
+    """One engine. Implementations keep no state, and inherit what all engines do alike.
 
     Attributes:
+        title: in messages.
+        flag_variables: start of the environment's variables that are flags; see `flags_of_environment`.
+        folder_flag: flag whose value is the copy's folder, by which its process is found again.
+        program: argument by which the process is told from others with that flag.
         name: in names of steps and resources.
         copy_kind: kind of the copies' routes.
         loads_adapters: gateways have the copy load adapters by `/v1/load_lora_adapter`.
@@ -34,6 +38,10 @@ class LocalEngine(Protocol):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    flag_variables: ClassVar[str]
+    folder_flag: ClassVar[str]
+    program: ClassVar[str]
     copy_kind: ClassVar[str]
     loads_adapters: ClassVar[bool]
     has_token: ClassVar[bool]
@@ -44,9 +52,25 @@ class LocalEngine(Protocol):
         Raises:
             ProvisioningError: the checkpoint is not in a folder of this host.
         """
+        named = self.model_flags(checkpoint_folder(state, self.title))
+        served = ["--served-model-name", state.served_name, *self.option_flags(state)]
+        return [*named, *served, *flags_of_environment(state.environment, self.flag_variables)]
 
     def variables(self, state: Desired) -> dict[str, str]:
         """Return the process's variables from the deployment's environment, without its flags."""
+        items = state.environment.items()
+        return {name: value for name, value in items if not name.startswith(self.flag_variables)}
+
+    def folder_of(self, process: Process) -> Path | None:
+        """Return the folder of the copy that this process is; None for any other process."""
+        folder = process.option(self.folder_flag)
+        return Path(folder) if folder and self.program in process.arguments else None
+
+    def model_flags(self, checkpoint: str) -> list[str]:
+        """Return the arguments that name the checkpoint's folder."""
+
+    def option_flags(self, state: Desired) -> list[str]:
+        """Return the flags for the deployment's options."""
 
     def launch(self, state: Desired, folder: Path, address: str, port: int, token: str) -> Launch:
         """Return the process to start.
@@ -58,9 +82,6 @@ class LocalEngine(Protocol):
         Raises:
             ProvisioningError: the engine is not installed on this host.
         """
-
-    def folder_of(self, process: Process) -> Path | None:
-        """Return the folder of the copy that this process is; None for any other process."""
 
     def checkpoint_of(self, process: Process) -> str:
         """Return the folder of the checkpoint that a copy's process serves."""

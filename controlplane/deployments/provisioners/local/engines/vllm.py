@@ -15,36 +15,33 @@ from controlplane.deployments.containers.options import VLLM_FLAG, VLLM_VARIABLE
 from controlplane.deployments.containers.vllm import vllm_flags
 from controlplane.deployments.models import Copy
 from controlplane.deployments.provisioners.base import Desired, ProvisioningError, State
-from controlplane.deployments.provisioners.local.engines.base import (
-    Launch,
-    checkpoint_folder,
-    flags_of_environment,
-)
+from controlplane.deployments.provisioners.local.engines.base import Launch, LocalEngine
 from controlplane.deployments.provisioners.local.processes import Process
 from controlplane.platform.child_environment import inherited
-
-_MARK: Final = "--download-dir"
-"""vLLM downloads nothing into it, since the checkpoint is a folder."""
 
 _DRAIN_SECONDS: Final = 20.0
 
 
-class VllmEngine:
-    """Its `--download-dir` is the copy's folder. Gateways have it load adapters at runtime."""
+class VllmEngine(LocalEngine):
+    """Gateways have it load adapters at runtime.
+
+    It downloads nothing into `--download-dir`, since the checkpoint is a folder.
+    """
 
     name: ClassVar[str] = "vllm"
+    title: ClassVar[str] = "vLLM"
+    flag_variables: ClassVar[str] = VLLM_FLAG
+    folder_flag: ClassVar[str] = "--download-dir"
+    program: ClassVar[str] = "serve"
     copy_kind: ClassVar[str] = Copy.Kind.OPENAI_HTTP
     loads_adapters: ClassVar[bool] = True
     has_token: ClassVar[bool] = True
 
-    def flags(self, state: Desired) -> list[str]:
-        source = checkpoint_folder(state, "vLLM")
-        options = LmiOptions.from_values(state.options, VLLM_SERVER, hosting=state.hosting)
-        flags = ["serve", source, "--served-model-name", state.served_name, *vllm_flags(options)]
-        return [*flags, *flags_of_environment(state.environment, VLLM_FLAG)]
+    def model_flags(self, checkpoint: str) -> list[str]:
+        return ["serve", checkpoint]
 
-    def variables(self, state: Desired) -> dict[str, str]:
-        return {name: value for name, value in state.environment.items() if not name.startswith(VLLM_FLAG)}
+    def option_flags(self, state: Desired) -> list[str]:
+        return vllm_flags(LmiOptions.from_values(state.options, VLLM_SERVER, hosting=state.hosting))
 
     def launch(self, state: Desired, folder: Path, address: str, port: int, token: str) -> Launch:
         named = settings.GRAFTWORK.vllm
@@ -54,7 +51,7 @@ class VllmEngine:
                 "set GRAFTWORK_VLLM of the Celery worker to its `vllm` program",
                 code="no_vllm",
             )
-        own = ["--host", address, "--port", str(port), _MARK, str(folder)]
+        own = ["--host", address, "--port", str(port), self.folder_flag, str(folder)]
         own += ["--shutdown-timeout", f"{_DRAIN_SECONDS:.0f}", "--disable-uvicorn-access-log"]
         environment = inherited(*VLLM_VARIABLES) | {
             # The token is no flag, since every user of the host can read a process's arguments.
@@ -68,10 +65,6 @@ class VllmEngine:
         for name in ("PYTHONPATH", "VIRTUAL_ENV"):
             environment.pop(name, None)
         return Launch([program, *self.flags(state), *own], environment)
-
-    def folder_of(self, process: Process) -> Path | None:
-        folder = process.option(_MARK)
-        return Path(folder) if folder and "serve" in process.arguments else None
 
     def checkpoint_of(self, process: Process) -> str:
         return process.option("serve")

@@ -14,45 +14,36 @@ from controlplane.deployments.containers.options import WORKER_VARIABLES, LmiOpt
 from controlplane.deployments.containers.worker import worker_flags
 from controlplane.deployments.models import Copy
 from controlplane.deployments.provisioners.base import Desired, State
-from controlplane.deployments.provisioners.local.engines.base import (
-    Launch,
-    checkpoint_folder,
-    flags_of_environment,
-)
+from controlplane.deployments.provisioners.local.engines.base import Launch, LocalEngine
 from controlplane.deployments.provisioners.local.processes import Process
 from controlplane.platform.child_environment import inherited
 
-_MARK: Final = "--adapter-cache-dir"
 _DRAIN_SECONDS: Final = 20.0
 """The worker's default for `--drain-seconds`."""
-_FLAG: Final = "GRAFTWORK_WORKER_FLAG_"
 
 
-class WorkerEngine:
-    """Its `--adapter-cache-dir` is the copy's folder. Requests bring the adapter's reference with them."""
+class WorkerEngine(LocalEngine):
+    """Requests bring the adapter's reference with them."""
 
     name: ClassVar[str] = "worker"
+    title: ClassVar[str] = "a worker"
+    flag_variables: ClassVar[str] = "GRAFTWORK_WORKER_FLAG_"
+    folder_flag: ClassVar[str] = "--adapter-cache-dir"
+    program: ClassVar[str] = "worker_engine"
     copy_kind: ClassVar[str] = Copy.Kind.WORKER
     loads_adapters: ClassVar[bool] = False
     has_token: ClassVar[bool] = False
 
-    def flags(self, state: Desired) -> list[str]:
-        source = checkpoint_folder(state, "a worker")
-        options = LmiOptions.from_values(state.options, BUNDLED_WORKER)
-        flags = ["--model", source, "--served-model-name", state.served_name, *worker_flags(options)]
-        return [*flags, *flags_of_environment(state.environment, _FLAG)]
+    def model_flags(self, checkpoint: str) -> list[str]:
+        return ["--model", checkpoint]
 
-    def variables(self, state: Desired) -> dict[str, str]:
-        return {name: value for name, value in state.environment.items() if not name.startswith(_FLAG)}
+    def option_flags(self, state: Desired) -> list[str]:
+        return worker_flags(LmiOptions.from_values(state.options, BUNDLED_WORKER))
 
     def launch(self, state: Desired, folder: Path, address: str, port: int, token: str) -> Launch:
-        own = ["--host", address, "--port", str(port), _MARK, str(folder)]
-        command = [sys.executable, "-m", "worker_engine", *self.flags(state), *own]
+        own = ["--host", address, "--port", str(port), self.folder_flag, str(folder)]
+        command = [sys.executable, "-m", self.program, *self.flags(state), *own]
         return Launch(command, inherited_environment() | self.variables(state))
-
-    def folder_of(self, process: Process) -> Path | None:
-        folder = process.option(_MARK)
-        return Path(folder) if folder and "worker_engine" in process.arguments else None
 
     def checkpoint_of(self, process: Process) -> str:
         return process.option("--model")
