@@ -12,41 +12,10 @@ from controlplane.deployments.containers.options import (
     WORKER_VARIABLES,
     LmiOptions,
 )
+from controlplane.deployments.containers.vllm_own_flags import VLLM_OWN_FLAGS
 from controlplane.deployments.models import Deployment
 from controlplane.errors import InvalidInputError
 
-_VLLM_OWN_FLAGS: Final = frozenset(
-    {
-        "model",
-        "served-model-name",
-        "host",
-        "port",
-        "uds",
-        "api-key",
-        "download-dir",
-        "shutdown-timeout",
-        "api-server-count",
-        "root-path",
-        "enable-lora",
-        "lora-modules",
-        "max-loras",
-        "max-lora-rank",
-        "max-cpu-loras",
-        "max-num-seqs",
-        "max-model-len",
-        "dtype",
-        "quantization",
-        "tensor-parallel-size",
-        "gpu-memory-utilization",
-        "trust-remote-code",
-        "speculative-config",
-        "config",
-        "ssl-keyfile",
-        "ssl-certfile",
-    }
-)
-"""Flags by which a copy is found, called and configured. With several API servers each would have adapters of
-its own."""
 _VLLM_OWN_VARIABLES: Final = frozenset({"VLLM_API_KEY", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"})
 
 
@@ -87,7 +56,7 @@ def _check_vllm_environment(environment: Mapping[str, str]) -> None:
     """Raise InvalidInputError for a variable that vLLM does not read, or that replaces one of our flags."""
     for name in environment:
         flag = name.removeprefix(VLLM_FLAG).lower().replace("_", "-")
-        if name.startswith(VLLM_FLAG) and flag in _VLLM_OWN_FLAGS:
+        if name.startswith(VLLM_FLAG) and flag in VLLM_OWN_FLAGS:
             raise InvalidInputError(
                 f"environment {name} would replace --{flag}, which the deployment sets: omit it, or use "
                 "the field or option for it",

@@ -11,6 +11,7 @@ from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.capabilities import base_check
 from controlplane.deployments.containers.images import (
     DEFAULT_IMAGE,
+    DISTINCT,
     FORMS,
     IMAGES,
     OTHER_SERVER,
@@ -18,6 +19,7 @@ from controlplane.deployments.containers.images import (
     Image,
 )
 from controlplane.deployments.containers.options import LmiOptions, secret_variable_check
+from controlplane.deployments.containers.vllm import vllm_environment_check
 from controlplane.deployments.containers.worker import worker_checkpoint_check
 from controlplane.deployments.endpoint_hosting import endpoint_hosting_check, endpoint_policy_check
 from controlplane.deployments.local_hosting import local_hosting_check
@@ -201,6 +203,8 @@ def _check_sagemaker(deployment: Deployment) -> None:
     base_check(deployment)
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
+    if image.family is Family.VLLM:
+        vllm_environment_check(deployment.environment)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
     if options.draft_model.startswith("/"):
@@ -236,7 +240,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
 def _check_form(deployment: Deployment, image: Image) -> None:
     """Refuse another form of requests: during an update, the endpoint's copies would need both."""
     before = Deployment.objects.filter(pk=deployment.pk).values_list("image_family", flat=True).first()
-    if before and before != image.family and FORMS & {before, image.family}:
+    if before and before != image.family and DISTINCT & {before, image.family}:
         raise InvalidInputError(
             f"image {image.name} speaks another form than this deployment's {before} image: create a "
             "deployment with it, then remove this one",
@@ -254,7 +258,14 @@ def _check_endpoint(deployment: Deployment) -> None:
     others = Deployment.objects.filter(
         target=deployment.target, endpoint=deployment.endpoint, removal_asked_at=None, removed_at=None
     ).exclude(pk=deployment.pk)
+    own = Image.from_name(deployment.image, family=deployment.image_family if "/" in deployment.image else "")
     for other in others:
+        theirs = Image.from_name(other.image, family=other.image_family if "/" in other.image else "")
+        if own.ami_version != theirs.ami_version:
+            raise ConflictError(
+                f"endpoint {deployment.endpoint} is shared with {other.name}, whose image {other.image} "
+                "needs another host image (InferenceAmiVersion): use an endpoint of its own"
+            )
         for field in _OF_ENDPOINT:
             if getattr(other, field) != getattr(deployment, field):
                 raise ConflictError(

@@ -8,14 +8,14 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import CopyRoute
-from contracts.capabilities.vllm import vllm_capability
 from gateway.api.hidden_thought import shown_parameters
 from gateway.api.schema import CLASSIFY, SCORING
 from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads, engine_died
 from gateway.backends.base import BackendRequest
+from gateway.backends.thinking_budget import demand_bounded_thought
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import EndpointNotServed, NotServed, UpstreamBroken, UpstreamBusy
+from gateway.errors import EndpointNotServed, UpstreamBroken, UpstreamBusy
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.endpoints import not_served
 from gateway.routing.fleet import Fleet
@@ -28,8 +28,6 @@ LACKING_SECONDS: Final = 30.0
 """How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
 _NO_ROUTE: Final = (b'{"detail":"notfound"}', b"notfound", b"404:notfound", b"404pagenotfound")
 """Answers of web servers to a path that they do not have, in small letters and without spaces."""
-_BUDGET: Final = "thinking_token_budget"
-_VLLM: Final = "vLLM "
 
 
 class OpenAIHttpBackend:
@@ -122,22 +120,3 @@ def _is_endpoint_missing(answer: Refusal) -> bool:
     if answer.status in (404, 405, 501):
         return answer.status != 404 or _is_route_missing(answer)
     return answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
-
-
-def demand_bounded_thought(request: BackendRequest) -> None:
-    """Refuse a bound of the thought that the copy's version of vLLM would ignore.
-
-    A copy whose version is not known gets the bound.
-
-    Raises:
-        NotServed: naming the bound.
-    """
-    engine, call = request.copy.engine, request.call
-    if call.parameters.get(_BUDGET) is None or not engine.startswith(_VLLM):
-        return
-    capability = vllm_capability(engine.removeprefix(_VLLM))
-    if capability is None or _BUDGET not in capability.parameters["chat"]:
-        raise NotServed(
-            f"{_BUDGET} is not served by this model's copies, which run {engine}. Leave it out.",
-            param=_BUDGET,
-        )

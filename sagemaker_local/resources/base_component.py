@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.copies.copy import Copy
-from sagemaker_local.copies.errors import CopyError
+from sagemaker_local.copies.errors import CopyError, StartError
 from sagemaker_local.copies.fleet import Fleet
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.drivers import driver_problem
 from sagemaker_local.resources.hosting import DEFAULT_START_SECONDS, Hosting
 from sagemaker_local.resources.models import container_of
 from sagemaker_local.resources.placement import NoRoom, Reservation
@@ -141,7 +142,10 @@ class BaseComponent:
         except NoRoom as error:
             return str(error)
         try:
-            copy = await self.fleet.start(self._container(spec), seconds)
+            container = self._container(spec)
+            if problem := driver_problem(container.image, self._variant()):
+                raise StartError(problem)
+            copy = await self.fleet.start(container, seconds)
         except CopyError as error:
             capacity.release(reservation)
             return str(error)
@@ -173,6 +177,10 @@ class BaseComponent:
         await self.region.clock.sleep(RETRY_SECONDS)
         if self.record.status == "InService" and len(self.fleet.copies) < self.record.desired:
             await self.scale()
+
+    def _variant(self) -> dict[str, Any]:
+        endpoint = self.region.store.endpoints[self.record.endpoint]
+        return next(item for item in endpoint.variants if item["VariantName"] == self.record.variant)
 
     def _settle(self, status: str, reason: str) -> None:
         self.record.current = len(self.fleet.serving)

@@ -11,8 +11,9 @@ from typing import Any, Final
 from sagemaker_local.aws_errors import ApiError
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.copies.copy import Copy
-from sagemaker_local.copies.errors import CopyError
+from sagemaker_local.copies.errors import CopyError, StartError
 from sagemaker_local.copies.fleet import Fleet, Host
+from sagemaker_local.resources.drivers import driver_problem
 from sagemaker_local.resources.instances import size
 from sagemaker_local.resources.models import container_of
 from sagemaker_local.resources.placement import Capacity
@@ -138,6 +139,8 @@ class Hosting:
             capacity.low = low
             return Variant(capacity, desired["weight"])
         spec = container_of(model)
+        if problem := driver_problem(spec.image, variant):
+            raise StartError(problem)
         seconds = variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS)
         capacity = self._capacity(variant)
         capacity.resize(count, max(count, high))

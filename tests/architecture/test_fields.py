@@ -148,7 +148,11 @@ FORMS: Final[dict[str, Form]] = {
             )
         },
         target_effect,
-        {"kind": "chooses the kind", "metrics_namespace": "where metrics go; monitoring/test_cloudwatch.py"},
+        {
+            "kind": "chooses the kind",
+            "metrics_namespace": "where metrics go; monitoring/test_cloudwatch.py",
+            "openai_path": "where gateways send chats; deployments/test_vllm_containers.py",
+        },
     ),
     "base model": Form(
         frozenset(BaseModelInput().fields),

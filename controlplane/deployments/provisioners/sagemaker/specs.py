@@ -33,10 +33,14 @@ class Specs:
     model: Mapping[str, Any]
     config: Mapping[str, Any]
     requirements: Mapping[str, Any]
-    family: Family
+    image: Image
     checkpoint_folder: str
     data: ModelData
     serves_adapters: bool
+
+    @property
+    def family(self) -> Family:
+        return self.image.family
 
     @property
     def model_name(self) -> str:
@@ -78,23 +82,24 @@ class Specs:
         names = Names(desired, target.owner)
         model = {"PrimaryContainer": data.container, "ExecutionRoleArn": target.role_arn}
         if desired.hosting == Hosting.ENDPOINT:
-            config: dict[str, Any] = {"ProductionVariants": [_model_variant(desired, names.model(model))]}
+            variant = _model_variant(desired, image, names.model(model))
+            config: dict[str, Any] = {"ProductionVariants": [variant]}
         else:
-            config = {"ProductionVariants": [_variant(desired)], "ExecutionRoleArn": target.role_arn}
+            config = {"ProductionVariants": [_variant(desired, image)], "ExecutionRoleArn": target.role_arn}
         config |= _metrics(desired.endpoint_scaling)
         return cls(
             names=names,
             model=model,
             config=config,
             requirements=_requirements(desired),
-            family=image.family,
+            image=image,
             checkpoint_folder=folder,
             data=data,
             serves_adapters=options.enable_lora or image.family is Family.WORKER,
         )
 
 
-def _model_variant(desired: Desired, model: str) -> dict[str, Any]:
+def _model_variant(desired: Desired, image: Image, model: str) -> dict[str, Any]:
     """Return the variant of an endpoint without components: a model, with an instance per copy."""
     policy = desired.endpoint_scaling
     routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
@@ -107,6 +112,7 @@ def _model_variant(desired: Desired, model: str) -> dict[str, Any]:
         "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
         "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
         "RoutingConfig": {"RoutingStrategy": routing.value},
+        **_ami(desired, image),
     }
 
 
@@ -122,7 +128,7 @@ def _without_count(variant: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _variant(desired: Desired) -> dict[str, Any]:
+def _variant(desired: Desired, image: Image) -> dict[str, Any]:
     """Return the variant of an endpoint for components: without a model, with managed instances."""
     policy = desired.endpoint_scaling
     routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
@@ -139,7 +145,14 @@ def _variant(desired: Desired) -> dict[str, Any]:
             **_release(policy),
         },
         "RoutingConfig": {"RoutingStrategy": routing.value},
+        **_ami(desired, image),
     }
+
+
+def _ami(desired: Desired, image: Image) -> dict[str, Any]:
+    """Return the instances' host image, if the container's CUDA needs another than SageMaker's default."""
+    has_gpus = desired.instance_type.startswith(("ml.g", "ml.p"))
+    return {"InferenceAmiVersion": image.ami_version} if image.ami_version and has_gpus else {}
 
 
 def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
