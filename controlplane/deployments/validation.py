@@ -27,6 +27,7 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
 from controlplane.deployments.sizing.compute import compute_of
+from controlplane.deployments.sizing.fallback_types import fallback_types_check
 from controlplane.errors import ConflictError, InvalidInputError
 
 Hosting = Deployment.Hosting
@@ -42,7 +43,7 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     Target.Kind.OPENAI_HTTP: (Hosting.API, Hosting.ON_DEMAND, Hosting.FUSED),
 }
 """Hosting modes by kind of target; the first one is the default."""
-_OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
+_OF_ENDPOINT: Final = ("instance_type", "fallback_instance_types", "min_instances", "max_instances")
 _OF_SAGEMAKER: Final = ("endpoint", "image", "compute", *_OF_ENDPOINT)
 _OF_COPIES: Final = ("min_copies", "max_copies", "environment", "variant")
 """Fields of copies that we start; running servers have none of them."""
@@ -232,6 +233,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
     ):
         text = "instances must satisfy 0 <= min_instances <= max_instances and 1 <= max_instances <= 1000"
         raise InvalidInputError(text, field="min_instances")
+    fallback_types_check(deployment)
     if deployment.endpoint:
         _check_endpoint(deployment)
     deployment.compute = compute_of(deployment)

@@ -17,6 +17,7 @@ from sagemaker_local.resources.drivers import driver_problem
 from sagemaker_local.resources.hosting import DEFAULT_START_SECONDS, Hosting
 from sagemaker_local.resources.models import container_of
 from sagemaker_local.resources.placement import NoRoom, Reservation
+from sagemaker_local.resources.pools import pool_types, specification_for
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.specification import MODEL
 from sagemaker_local.resources.store import Region
@@ -137,13 +138,18 @@ class BaseComponent:
             "ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS
         )
         try:
-            need = instances.need(spec.get("ComputeResourceRequirements", {}))
-            reservation = await capacity.reserve(self.record.name, need, strategy)
+            variant = self._variant()
+            wanted = {
+                kind: instances.need(specification_for(spec, kind).get("ComputeResourceRequirements", {}))
+                for kind in pool_types(variant)
+            }
+            reservation = await capacity.reserve(self.record.name, wanted, strategy)
         except NoRoom as error:
             return str(error)
         try:
-            container = self._container(spec)
-            if problem := driver_problem(container.image, self._variant()):
+            kind = reservation.instance.kind
+            container = self._container(specification_for(spec, kind))
+            if problem := driver_problem(container.image, variant, kind):
                 raise StartError(problem)
             copy = await self.fleet.start(container, seconds)
         except CopyError as error:
@@ -154,6 +160,14 @@ class BaseComponent:
             raise
         self._reservations[copy.number] = reservation
         return ""
+
+    def copies_by_type(self, types: list[str]) -> dict[str, int]:
+        """Return the number of serving copies on instances of each type."""
+        serving = [copy.number for copy in self.fleet.serving]
+        kinds = [
+            self._reservations[number].instance.kind for number in serving if number in self._reservations
+        ]
+        return {kind: kinds.count(kind) for kind in types}
 
     async def _trim(self, desired: int) -> None:
         """End surplus copies, the least loaded first."""

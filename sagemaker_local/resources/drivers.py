@@ -10,9 +10,9 @@ _CUDA_13: Final = re.compile(r"/vllm:(.*-cu130|server-sagemaker-cuda-v2)")
 _NEW_ENOUGH: Final = ("al2-ami-sagemaker-inference-gpu-3-1", "al2023-ami-sagemaker-inference-gpu-4-1")
 
 
-def driver_problem(image: str, variant: Mapping[str, Any]) -> str:
-    """Return why the container would not start on a variant's instances; "" if it would."""
-    if not _CUDA_13.search(image) or not variant["InstanceType"].startswith(("ml.g", "ml.p")):
+def driver_problem(image: str, variant: Mapping[str, Any], kind: str) -> str:
+    """Return why the container would not start on a variant's instances of a type; "" if it would."""
+    if not _CUDA_13.search(image) or not kind.startswith(("ml.g", "ml.p")):
         return ""
     if variant.get("InferenceAmiVersion") in _NEW_ENOUGH:
         return ""

@@ -9,6 +9,7 @@ from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.collection import Collection
+from sagemaker_local.resources.pools import demand_pools, pool_types
 from sagemaker_local.resources.records import ENDPOINT_CONFIG, MODEL, Record
 from sagemaker_local.resources.store import Region, tags
 
@@ -64,9 +65,11 @@ class EndpointConfigs(Collection[Record]):
             self._region.model(model)
         elif not has_role:
             raise ValidationException("ExecutionRoleArn is required when a variant has no ModelName.")
-        if "ServerlessConfig" in variant or "InstanceType" not in variant:
-            raise ValidationException("The local SageMaker serves variants with an InstanceType alone.")
-        instances.size(variant["InstanceType"], self._region.config.instance_types)
+        if "ServerlessConfig" in variant:
+            raise ValidationException("The local SageMaker serves no serverless variants.")
+        demand_pools(variant)
+        for kind in pool_types(variant):
+            instances.size(kind, self._region.config.instance_types)
         count, managed = variant.get("InitialInstanceCount", 1), variant.get("ManagedInstanceScaling", {})
         low, high = managed.get("MinInstanceCount", 0), managed.get("MaxInstanceCount", count)
         if managed.get("Status") == "ENABLED" and not low <= count <= high:

@@ -112,6 +112,7 @@ FORMS: Final[dict[str, Form]] = {
                 image="lmi-0.36.0",
             ),
             "instance_type": ("ml.g6.12xlarge", {}),
+            "fallback_instance_types": (["ml.g6.12xlarge"], {}),
             "image_family": ("worker", {"image": "1.dkr.ecr.eu-central-1.amazonaws.com/own:1"}),
             "variant": ("smaller", {}),
         },

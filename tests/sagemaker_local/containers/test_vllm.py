@@ -95,11 +95,11 @@ def test_it_does_not_start_where_the_real_one_would_not(
 
 
 def test_cuda_13_needs_a_newer_driver_than_the_default() -> None:
-    gpu = {"InstanceType": "ml.g5.12xlarge"}
-    assert "NVIDIA driver" in driver_problem(VLLM, gpu)
-    assert "NVIDIA driver" in driver_problem(SERVER, gpu)
-    assert not driver_problem(VLLM, gpu | {"InferenceAmiVersion": AMI})
-    assert not driver_problem(VLLM.replace("cu130", "cu129"), gpu)
+    gpu = "ml.g5.12xlarge"
+    assert "NVIDIA driver" in driver_problem(VLLM, {}, gpu)
+    assert "NVIDIA driver" in driver_problem(SERVER, {}, gpu)
+    assert not driver_problem(VLLM, {"InferenceAmiVersion": AMI}, gpu)
+    assert not driver_problem(VLLM.replace("cu130", "cu129"), {}, gpu)
 
 
 def test_the_family_is_known_by_the_repository() -> None:

@@ -32,6 +32,7 @@ from controlplane.deployments.provisioners.sagemaker.base_component import BaseC
 from controlplane.deployments.provisioners.sagemaker.interfaces import container_interface
 from controlplane.deployments.provisioners.sagemaker.resources import (
     ObservedResources,
+    instances_by_type,
     model_environments,
     observe_resources,
 )
@@ -307,4 +308,6 @@ class SageMakerProvisioner:
 
 
 def _counted(seen: ObservedResources) -> dict[str, str]:
-    return {} if seen.instances is None else {"instances": str(seen.instances)}
+    counted = {} if seen.instances is None else {"instances": str(seen.instances)}
+    by_type = instances_by_type(seen)
+    return counted | ({"instances_by_type": by_type} if by_type else {})

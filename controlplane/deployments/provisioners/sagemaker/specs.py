@@ -26,13 +26,14 @@ class Specs:
     Attributes:
         checkpoint_folder: key of the folder for a copy of the checkpoint; "" if none is needed.
         data: the model's container and its files.
+        requirements: ComputeResourceRequirements of a copy by instance type, in the order of the pools.
         serves_adapters: False if the container would ignore a request's adapter and answer by the base model.
     """
 
     names: Names
     model: Mapping[str, Any]
     config: Mapping[str, Any]
-    requirements: Mapping[str, Any]
+    requirements: Mapping[str, Mapping[str, Any]]
     image: Image
     checkpoint_folder: str
     data: ModelData
@@ -53,14 +54,21 @@ class Specs:
 
     @property
     def base(self) -> dict[str, Any]:
-        """The base component's Specification."""
+        """The base component's Specification, or Specifications by instance type."""
+        found = [self._specification(kind) for kind in self.requirements]
+        if len(found) == 1:
+            return {"Specification": found[0]}
+        typed = zip(self.requirements, found, strict=True)
+        return {"Specifications": [{"InstanceType": kind, **item} for kind, item in typed]}
+
+    def _specification(self, kind: str) -> dict[str, Any]:
         return {
             "ModelName": self.model_name,
             "StartupParameters": {
                 "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
                 "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
             },
-            "ComputeResourceRequirements": dict(self.requirements),
+            "ComputeResourceRequirements": dict(self.requirements[kind]),
         }
 
     @classmethod
@@ -91,7 +99,7 @@ class Specs:
             names=names,
             model=model,
             config=config,
-            requirements=_requirements(desired),
+            requirements={kind: _requirements(desired, kind) for kind in _types(desired)},
             image=image,
             checkpoint_folder=folder,
             data=data,
@@ -134,7 +142,7 @@ def _variant(desired: Desired, image: Image) -> dict[str, Any]:
     routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
     return {
         "VariantName": VARIANT,
-        "InstanceType": desired.instance_type,
+        **_instances(desired),
         "InitialInstanceCount": max(1, desired.min_instances),
         "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
         "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
@@ -149,9 +157,21 @@ def _variant(desired: Desired, image: Image) -> dict[str, Any]:
     }
 
 
+def _types(desired: Desired) -> tuple[str, ...]:
+    return desired.instance_type, *desired.fallback_instance_types
+
+
+def _instances(desired: Desired) -> dict[str, Any]:
+    """Return the variant's instance type, or its pools, of which the first one has the highest priority."""
+    if not desired.fallback_instance_types:
+        return {"InstanceType": desired.instance_type}
+    numbered = enumerate(_types(desired), start=1)
+    return {"InstancePools": [{"InstanceType": kind, "Priority": number} for number, kind in numbered]}
+
+
 def _ami(desired: Desired, image: Image) -> dict[str, Any]:
     """Return the instances' host image, if the container's CUDA needs another than SageMaker's default."""
-    has_gpus = desired.instance_type.startswith(("ml.g", "ml.p"))
+    has_gpus = any(kind.startswith(("ml.g", "ml.p")) for kind in _types(desired))
     return {"InferenceAmiVersion": image.ami_version} if image.ami_version and has_gpus else {}
 
 
@@ -176,8 +196,9 @@ def _metrics(policy: ScalingPolicy | None) -> dict[str, Any]:
     }
 
 
-def _requirements(desired: Desired) -> dict[str, Any]:
-    compute = desired.compute
+def _requirements(desired: Desired, kind: str) -> dict[str, Any]:
+    """Return ComputeResourceRequirements of a copy on an instance type."""
+    compute = {**desired.compute, **desired.compute.get("by_type", {}).get(kind, {})}
     found: dict[str, Any] = {"MinMemoryRequiredInMb": int(compute["memory_mb"])}
     if accelerators := compute.get("accelerators"):
         found["NumberOfAcceleratorDevicesRequired"] = float(accelerators)
