@@ -102,6 +102,8 @@ def _machines() -> Iterator[Hosted]:
         if not (by_type := pools[target, endpoint]):
             by_type = {"": instances}
         for kind, count in by_type.items():
+            if kind and not count:
+                continue
             yield Hosted(
                 HostingKind.INSTANCE,
                 f"target-{target}/{endpoint}" + (f"/{kind}" if kind else ""),
