@@ -69,7 +69,13 @@ _OUR_HEADERS: Final = frozenset(
 )
 _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
-_SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes", "metrics_seconds")
+_SCALING_OF_ENDPOINT: Final = (
+    "routing",
+    "release",
+    "release_cooldown_minutes",
+    "metrics_seconds",
+    "basic_metrics",
+)
 """Fields that concern the endpoint, not one base model's copies."""
 _CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras", "max_lora_rank"})
 """Options that tell what a running server can hold and serve; placement and consolidation use them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sagemaker_local.aws_errors import ValidationException
@@ -30,6 +30,7 @@ class Models(Collection[Record]):
         for container in [request.get("PrimaryContainer"), *request.get("Containers", [])]:
             if container is not None and "Image" not in container and "ModelPackageName" not in container:
                 raise ValidationException("Specify either Image or ModelPackageName for each container.")
+            demand_container_metrics(container or {})
             if container is not None and {"ModelDataUrl", "ModelDataSource"} <= set(container):
                 raise ValidationException("Specify either ModelDataUrl or ModelDataSource, and not both.")
         now = self._region.clock.now()
@@ -49,12 +50,7 @@ class EndpointConfigs(Collection[Record]):
         name, arn = self._new_name(request)
         variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", [])]
         refuse_repeated([variant["VariantName"] for variant in variants])
-        seconds = request.get("MetricsConfig", {}).get("MetricPublishFrequencyInSeconds", METRICS_SECONDS[0])
-        if seconds not in METRICS_SECONDS:
-            allowed = ", ".join(map(str, METRICS_SECONDS))
-            raise ValidationException(
-                f"MetricPublishFrequencyInSeconds must be one of {allowed}, got {seconds}."
-            )
+        _demand_seconds(request.get("MetricsConfig", {}))
         for variant in variants:
             self._check(variant, "ExecutionRoleArn" in request)
         now = self._region.clock.now()
@@ -77,6 +73,19 @@ class EndpointConfigs(Collection[Record]):
                 f"InitialInstanceCount {count} must lie between MinInstanceCount {low} and "
                 f"MaxInstanceCount {high}."
             )
+
+
+def demand_container_metrics(container: Mapping[str, Any]) -> None:
+    """Raise ValidationException for a container's metrics at an interval that SageMaker does not have."""
+    for endpoint in container.get("ContainerMetricsConfig", {}).get("MetricsEndpoints", ()):
+        _demand_seconds(endpoint)
+
+
+def _demand_seconds(config: Mapping[str, Any]) -> None:
+    seconds = config.get("MetricPublishFrequencyInSeconds", METRICS_SECONDS[0])
+    if seconds not in METRICS_SECONDS:
+        allowed = ", ".join(map(str, METRICS_SECONDS))
+        raise ValidationException(f"MetricPublishFrequencyInSeconds must be one of {allowed}, got {seconds}.")
 
 
 def refuse_repeated(variants: Sequence[str]) -> None:

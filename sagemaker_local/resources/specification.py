@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sagemaker_local.aws_errors import ValidationException
+from sagemaker_local.resources.models import demand_container_metrics
 from sagemaker_local.resources.pools import BY_TYPE, specification_for
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.store import Region
@@ -69,6 +70,7 @@ def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
         raise ValidationException(
             "ComputeResourceRequirements is required for an inference component without a base."
         )
+    demand_container_metrics(container)
     needs = spec["ComputeResourceRequirements"]
     if needs.get("MaxMemoryRequiredInMb", needs["MinMemoryRequiredInMb"]) < needs["MinMemoryRequiredInMb"]:
         raise ValidationException("MaxMemoryRequiredInMb must not be less than MinMemoryRequiredInMb.")

@@ -196,6 +196,7 @@ FORMS: Final[dict[str, Form]] = {
                 routing="RANDOM",
                 release="CONSOLIDATION",
                 metrics_seconds=30,
+                basic_metrics=True,
                 timezone="Europe/Berlin",
             ),
             "schedule": (

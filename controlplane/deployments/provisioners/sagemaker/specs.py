@@ -94,7 +94,7 @@ class Specs:
             config: dict[str, Any] = {"ProductionVariants": [variant]}
         else:
             config = {"ProductionVariants": [_variant(desired, image)], "ExecutionRoleArn": target.role_arn}
-        config |= _metrics(desired.endpoint_scaling)
+        config |= metrics_config(desired.endpoint_scaling)
         return cls(
             names=names,
             model=model,
@@ -183,17 +183,14 @@ def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
     return {"ScaleInPolicy": {"Strategy": policy.release.value, "CooldownInMinutes": cooldown}}
 
 
-def _metrics(policy: ScalingPolicy | None) -> dict[str, Any]:
-    """Return the endpoint's metrics if the policy sets their interval; else AWS's defaults apply."""
-    if policy is None or not policy.metrics_seconds:
+def metrics_config(policy: ScalingPolicy | None) -> dict[str, Any]:
+    """Return the endpoint's metrics as far as the policy sets them; else AWS's defaults apply."""
+    if policy is None or not (policy.metrics_seconds or policy.basic_metrics):
         return {}
-    return {
-        "MetricsConfig": {
-            "EnableEnhancedMetrics": True,
-            "EnableDetailedObservability": True,
-            "MetricPublishFrequencyInSeconds": policy.metrics_seconds,
-        }
-    }
+    found: dict[str, Any] = {"EnableDetailedObservability": not policy.basic_metrics}
+    if seconds := policy.metrics_seconds:
+        found |= {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": seconds}
+    return {"MetricsConfig": found}
 
 
 def _requirements(desired: Desired, kind: str) -> dict[str, Any]:
