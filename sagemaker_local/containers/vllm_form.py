@@ -64,7 +64,7 @@ class VllmForm:
     async def _serve(
         self, request: web.Request, path: str, injected: Mapping[str, Any] | None
     ) -> web.StreamResponse:
-        """Answer a request of a route, or one whose body tells its kind if `path` is ""."""
+        """Answer a request; the body decides the route if `path` is ""."""
         try:
             body = json.loads(await request.read())
         except ValueError as error:

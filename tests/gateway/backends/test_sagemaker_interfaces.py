@@ -1,4 +1,4 @@
-"""Which of an endpoint's interfaces a request takes, and that no container answers by another model."""
+"""The interface of an endpoint that a request takes, and answers by another model than the adapter."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _types(desired: Desired) -> tuple[str, ...]:
 
 
 def _instances(desired: Desired) -> dict[str, Any]:
-    """Return the variant's instance type, or its pools, of which the first one has the highest priority."""
+    """Return the variant's instance type, or its pools; priority 1 is the highest."""
     if not desired.fallback_instance_types:
         return {"InstanceType": desired.instance_type}
     numbered = enumerate(_types(desired), start=1)
