@@ -25,6 +25,7 @@ from sagemaker_local.copies.artifacts import link_tree
 _ADAPTER: Final = "X-Amzn-SageMaker-Adapter-Identifier"
 _CUSTOM: Final = "X-Amzn-SageMaker-Custom-Attributes"
 _ROUTE: Final = re.compile(r"route=(/[^\s,]+)")
+_BASE: Final = re.compile(rb'"model":\s*"%s"' % NAME.encode())
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 _SERVED: Final = (_CHAT, _COMPLETIONS)
 _NO_HANDLER: Final = "Cannot find suitable handler for request. Expected one of: %s"
@@ -84,15 +85,20 @@ class VllmForm:
 
     async def _pass_on(self, request: web.Request, path: str, body: Mapping[str, Any]) -> web.StreamResponse:
         """Return the worker's answer, in which the base model has its served name."""
-        renamed = json.dumps(NAME).encode(), json.dumps(self._server.served_name).encode()
         url = f"http://127.0.0.1:{self._engine.port}{path}"
         async with self._engine.client.post(url, json=body) as answer:
+            if not body.get("stream"):
+                content = self._renamed(await answer.read())
+                return web.Response(status=answer.status, body=content, content_type=answer.content_type)
             response = web.StreamResponse(status=answer.status)
             response.content_type = answer.content_type
             await response.prepare(request)
             async for line in answer.content:
-                await response.write(line.replace(b'"model":' + renamed[0], b'"model":' + renamed[1]))
+                await response.write(self._renamed(line))
             return response
+
+    def _renamed(self, data: bytes) -> bytes:
+        return _BASE.sub(b'"model":' + json.dumps(self._server.served_name).encode(), data)
 
     async def _has(self, name: str) -> bool:
         """Return True if the adapter is loaded, or the resolver has loaded it now."""

@@ -113,7 +113,7 @@ def _missing_adapter(s3: Callable[[], Any], job: JobRecord) -> str:
         key = f"{prefix.rstrip('/')}/adapter_config.json"
         found = s3().list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
         if not found.get("Contents"):
-            return item["S3Uri"]
+            return str(item["S3Uri"])
     return ""
 
 
