@@ -108,7 +108,7 @@ def test_adapters_are_components_loaded_at_run_time(
     assert (copy.container, copy.api, copy.adapter_naming) == ("vllm", "invocations", "components")
     assert (copy.engine, copy.engine_version) == ("vllm", "0.27.1")
     processes = stand.workers()
-    register("rslora", "two")
+    register("all", "two")
     drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
     assert stand.workers() == processes
 
@@ -151,7 +151,7 @@ def test_preloaded_adapters_are_named_in_the_request(
 ) -> None:
     """They need no component: the container's resolver loads each with the first request that names it."""
     first = register("plain", "one")
-    register("rslora", "two")
+    register("all", "two")
     deployment = deploy(stand, tiny, hosting="preloaded", image=image, options=OPTIONS)
     drive(deployment, placed, pause=pause)
     assert resources(stand)["components"] == ["gw-tiny"]
