@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -172,10 +171,6 @@ def test_preloaded_adapters_are_named_in_the_request(
             with pytest.raises(openai.BadRequestError, match="Use /v1/chat/completions"):
                 client.completions.create(**ask)
         assert client.completions.create(**{**ask, "model": "tiny-base"}).usage is not None
-        budget = {"thinking_token_budget": 5}
-        body = {"model": "one", "messages": [{"role": "user", "content": "Hé"}], "max_tokens": 2, **budget}
-        head = {"Authorization": f"Bearer {key}"}
-        assert httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers=head).status_code == 200
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
     assert resources(stand) == NOTHING
