@@ -54,8 +54,10 @@ class SageMakerTarget:
         adapters: how an adapter is named: `components` (each is an inference component, see
             `adapter_component`), `reference` (the bundled worker takes the whole AdapterRef in the body)
             or `name` (a container that has it registered under its engine name).
-        api: `invocations` (signed), or `openai`, the endpoint's OpenAI path (bearer token).
-        container: form of the container's requests: `lmi` (also the bundled worker's), `tgi` or `triton`.
+        api: `invocations` (signed); `openai`, the endpoint's OpenAI path (bearer token), for chats; or
+            `routes` (signed, for containers that read a route of theirs in the custom attributes).
+        container: form of the container's requests: `lmi` (also the bundled worker's), `vllm`, `tgi` or
+            `triton`.
         loaded: engine names of the adapters that every container has, where a container would serve the base
             model for an unknown one; None where it refuses.
     """

@@ -37,6 +37,7 @@ class Config:
         part_bytes: size of the parts into which container output is cut; 0 leaves it unchanged.
         rates: operations a second, by name and with "*" for all others; excess calls are throttled.
         quotas: most running instances of a type, by type and with "*" for all others.
+        capacity: instances of a type that AWS has to give, by type; any number of the others.
         component_quota: most inference components of one endpoint; None for any number.
         instance_types: further types, or other sizes: `{"accelerators", "cpus", "memory_mib"}`.
         images: the command of containers whose image begins with the key; docs/sagemaker-local.md.
@@ -55,6 +56,7 @@ class Config:
     durations: Durations = Durations()
     rates: Mapping[str, float] = field(default_factory=dict)
     quotas: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
     component_quota: int | None = None
     instance_types: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -75,12 +75,12 @@ class Runtime:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        component = "/endpoints/{endpoint}/inference-components/{component}/openai/v1/{path:.+}"
+        chats = "openai/v1/chat/completions"
         return [
             web.post("/endpoints/{endpoint}/invocations", self.invoke),
             web.post("/endpoints/{endpoint}/invocations-response-stream", self.invoke_with_stream),
-            web.post("/endpoints/{endpoint}/openai/v1/{path:.+}", self.openai),
-            web.post(component, self.openai),
+            web.post(f"/endpoints/{{endpoint}}/{chats}", self.openai),
+            web.post(f"/endpoints/{{endpoint}}/inference-components/{{component}}/{chats}", self.openai),
         ]
 
     async def invoke(self, request: web.Request) -> web.StreamResponse:
@@ -93,14 +93,14 @@ class Runtime:
         return await self._serve(request, "InvokeEndpointWithResponseStream", accept, self._stream)
 
     async def openai(self, request: web.Request) -> web.StreamResponse:
-        """Handle the OpenAI path: the container's own route and answer, behind a bearer token."""
+        """Handle the OpenAI path, which takes chats: the container's own answer, behind a bearer token."""
         endpoint = request.match_info["endpoint"]
         component = request.match_info.get("component", "")
         invocation = self._note(endpoint, component, request)
         try:
             self.account.check_bearer(request.headers.get("Authorization", ""))
             target = self._target(invocation, self._fault(invocation, streams=False))
-            url = f"{target.container.url}/v1/{request.match_info['path']}"
+            url = f"{target.container.url}/v1/chat/completions"
             body, headers = await request.read(), _forwarded(request, target, _JSON)
             with target.load:
                 async with _client(request).post(url, data=body, headers=headers) as answer:

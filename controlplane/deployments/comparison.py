@@ -76,6 +76,16 @@ def observed_copies(deployment: Deployment) -> int:
     return _running(deployment.resources)[0]
 
 
+def observed_instances(deployment: Deployment) -> dict[str, int]:
+    """Return the running instances by type at the last observation; empty without further types."""
+    found: dict[str, int] = {}
+    for item in deployment.resources if deployment.fallback_instance_types else ():
+        for entry in item.get("has", {}).get("instances_by_type", "").split():
+            kind, _, count = entry.partition("=")
+            found[kind] = int(count)
+    return found
+
+
 def _bounds(deployment: Deployment) -> tuple[int, int]:
     """Return the (minimum, maximum) number of copies wanted now."""
     if not deployment.is_wanted:

@@ -43,6 +43,7 @@ def desired_of(deployment: Deployment) -> Desired:
         endpoint=deployment.endpoint,
         endpoint_is_shared=endpoint_is_shared(deployment),
         instance_type=deployment.instance_type,
+        fallback_instance_types=tuple(deployment.fallback_instance_types),
         min_instances=deployment.min_instances,
         max_instances=deployment.max_instances,
         retry=deployment.retry_at is not None and deployment.retry_at <= now,

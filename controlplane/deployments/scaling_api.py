@@ -95,6 +95,11 @@ class ScalingInput(StrictSerializer):
         help_text="sagemaker: seconds between the endpoint's enhanced and detailed metrics in CloudWatch; "
         "0 for AWS's standard metrics.",
     )
+    basic_metrics = serializers.BooleanField(
+        required=False,
+        help_text="sagemaker: turns off the metrics of containers, GPUs, instances and placements, which AWS "
+        "publishes for new endpoints and CloudWatch bills.",
+    )
 
 
 class ScalingReadingSerializer(serializers.Serializer[Any]):

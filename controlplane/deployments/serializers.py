@@ -11,6 +11,7 @@ from controlplane.deployments.containers.images import Family
 from controlplane.deployments.models import Deployment, DeploymentStep, Placement
 from controlplane.deployments.phases.selectors import warnings_of
 from controlplane.deployments.placement.placements import unserved_adapters
+from controlplane.deployments.sizing.fallback_types import MOST_FALLBACKS
 from controlplane.platform.http.strict import StrictSerializer
 
 
@@ -39,6 +40,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     copies: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
         slug_field="id", many=True, read_only=True
     )
+    fallback_instance_types = serializers.ListField(child=serializers.CharField())
     urls = serializers.ListField(
         child=serializers.CharField(), help_text="Server URLs; empty for the target's URLs."
     )
@@ -64,6 +66,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
             "min_copies",
             "max_copies",
             "instance_type",
+            "fallback_instance_types",
             "min_instances",
             "max_instances",
             "variant",
@@ -98,6 +101,12 @@ class DesiredInput(StrictSerializer):
         min_value=1, max_value=1000, required=False, help_text="Upper bound for autoscaling."
     )
     instance_type = serializers.CharField(max_length=40, required=False)
+    fallback_instance_types = serializers.ListField(
+        child=serializers.CharField(max_length=40),
+        required=False,
+        max_length=MOST_FALLBACKS,
+        help_text="sagemaker: types that are tried in this order while AWS has no instance_type to give.",
+    )
     min_instances = serializers.IntegerField(min_value=0, max_value=1000, required=False)
     max_instances = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     variant = serializers.CharField(

@@ -31,6 +31,7 @@ CHANGEABLE: Final = (
     "min_copies",
     "max_copies",
     "instance_type",
+    "fallback_instance_types",
     "min_instances",
     "max_instances",
     "variant",

@@ -11,6 +11,7 @@ from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.capabilities import base_check
 from controlplane.deployments.containers.images import (
     DEFAULT_IMAGE,
+    DISTINCT,
     FORMS,
     IMAGES,
     OTHER_SERVER,
@@ -18,6 +19,7 @@ from controlplane.deployments.containers.images import (
     Image,
 )
 from controlplane.deployments.containers.options import LmiOptions, secret_variable_check
+from controlplane.deployments.containers.vllm import vllm_environment_check
 from controlplane.deployments.containers.worker import worker_checkpoint_check
 from controlplane.deployments.endpoint_hosting import endpoint_hosting_check, endpoint_policy_check
 from controlplane.deployments.local_hosting import local_hosting_check
@@ -25,6 +27,7 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
 from controlplane.deployments.sizing.compute import compute_of
+from controlplane.deployments.sizing.fallback_types import fallback_types_check
 from controlplane.errors import ConflictError, InvalidInputError
 
 Hosting = Deployment.Hosting
@@ -40,7 +43,7 @@ HOSTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     Target.Kind.OPENAI_HTTP: (Hosting.API, Hosting.ON_DEMAND, Hosting.FUSED),
 }
 """Hosting modes by kind of target; the first one is the default."""
-_OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
+_OF_ENDPOINT: Final = ("instance_type", "fallback_instance_types", "min_instances", "max_instances")
 _OF_SAGEMAKER: Final = ("endpoint", "image", "compute", *_OF_ENDPOINT)
 _OF_COPIES: Final = ("min_copies", "max_copies", "environment", "variant")
 """Fields of copies that we start; running servers have none of them."""
@@ -70,7 +73,13 @@ _OUR_HEADERS: Final = frozenset(
 )
 _IN_AFTER_OF_AWS, _OUT_AFTER_OF_AWS = 900, 30
 _MOST_LOCAL: Final = 16
-_SCALING_OF_ENDPOINT: Final = ("routing", "release", "release_cooldown_minutes", "metrics_seconds")
+_SCALING_OF_ENDPOINT: Final = (
+    "routing",
+    "release",
+    "release_cooldown_minutes",
+    "metrics_seconds",
+    "basic_metrics",
+)
 """Fields that concern the endpoint, not one base model's copies."""
 _CAPACITY: Final = frozenset({"max_rolling_batch_size", "max_loras", "max_cpu_loras", "max_lora_rank"})
 """Options that tell what a running server can hold and serve; placement and consolidation use them."""
@@ -205,6 +214,8 @@ def _check_sagemaker(deployment: Deployment) -> None:
     base_check(deployment)
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
+    if image.family is Family.VLLM:
+        vllm_environment_check(deployment.environment)
     if image.family is Family.WORKER and not deployment.base_model.sealed_hub_token:
         worker_checkpoint_check(deployment.base_model.source)
     if options.draft_model.startswith("/"):
@@ -232,6 +243,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
     ):
         text = "instances must satisfy 0 <= min_instances <= max_instances and 1 <= max_instances <= 1000"
         raise InvalidInputError(text, field="min_instances")
+    fallback_types_check(deployment)
     if deployment.endpoint:
         _check_endpoint(deployment)
     deployment.compute = compute_of(deployment)
@@ -240,7 +252,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
 def _check_form(deployment: Deployment, image: Image) -> None:
     """Refuse another form of requests: during an update, the endpoint's copies would need both."""
     before = Deployment.objects.filter(pk=deployment.pk).values_list("image_family", flat=True).first()
-    if before and before != image.family and FORMS & {before, image.family}:
+    if before and before != image.family and DISTINCT & {before, image.family}:
         raise InvalidInputError(
             f"image {image.name} speaks another form than this deployment's {before} image: create a "
             "deployment with it, then remove this one",
@@ -258,7 +270,14 @@ def _check_endpoint(deployment: Deployment) -> None:
     others = Deployment.objects.filter(
         target=deployment.target, endpoint=deployment.endpoint, removal_asked_at=None, removed_at=None
     ).exclude(pk=deployment.pk)
+    own = Image.from_name(deployment.image, family=deployment.image_family if "/" in deployment.image else "")
     for other in others:
+        theirs = Image.from_name(other.image, family=other.image_family if "/" in other.image else "")
+        if own.ami_version != theirs.ami_version:
+            raise ConflictError(
+                f"endpoint {deployment.endpoint} is shared with {other.name}, whose image {other.image} "
+                "needs another host image (InferenceAmiVersion): use an endpoint of its own"
+            )
         for field in _OF_ENDPOINT:
             if getattr(other, field) != getattr(deployment, field):
                 raise ConflictError(

@@ -57,5 +57,5 @@ class RecommendationInput(_AssessmentInput):
         child=serializers.CharField(max_length=300),
         required=False,
         max_length=MOST_ADAPTERS,
-        help_text="Engine names of routed versions.",
+        help_text="Ready versions to deploy with the base model: tenant/adapter@v3, or engine names.",
     )

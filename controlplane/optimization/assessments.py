@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from django.db import transaction
 
-from contracts.errors import ContractError
+from contracts.adapters.reference import AdapterRef, EngineName
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.journal import actor_name
 from controlplane.deployments.models import Deployment, Target
-from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.adapter_versions import adapter_version
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import Assessment, Machine, PromptSet
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
 from controlplane.platform.audit.services import audit_record
 from controlplane.platform.audit.snapshot import snapshot
-from controlplane.routes.selectors import route_refs
 
 METRICS: Final = tuple(Assessment.Metric.values)
 FRAMEWORKS: Final = ("LMI", "VLLM")
@@ -65,11 +65,12 @@ def recommendation_create(
 
     Args:
         values: `target`; `metric`; `weights`, an s3:// prefix, where the base's source is none;
-            `instance_types`, `framework`, `optimize` and `adapters`, engine names of routed versions.
+            `instance_types`, `framework`, `optimize` and `adapters`, names of ready versions
+            (`tenant/adapter@v3` or engine names), whose files are copied into the target's store.
 
     Raises:
         InvalidInputError: naming what is malformed.
-        NotFoundError: no route of the base leads to an adapter.
+        NotFoundError: the base model has no such adapter version.
     """
     target = target_of(RemoteOptions.read({"target": values["target"], "weights": values.get("weights", "")}))
     weights = values.get("weights") or base_model.source
@@ -134,20 +135,25 @@ def _create(
 
 
 def _adapters(base_model: BaseModel, names: list[str]) -> list[dict[str, str]]:
+    """Return the adapters of a request; SageMaker calls a deployed one's component by `id`."""
     if len(names) > MOST_ADAPTERS:
         raise _wrong(f"a job takes at most {MOST_ADAPTERS} adapters", "adapters")
-    try:
-        refs = route_refs(base_model=base_model.name, names=names)
-    except ContractError as error:
-        raise _wrong(str(error), "adapters") from error
-    if missing := [name for name in names if name not in refs]:
-        raise NotFoundError(f"no route of {base_model.name} leads to {missing[0]!r}")
-    if elsewhere := [ref.name for ref in refs.values() if not ref.uri.startswith("s3://")]:
-        raise _wrong(
-            f"{elsewhere[0]} lies in a folder: SageMaker reads adapters from an artifact store on S3",
-            "adapters",
-        )
-    return [{"id": f"adapter-{at}", "uri": refs[name].uri} for at, name in enumerate(names, start=1)]
+    found: list[dict[str, str]] = []
+    for name in names:
+        ref = adapter_version(base_model=base_model, name=name, field="adapters")
+        if ref.name in {item["engine_name"] for item in found}:
+            raise _wrong(f"{name} is listed twice", "adapters")
+        taken = {item["id"] for item in found}
+        found.append({"id": _adapter_id(ref, taken), "engine_name": ref.name, "sha256": ref.sha256})
+    return found
+
+
+def _adapter_id(ref: AdapterRef, taken: set[str]) -> str:
+    """Return a name such as `support-v3`, or with a number if adapters of several tenants have it."""
+    parts = EngineName.parse(ref.name)
+    name = f"{parts.adapter[:40].rstrip('-')}-v{parts.version}"
+    numbered = (f"{name}-{number}" for number in range(2, MOST_ADAPTERS + 1))
+    return next(item for item in (name, *numbered) if item not in taken)
 
 
 def _workload(text: str) -> str:

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from contracts.adapters.reference import AdapterRef, EngineName
 from contracts.capabilities.capability import missing_text
 from contracts.capabilities.worker import TRAITS, WORKER
-from contracts.errors import ContractError
 from controlplane.catalog.models import BaseModel
-from controlplane.errors import InvalidInputError, NotFoundError
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.adapter_versions import adapter_version
 from controlplane.optimization.compared_adapters import adapters_bring
 from controlplane.optimization.models import OptimizationJob
-from controlplane.routes.selectors import route_adapter, route_refs
-
-_VERSION_NAME: Final = re.compile(r"([a-z0-9-]+)/([a-z0-9-]+)@v([1-9][0-9]{0,8})")
+from controlplane.routes.selectors import route_refs
 
 
 def adapter_to_merge(*, base_model: BaseModel, name: str) -> AdapterRef:
-    """Return the reference of one adapter version.
+    """Return the reference of one adapter version that the worker can merge.
 
     Args:
         name: `tenant/adapter@v3`, or the version's engine name.
 
     Raises:
-        InvalidInputError: the name has neither form.
+        InvalidInputError: the name has neither form, or the worker cannot load the adapter.
         NotFoundError: the base model has no such version that is ready.
     """
-    if match := _VERSION_NAME.fullmatch(name):
-        tenant, adapter, version = match.groups()
-        route = route_adapter(tenant=tenant, name=adapter)
-        if route is None or route.base != base_model.name or int(version) not in route.versions:
-            raise _not_found(base_model, name)
-        return _mergeable(route.versions[int(version)])
-    try:
-        refs = route_refs(base_model=base_model.name, names=[name])
-    except ContractError:
-        raise InvalidInputError(
-            f"adapter must be tenant/adapter@v3 or an engine name, got {name[:80]!r}", field="adapter"
-        ) from None
-    if name not in refs:
-        raise _not_found(base_model, name)
-    return _mergeable(refs[name])
+    return _mergeable(adapter_version(base_model=base_model, name=name, field="adapter"))
 
 
 def _mergeable(ref: AdapterRef) -> AdapterRef:
@@ -88,10 +71,3 @@ def adapter_lineage(job: OptimizationJob) -> dict[str, Any]:
     name = EngineName.parse(ref.name)
     told = {"tenant": name.tenant, "name": name.adapter, "version": name.version}
     return {"adapter": told | {"engine_name": ref.name, "sha256": ref.sha256, "rank": ref.rank}}
-
-
-def _not_found(base_model: BaseModel, name: str) -> NotFoundError:
-    return NotFoundError(
-        f"{base_model.name} has no ready adapter version {name[:160]!r}: see the adapter's page for its"
-        " versions"
-    )

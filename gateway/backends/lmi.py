@@ -6,6 +6,7 @@ handler, or `inputs`, sends lines of its own: `{"token", "generated_text", "deta
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -13,7 +14,9 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.errors import UpstreamFailed
+from gateway.errors import UpstreamBroken, UpstreamFailed
+
+logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES: Final = 4 << 20
 _SSE_FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -26,9 +29,9 @@ _MODEL: Final = re.compile(rb'"model"\s*:\s*"[^"]*"')
 class LineTranslator:
     """Translates one container's stream, split at any byte."""
 
-    def __init__(self, request_id: str, model: str, *, chat: bool) -> None:
-        """`model` is the model name in every event."""
-        self._head = _Head(request_id, model, chat)
+    def __init__(self, request_id: str, model: str, *, chat: bool, expected: str = "") -> None:
+        """`model` is the model name in every event, `expected` the container's own; "" for any."""
+        self._head, self._expected = _Head(request_id, model, chat), expected
         self._rest = b""
         self._sse: bool | None = None
         self._whole = False
@@ -40,6 +43,7 @@ class LineTranslator:
 
         Raises:
             UpstreamFailed: a line is longer than MAX_LINE_BYTES, or is in no known format.
+            UpstreamBroken: another model answers than the expected one.
         """
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
@@ -116,17 +120,26 @@ class LineTranslator:
     def _rename(self, lines: bytes) -> bytes:
         """Put the gateway's model name in place of the container's."""
         if self._renamed is None and (match := _MODEL.search(lines)):
+            demand_model(orjson.loads(b"{" + match[0] + b"}")["model"], self._expected)
             self._renamed = match[0], b'"model":' + orjson.dumps(self._head.model)
         if self._renamed is None or self._renamed[0] == self._renamed[1]:
             return lines
         return lines.replace(*self._renamed)
 
 
-def whole_answer(body: bytes, request_id: str, model: str, *, chat: bool) -> bytes:
+def demand_model(answered: object, expected: str) -> None:
+    """Raise UpstreamBroken if a container answered by another model than the expected one; "" for any."""
+    if expected and answered != expected:
+        logger.error("a container answered by model %.100r, expected %.100r", answered, expected)
+        raise UpstreamBroken("The copy answered by another model than the request's adapter.")
+
+
+def whole_answer(body: bytes, request_id: str, model: str, *, chat: bool, expected: str = "") -> bytes:
     """Translate an answer that does not stream to OpenAI's form.
 
     Raises:
         UpstreamFailed: the body is neither OpenAI's nor LMI's.
+        UpstreamBroken: another model answers than the expected one.
     """
     try:
         value = orjson.loads(body)
@@ -135,6 +148,7 @@ def whole_answer(body: bytes, request_id: str, model: str, *, chat: bool) -> byt
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, dict) and "choices" in value:
+        demand_model(value.get("model"), expected)
         return orjson.dumps({**value, "model": model})
     if isinstance(value, dict) and isinstance(value.get("generated_text"), str):
         return orjson.dumps(_Head(request_id, model, chat).whole(value))

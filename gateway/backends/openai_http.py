@@ -7,14 +7,14 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import CopyRoute
-from contracts.capabilities.vllm import version_of, vllm_capability
 from gateway.api.hidden_thought import shown_parameters
-from gateway.api.schema import CHAT, CLASSIFY, COMPLETIONS, SCORING
+from gateway.api.schema import CLASSIFY, SCORING
 from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
-from gateway.errors import NotServed, UpstreamBusy
+from gateway.backends.vllm_parameters import demand_bounded_thought, is_known
+from gateway.errors import UpstreamBusy
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.endpoints import model_lacks
 from gateway.routing.fleet import Fleet
@@ -27,10 +27,6 @@ LACKING_SECONDS: Final = 30.0
 """How long a copy that lacks an endpoint is not asked again; a newer server may have replaced it then."""
 _NO_ROUTE: Final = (b'{"detail":"notfound"}', b"notfound", b"404:notfound", b"404pagenotfound")
 """Answers of web servers to a path that they do not have, in small letters and without spaces."""
-_ENDPOINTS: Final = {CHAT: "chat", COMPLETIONS: "completions"}
-"""Names of endpoints in the table of capabilities."""
-_BUDGET: Final = "thinking_token_budget"
-_VLLM: Final = "vLLM "
 
 
 class OpenAIHttpBackend:
@@ -67,7 +63,7 @@ class OpenAIHttpBackend:
         demand_bounded_thought(request)
         url = request.copy.url + _PATHS.get(call.path, call.path)
         body: dict[str, Any] = {**shown_parameters(call.parameters), "model": request.model_name}
-        if request.cache_salt and _knows(request, "cache_salt") is not False:
+        if request.cache_salt and is_known(request, "cache_salt") is not False:
             body["cache_salt"] = request.cache_salt
         if not call.streams:
             return await self._post(request, url, body)
@@ -112,34 +108,3 @@ def _is_endpoint_missing(answer: Refusal) -> bool:
     if answer.status in (404, 405, 501):
         return answer.status != 404 or _is_route_missing(answer)
     return answer.status == 400 and b"does not support" in answer.body and b" API" in answer.body
-
-
-def demand_bounded_thought(request: BackendRequest) -> None:
-    """Refuse a bound of the thought that the copy's version of vLLM would ignore.
-
-    A copy whose version is not known gets the bound.
-
-    Raises:
-        NotServed: naming the bound.
-    """
-    if request.call.parameters.get(_BUDGET) is not None and _knows(request, _BUDGET, CHAT) is False:
-        raise NotServed(
-            f"{_BUDGET} is not served by this model's copies, which run {request.copy.engine}. Leave it out.",
-            param=_BUDGET,
-        )
-
-
-def _knows(request: BackendRequest, parameter: str, path: str = "") -> bool | None:
-    """Return whether the copy's version of vLLM knows a parameter of the request's endpoint.
-
-    None if that is not known: for other engines, and for endpoints whose parameters are not in the table.
-    """
-    engine = request.copy.engine
-    if not engine.startswith(_VLLM):
-        return None
-    version = engine.removeprefix(_VLLM)
-    capability = vllm_capability(version)
-    if capability is None:
-        return None if version_of(version) is None else False  # None where the version is no number
-    parameters = capability.parameters.get(_ENDPOINTS.get(path or request.call.path, ""))
-    return None if parameters is None else parameter in parameters

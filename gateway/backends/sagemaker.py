@@ -1,8 +1,10 @@
-"""SageMaker endpoints: InvokeEndpoint[WithResponseStream], signed, or the endpoint's OpenAI path."""
+"""SageMaker endpoints: InvokeEndpoint[WithResponseStream], signed, or the endpoint's OpenAI path.
+
+The module sagemaker_interfaces says which request takes which.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,14 +12,22 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import SageMakerTarget, adapter_component
-from gateway.api.hidden_thought import shown_parameters
+from gateway.api.schema import CHAT
 from gateway.backends.base import BackendRequest, BackendStream
 from gateway.backends.containers import FORMS
 from gateway.backends.containers.base import Translator
 from gateway.backends.lmi import LineTranslator, whole_answer
 from gateway.backends.sagemaker_errors import CAPACITY_SECONDS, SageMakerRefusal, adapter_missing
+from gateway.backends.sagemaker_interfaces import (
+    Interface,
+    call_headers,
+    expected_model,
+    interface_of,
+    request_body,
+)
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
+from gateway.backends.vllm_parameters import demand_bounded_thought
 from gateway.backends.wake_calls import WakeCalls
 from gateway.errors import (
     BadRequest,
@@ -65,11 +75,16 @@ class SageMakerBackend:
         adapter = request.adapter
         if adapter is not None and target.loaded is not None and adapter.name not in target.loaded:
             raise adapter_missing()
-        body = self._body(request, target)
+        demand_bounded_thought(request)
+        body = _body(request, target)
         answer = await self._awake_answer(request, target, body)
         if not isinstance(answer, Refusal):
             return answer
-        if (refusal := _of_sagemaker(answer, target)) is None:
+        refusal = _of_sagemaker(answer, request, target)
+        container = (answer.status, answer.body) if refusal is None else refusal.container
+        if target.container == "vllm" and adapter is not None and container and container[0] == 404:
+            raise adapter_missing()
+        if refusal is None:
             raise answer.error(request.request_id)
         own = _component(request, target) != target.component
         raise refusal.error(request.request_id, adapter=own, lmi=target.container not in FORMS)
@@ -94,7 +109,7 @@ class SageMakerBackend:
                     raise
                 wakes.note(copy_id)
                 return None
-            refusal = _of_sagemaker(answer, target) if isinstance(answer, Refusal) else None
+            refusal = _of_sagemaker(answer, request, target) if isinstance(answer, Refusal) else None
             if refusal is not None and (refusal.no_capacity or (held and refusal.later)):
                 wakes.note(copy_id)
                 return None
@@ -121,26 +136,6 @@ class SageMakerBackend:
             lambda options: self._ask(request, target, {**body, **options}),
         )
 
-    def _body(self, request: BackendRequest, target: SageMakerTarget) -> dict[str, Any]:
-        call, adapter = request.call, request.adapter
-        if target.api == "invocations" and call.path not in _INVOKED:
-            raise BadRequest(f"{call.path} is not served by this model's copies on SageMaker.")
-        if (form := FORMS.get(target.container)) is not None:
-            return form.body(call, "" if adapter is None else adapter.name)
-        body: dict[str, Any] = shown_parameters(call.parameters)
-        if request.cache_salt:
-            body["cache_salt"] = request.cache_salt
-        if target.adapters == "reference":
-            body["model"] = request.model_name
-            body |= request.origin()
-            if adapter is not None:
-                body["adapter"] = adapter.to_dict()
-        elif target.api == "openai":
-            body["model"] = request.model_name
-        elif target.adapters == "name" and adapter is not None:
-            body["adapters"] = adapter.name
-        return body
-
     async def _ask(
         self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
     ) -> BackendStream | Refusal:
@@ -149,7 +144,7 @@ class SageMakerBackend:
         if len(data) > MAX_BODY_BYTES:
             raise PayloadTooLarge(f"The request exceeds the {MAX_BODY_BYTES} bytes that SageMaker takes.")
         answer = await self._send(request, target, data)
-        if isinstance(answer, Refusal) and (refusal := _of_sagemaker(answer, target)) is not None:
+        if isinstance(answer, Refusal) and (refusal := _of_sagemaker(answer, request, target)) is not None:
             if refusal.expired:
                 self._credentials.expired()
             if refusal.expired or refusal.transient:
@@ -167,25 +162,18 @@ class SageMakerBackend:
             raise UpstreamUnreachable("No copy of this model answers at this moment; retry later.") from error
         url = (request.copy.url or runtime_url(target.region)) + f"/endpoints/{target.endpoint}"
         headers = {"content-type": "application/json"}
-        if target.api == "openai":
+        if interface_of(request, target) is Interface.OPENAI:
             url += (f"/inference-components/{component}" if component else "") + f"/openai{call.path}"
             token = self._token(target.region, credentials)
             headers |= {"authorization": f"Bearer {token}", "x-request-id": request.request_id}
-            return await self._upstream.open(url, data, headers, stream=call.stream)
-        url += "/invocations-response-stream" if call.streams else "/invocations"
-        headers |= _routing(request)
-        if component:
-            headers["X-Amzn-SageMaker-Inference-Component"] = component
-        headers |= self._signer(target.region).headers("POST", url, headers, data, credentials)
+        else:
+            url += "/invocations-response-stream" if call.streams else "/invocations"
+            headers |= call_headers(request, target)
+            if component:
+                headers["X-Amzn-SageMaker-Inference-Component"] = component
+            headers |= self._signer(target.region).headers("POST", url, headers, data, credentials)
         answer = await self._upstream.open(url, data, headers, stream=call.stream)
-        if isinstance(answer, Refusal):
-            return answer
-        chat, model = call.path.endswith("/chat/completions"), request.model_name
-        if (form := FORMS.get(target.container)) is not None:
-            return SageMakerStream(answer, form.translator(call, request.request_id, model))
-        if not call.streams:
-            return _Whole(answer, request.request_id, model, chat)
-        return SageMakerStream(answer, LineTranslator(request.request_id, model, chat=chat))
+        return answer if isinstance(answer, Refusal) else _translated(answer, request, target)
 
     def _signer(self, region: str) -> Signer:
         if (signer := self._signers.get(region)) is None:
@@ -198,9 +186,34 @@ class SageMakerBackend:
         return tokens.token(credentials)
 
 
-def _of_sagemaker(answer: Refusal, target: SageMakerTarget) -> SageMakerRefusal | None:
+def _body(request: BackendRequest, target: SageMakerTarget) -> dict[str, Any]:
+    call, adapter = request.call, request.adapter
+    if call.path not in _INVOKED:
+        raise BadRequest(f"{call.path} is not served by this model's copies on SageMaker.")
+    if (form := FORMS.get(target.container)) is not None:
+        return form.body(call, "" if adapter is None else adapter.name)
+    return request_body(request, target)
+
+
+def _translated(answer: UpstreamStream, request: BackendRequest, target: SageMakerTarget) -> BackendStream:
+    """Return a container's answer in OpenAI's form."""
+    call, request_id, model = request.call, request.request_id, request.model_name
+    if (form := FORMS.get(target.container)) is not None:
+        return SageMakerStream(answer, form.translator(call, request_id, model))
+    chat, expected = call.path == CHAT, expected_model(request, target)
+    if not call.streams:
+        return _Whole(answer, request_id, model, chat, expected)
+    lines = LineTranslator(request_id, model, chat=chat, expected=expected)
+    framed = interface_of(request, target) is not Interface.OPENAI
+    return SageMakerStream(answer, lines) if framed else _UnframedStream(answer, lines)
+
+
+def _of_sagemaker(
+    answer: Refusal, request: BackendRequest, target: SageMakerTarget
+) -> SageMakerRefusal | None:
     """Return SageMaker's own refusal; None for a container's, which the OpenAI path passes on unchanged."""
-    if target.api == "openai" and "x-amzn-errortype" not in answer.headers:
+    openai = interface_of(request, target) is Interface.OPENAI
+    if openai and "x-amzn-errortype" not in answer.headers:
         return None
     return SageMakerRefusal.read(answer)
 
@@ -254,12 +267,27 @@ class SageMakerStream:
         return self._lines.end()
 
 
+class _UnframedStream(SageMakerStream):
+    """Translates the OpenAI path's stream, which has no event-stream frames."""
+
+    __slots__ = ()
+
+    def _take(self, data: bytes) -> bytes:
+        return self._lines.feed(data)
+
+    def _end(self) -> bytes:
+        self._ended = True
+        return self._lines.end()
+
+
 class _Whole:
     """An answer that does not stream."""
 
-    def __init__(self, response: UpstreamStream, request_id: str, model: str, chat: bool) -> None:
+    def __init__(
+        self, response: UpstreamStream, request_id: str, model: str, chat: bool, expected: str
+    ) -> None:
         self._response = response
-        self._form = (request_id, model, chat)
+        self._form = (request_id, model, chat, expected)
         self._ended = False
 
     async def read(self) -> bytes:
@@ -269,8 +297,8 @@ class _Whole:
         while part := await self._response.read():
             parts.append(part)
         self._ended = True
-        request_id, model, chat = self._form
-        return whole_answer(b"".join(parts), request_id, model, chat=chat)
+        request_id, model, chat, expected = self._form
+        return whole_answer(b"".join(parts), request_id, model, chat=chat, expected=expected)
 
     def close(self) -> None:
         self._response.close()
@@ -304,19 +332,3 @@ def _component(request: BackendRequest, target: SageMakerTarget) -> str:
     if adapter is None or target.adapters != "components":
         return target.component
     return adapter_component(target.component, adapter.name)
-
-
-def _routing(request: BackendRequest) -> dict[str, str]:
-    """Return headers with the request id for logs, and the tenant's prefix id.
-
-    PrefixAwareId matters to endpoints that route by prefix: tenants share no computed prefixes, so each
-    tenant has its own id.
-    """
-    headers = {
-        "X-Amzn-SageMaker-Inference-Id": request.request_id,
-        "X-Amzn-SageMaker-Custom-Attributes": f"x-request-id={request.request_id}",
-    }
-    if request.cache_salt:
-        digest = hashlib.sha256(request.cache_salt.encode()).hexdigest()
-        headers["X-Amzn-SageMaker-Prefix-Aware-Id"] = digest[:32]
-    return headers

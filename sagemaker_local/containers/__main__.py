@@ -12,12 +12,18 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from sagemaker_local.containers import tgi, torchserve, triton
+from sagemaker_local.containers import tgi, torchserve, triton, vllm
 from sagemaker_local.containers.contract import Container, ContractError
 from sagemaker_local.containers.engine import Engine
 from sagemaker_local.containers.tgi_form import TgiForm
+from sagemaker_local.containers.vllm_form import VllmForm
 
-_CONTRACTS: Final = {"tgi": tgi.settings, "triton": triton.settings, "pytorch": torchserve.settings}
+_CONTRACTS: Final = {
+    "tgi": tgi.settings,
+    "triton": triton.settings,
+    "pytorch": torchserve.settings,
+    "vllm": vllm.settings,
+}
 _MOST_BYTES: Final = 8 << 20
 
 
@@ -34,13 +40,15 @@ async def _run(family: str, container: Container, port: int, adapters: Path, cac
         print(f"Error: {error}", file=sys.stderr)
         return 1
     engine = await Engine.start(settings, adapters, cache)
-    form = _form(family, container, engine)
+    form = _form(family, container, engine, adapters)
 
     async def ping(_: web.Request) -> web.Response:
         return web.Response(status=200 if await engine.answers() else 503)
 
     app = web.Application(client_max_size=_MOST_BYTES)
     app.add_routes([web.get("/ping", ping), web.post("/invocations", form.invocations)])
+    if isinstance(form, VllmForm):
+        app.add_routes(form.routes)
     # A caller that hangs up ends the worker's request too.
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
@@ -57,13 +65,13 @@ async def _run(family: str, container: Container, port: int, adapters: Path, cac
     return 0 if stopped.is_set() else 1
 
 
-def _form(family: str, container: Container, engine: Engine) -> Form:
+def _form(family: str, container: Container, engine: Engine, adapters: Path) -> Form:
     """Return the family's form; Triton's alone needs numpy."""
     if family == "triton":
         from sagemaker_local.containers.triton_form import TritonForm
 
         return TritonForm(container, engine)
-    return TgiForm(container, engine)
+    return VllmForm(container, engine, adapters) if family == "vllm" else TgiForm(container, engine)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ _WORKERS: Final = (
 )
 """LMI's settings that the bundled worker serves with any value."""
 _DTYPES: Final = ("auto", "bf16", "fp32")
-_AWS_IMAGE: Final = re.compile(r"/(djl-inference|vllm)[:@]")
+_AWS_IMAGE: Final = re.compile(r"/djl-inference[:@]")
 
 
 @dataclass(frozen=True, slots=True)

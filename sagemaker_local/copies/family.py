@@ -10,6 +10,7 @@ _REPOSITORIES: Final = {
     "sagemaker-tritonserver": "triton",
     "tritonserver": "triton",
     "pytorch-inference": "pytorch",
+    "vllm": "vllm",
 }
 
 

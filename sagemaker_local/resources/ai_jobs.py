@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_local.aws_errors import ResourceNotFound
+from sagemaker_local.aws_errors import ResourceNotFound, ValidationException
 from sagemaker_local.resources.collection import Collection, Jobs
 from sagemaker_local.resources.records import (
     BENCHMARK,
@@ -60,6 +60,9 @@ class AIJobs(Jobs):
         target = request.get("BenchmarkTarget", {}).get("Endpoint", {}).get("Identifier", "")
         if target and target.rpartition("/")[2] not in self._region.store.endpoints:
             raise ResourceNotFound(f"Could not find endpoint {target}.")
+        ids = [item["AdapterId"] for item in _adapters(request)]
+        if repeated := [name for name in ids if ids.count(name) > 1]:
+            raise ValidationException(f"AdapterSource names the AdapterId {repeated[0]} more than once.")
         now, given = self._region.clock.now(), tags(request)
         job = JobRecord(name, arn, request, now, now, "InProgress", tags=given, started=now)
         answer = self._add(job)
@@ -84,14 +87,34 @@ class AIJobs(Jobs):
     async def _run(self, job: JobRecord) -> None:
         await self._region.clock.sleep(self._region.config.durations.job)
         job.ended = self._region.clock.now()
-        if self._kind is RECOMMENDATION:
-            job.output = {"Recommendations": _recommended(job)}
         try:
+            if missing := await asyncio.to_thread(_missing_adapter, self._s3, job):
+                text = f"{missing} has no adapter_config.json: give the directory of a PEFT adapter"
+                self._region.touch(job, "Failed", text)
+                return
+            if self._kind is RECOMMENDATION:
+                job.output = {"Recommendations": _recommended(job)}
             await asyncio.to_thread(_write, self._s3, job)
         except (ClientError, BotoCoreError) as error:
             self._region.touch(job, "Failed", f"The output location cannot be written: {error}")
             return
         self._region.touch(job, "Completed")
+
+
+def _adapters(request: dict[str, Any]) -> list[dict[str, str]]:
+    source = request.get("AdapterSource", {})
+    return [*source.get("S3Uris", ()), *source.get("ModelPackageArns", ())]
+
+
+def _missing_adapter(s3: Callable[[], Any], job: JobRecord) -> str:
+    """Return the first location without an adapter's configuration; "" if all have one."""
+    for item in job.spec.get("AdapterSource", {}).get("S3Uris", ()):
+        bucket, _, prefix = item["S3Uri"].removeprefix("s3://").partition("/")
+        key = f"{prefix.rstrip('/')}/adapter_config.json"
+        found = s3().list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+        if not found.get("Contents"):
+            return str(item["S3Uri"])
+    return ""
 
 
 def _write(s3: Callable[[], Any], job: JobRecord) -> None:
@@ -106,10 +129,30 @@ def _write(s3: Callable[[], Any], job: JobRecord) -> None:
 
 def _recommended(job: JobRecord) -> list[dict[str, Any]]:
     types = job.spec.get("ComputeSpec", {}).get("InstanceTypes") or [_ANYWHERE]
+    details = _adapter_details(job)
     return [
         {
+            **({"AdapterDetails": details} if details else {}),
             "RecommendationDescription": f"{kind}, as it was asked about; nothing was measured",
             "DeploymentConfiguration": {"InstanceType": kind, "InstanceCount": 1, "CopyCountPerInstance": 1},
         }
         for kind in types
     ]
+
+
+def _adapter_details(job: JobRecord) -> dict[str, Any]:
+    """Return each adapter in both forms, as SageMaker registers a model package for a location in S3."""
+    if not (source := job.spec.get("AdapterSource")):
+        return {}
+    head = job.arn.rpartition(":")[0]
+    packages = [
+        {
+            "AdapterId": item["AdapterId"],
+            "ModelPackageArn": item.get("ModelPackageArn", f"{head}:model-package/{item['AdapterId']}/1"),
+        }
+        for item in _adapters(job.spec)
+    ]
+    located = source.get("S3Uris") or [
+        {"AdapterId": item["AdapterId"], "S3Uri": f"s3://packages/{item['AdapterId']}/"} for item in packages
+    ]
+    return {"ModelPackageArns": packages, "S3Uris": located}

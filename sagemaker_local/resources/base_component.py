@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.copies.copy import Copy
-from sagemaker_local.copies.errors import CopyError
+from sagemaker_local.copies.errors import CopyError, StartError
 from sagemaker_local.copies.fleet import Fleet
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.drivers import driver_problem
 from sagemaker_local.resources.hosting import DEFAULT_START_SECONDS, Hosting
 from sagemaker_local.resources.models import container_of
 from sagemaker_local.resources.placement import NoRoom, Reservation
+from sagemaker_local.resources.pools import pool_types, specification_for
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.specification import MODEL
 from sagemaker_local.resources.store import Region
@@ -136,12 +138,20 @@ class BaseComponent:
             "ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS
         )
         try:
-            need = instances.need(spec.get("ComputeResourceRequirements", {}))
-            reservation = await capacity.reserve(self.record.name, need, strategy)
+            variant = self._variant()
+            wanted = {
+                kind: instances.need(specification_for(spec, kind).get("ComputeResourceRequirements", {}))
+                for kind in pool_types(variant)
+            }
+            reservation = await capacity.reserve(self.record.name, wanted, strategy)
         except NoRoom as error:
             return str(error)
         try:
-            copy = await self.fleet.start(self._container(spec), seconds)
+            kind = reservation.instance.kind
+            container = self._container(specification_for(spec, kind))
+            if problem := driver_problem(container.image, variant, kind):
+                raise StartError(problem)
+            copy = await self.fleet.start(container, seconds)
         except CopyError as error:
             capacity.release(reservation)
             return str(error)
@@ -150,6 +160,14 @@ class BaseComponent:
             raise
         self._reservations[copy.number] = reservation
         return ""
+
+    def copies_by_type(self, types: list[str]) -> dict[str, int]:
+        """Return the number of serving copies on instances of each type."""
+        serving = [copy.number for copy in self.fleet.serving]
+        kinds = [
+            self._reservations[number].instance.kind for number in serving if number in self._reservations
+        ]
+        return {kind: kinds.count(kind) for kind in types}
 
     async def _trim(self, desired: int) -> None:
         """End surplus copies, the least loaded first."""
@@ -173,6 +191,10 @@ class BaseComponent:
         await self.region.clock.sleep(RETRY_SECONDS)
         if self.record.status == "InService" and len(self.fleet.copies) < self.record.desired:
             await self.scale()
+
+    def _variant(self) -> dict[str, Any]:
+        endpoint = self.region.store.endpoints[self.record.endpoint]
+        return next(item for item in endpoint.variants if item["VariantName"] == self.record.variant)
 
     def _settle(self, status: str, reason: str) -> None:
         self.record.current = len(self.fleet.serving)

@@ -14,13 +14,13 @@ from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.base_component import BaseComponent
 from sagemaker_local.resources.collection import Collection
 from sagemaker_local.resources.hosting import Hosting
+from sagemaker_local.resources.pools import pool_types, specification_for
 from sagemaker_local.resources.records import COMPONENT, ENDPOINT, ComponentRecord, EndpointRecord
 from sagemaker_local.resources.specification import (
-    choose_specification,
+    base_specification,
     demand_adapter,
-    demand_base,
     merged,
-    specification_summary,
+    specification_summaries,
 )
 from sagemaker_local.resources.store import Region, tags
 
@@ -57,8 +57,8 @@ class Components(Collection[ComponentRecord]):
             )
         else:
             variant = self._variant(request, endpoint)
-            spec = demand_base(choose_specification(request, variant["InstanceType"]), self._region)
-            self._fits(spec, variant)
+            spec = base_specification(request, pool_types(variant), self._region)
+            self._fits(spec, pool_types(variant))
             copies = request.get("RuntimeConfig", {}).get("CopyCount", 1)
             where = endpoint.name, variant["VariantName"]
             record = ComponentRecord(name, arn, spec, now, now, "Creating", "", given, *where, "", copies)
@@ -79,14 +79,20 @@ class Components(Collection[ComponentRecord]):
 
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         record = self._get(request)
-        answer = {**self._summary(record), "Specification": specification_summary(record)}
+        answer = {**self._summary(record), **specification_summaries(record)}
         if not record.base:
             base = self.bases[record.name]
             current = len(base.fleet.serving)
-            kind = self._instance_type(record)
-            placement = {"PlacementStatus": [{"InstanceType": kind, "CurrentCopyCount": current}]}
-            counts = {"DesiredCopyCount": record.desired, "CurrentCopyCount": current}
-            answer["RuntimeConfig"] = counts | (placement if current else {})
+            counts = base.copies_by_type(self._instance_types(record))
+            placement = {
+                "PlacementStatus": [
+                    {"InstanceType": kind, "CurrentCopyCount": count}
+                    for kind, count in counts.items()
+                    if count
+                ]
+            }
+            total = {"DesiredCopyCount": record.desired, "CurrentCopyCount": current}
+            answer["RuntimeConfig"] = total | (placement if current else {})
         if record.failure:
             answer["FailureReason"] = record.failure
         if record.deployment:
@@ -119,9 +125,9 @@ class Components(Collection[ComponentRecord]):
         copies = request.get("RuntimeConfig", {}).get("CopyCount", record.desired)
         if "Specification" not in request and "Specifications" not in request:
             return self._scale(record, copies)
-        kind = self._instance_type(record)
-        spec = demand_base(merged(record.spec, choose_specification(request, kind)), self._region)
-        self._fits(spec, {"InstanceType": kind})
+        types = self._instance_types(record)
+        spec = base_specification(request, types, self._region, record.spec)
+        self._fits(spec, types)
         deployment = request.get("DeploymentConfig")
         record.desired = copies
         failed = record.status == "Failed"
@@ -235,19 +241,20 @@ class Components(Collection[ComponentRecord]):
             raise ValidationException(f"Base inference component {base.name} is on variant {base.variant}.")
         return base
 
-    def _fits(self, spec: dict[str, Any], variant: dict[str, Any]) -> None:
-        """Raise ValidationException for a copy that no instance of the type can hold."""
-        kind = variant["InstanceType"]
-        size = instances.size(kind, self._region.config.instance_types)
-        if not instances.Instance(size).fits(instances.need(spec["ComputeResourceRequirements"])):
-            raise ValidationException(
-                f"The ComputeResourceRequirements of one copy exceed what {kind} has: {size}."
-            )
+    def _fits(self, spec: dict[str, Any], types: list[str]) -> None:
+        """Raise ValidationException for a copy that no instance of a type can hold."""
+        for kind in types:
+            size = instances.size(kind, self._region.config.instance_types)
+            needs = specification_for(spec, kind)["ComputeResourceRequirements"]
+            if not instances.Instance(size).fits(instances.need(needs)):
+                raise ValidationException(
+                    f"The ComputeResourceRequirements of one copy exceed what {kind} has: {size}."
+                )
 
-    def _instance_type(self, record: ComponentRecord) -> str:
+    def _instance_types(self, record: ComponentRecord) -> list[str]:
         endpoint = self._region.store.endpoints[record.endpoint]
-        kinds = {variant["VariantName"]: variant["InstanceType"] for variant in endpoint.variants}
-        return str(kinds[record.variant])
+        types = {variant["VariantName"]: pool_types(variant) for variant in endpoint.variants}
+        return types[record.variant]
 
     def _idle(self, request: dict[str, Any]) -> ComponentRecord:
         record = self._get(request)

@@ -12,6 +12,7 @@ from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.collection import Collection
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.models import models_of, refuse_repeated
+from sagemaker_local.resources.pools import pool_types
 from sagemaker_local.resources.records import ENDPOINT, ENDPOINT_CONFIG, ComponentRecord, EndpointRecord
 from sagemaker_local.resources.store import Region, tags
 
@@ -186,7 +187,19 @@ class Endpoints(Collection[EndpointRecord]):
             "CurrentInstanceCount": there,
             "DesiredInstanceCount": asked_for if managed else int(desired["count"]),
             **{key: variant[key] for key in passed if key in variant},
+            **self._pools(record, variant),
         }
+
+    def _pools(self, record: EndpointRecord, variant: dict[str, Any]) -> dict[str, Any]:
+        """Return the running instances by type, of a variant with pools."""
+        if "InstancePools" not in variant:
+            return {}
+        count = self._hosting.capacity(record.name, variant["VariantName"]).count
+        summary = [
+            {"InstanceType": kind, "CurrentInstanceCount": count(kind, running=True)}
+            for kind in pool_types(variant)
+        ]
+        return {"InstancePools": summary}
 
     def _refuse_over_quota(
         self, config: dict[str, Any], desired: dict[str, dict[str, float]], mine: EndpointRecord | None
@@ -194,7 +207,7 @@ class Endpoints(Collection[EndpointRecord]):
         """Raise ResourceLimitExceeded in SageMaker's words if a quota is exceeded."""
         quotas = self._region.config.quotas
         others = [item for item in self._records.values() if item is not mine]
-        for kind in {variant["InstanceType"] for variant in config["ProductionVariants"]}:
+        for kind in {pool_types(variant)[0] for variant in config["ProductionVariants"]}:
             quota = quotas.get(kind, quotas.get("*"))
             used = sum(_count(item.config, item.desired, kind) for item in others)
             asked = _count(config, desired, kind)
@@ -232,7 +245,7 @@ def _count(config: dict[str, Any], desired: dict[str, dict[str, float]], kind: s
     return sum(
         int(desired[variant["VariantName"]]["count"])
         for variant in config["ProductionVariants"]
-        if variant["InstanceType"] == kind
+        if pool_types(variant)[0] == kind
     )
 
 

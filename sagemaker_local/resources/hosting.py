@@ -11,11 +11,13 @@ from typing import Any, Final
 from sagemaker_local.aws_errors import ApiError
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.copies.copy import Copy
-from sagemaker_local.copies.errors import CopyError
+from sagemaker_local.copies.errors import CopyError, StartError
 from sagemaker_local.copies.fleet import Fleet, Host
+from sagemaker_local.resources.drivers import driver_problem
 from sagemaker_local.resources.instances import size
 from sagemaker_local.resources.models import container_of
-from sagemaker_local.resources.placement import Capacity
+from sagemaker_local.resources.placement import Capacity, NoRoom
+from sagemaker_local.resources.pools import pool_types
 from sagemaker_local.resources.store import Region
 from sagemaker_local.state import Target
 
@@ -73,7 +75,7 @@ class Hosting:
             for variant in config["ProductionVariants"]:
                 name, model = variant["VariantName"], models.get(variant.get("ModelName", ""))
                 new[name] = await self._variant(endpoint, variant, model, desired[name], old.get(name))
-        except (CopyError, ApiError) as error:
+        except (CopyError, ApiError, NoRoom) as error:
             await asyncio.gather(
                 *(self._close(item) for name, item in new.items() if item is not old.get(name))
             )
@@ -133,11 +135,16 @@ class Hosting:
         low = managed.get("MinInstanceCount", count) if enabled else count
         high = managed.get("MaxInstanceCount", count) if enabled else count
         if model is None:
-            capacity = old.capacity if old is not None else self._capacity(variant)
+            capacity = self._capacity(variant)
+            if old is not None:
+                old.capacity.sizes = capacity.sizes
+                capacity = old.capacity
             capacity.resize(count if enabled and old is None else low, high)
             capacity.low = low
             return Variant(capacity, desired["weight"])
         spec = container_of(model)
+        if problem := driver_problem(spec.image, variant, variant["InstanceType"]):
+            raise StartError(problem)
         seconds = variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS)
         capacity = self._capacity(variant)
         capacity.resize(count, max(count, high))
@@ -160,7 +167,14 @@ class Hosting:
         async def grow() -> None:
             await self.region.clock.sleep(self.region.config.durations.instance)
 
-        return Capacity(size(variant["InstanceType"], self.region.config.instance_types), 0, 0, grow)
+        def is_available(kind: str) -> bool:
+            there = [item.capacity for variants in self._variants.values() for item in variants.values()]
+            used = sum(item.count(kind) for item in {id(one): one for one in [*there, made]}.values())
+            return used < self.region.config.capacity.get(kind, used + 1)
+
+        known = self.region.config.instance_types
+        made = Capacity({kind: size(kind, known) for kind in pool_types(variant)}, grow, is_available)
+        return made
 
     async def _close(self, variant: Variant) -> None:
         if variant.fleet is not None:

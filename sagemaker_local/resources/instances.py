@@ -131,6 +131,7 @@ class Instance:
     """One instance of a variant with its placed copies; `coming` resolves once it runs (None: it runs)."""
 
     size: Size
+    kind: str = ""
     held: list[tuple[str, Need]] = field(default_factory=list)
     coming: asyncio.Future[None] | None = None
 

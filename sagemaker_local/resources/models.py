@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.collection import Collection
+from sagemaker_local.resources.pools import demand_pools, pool_types
 from sagemaker_local.resources.records import ENDPOINT_CONFIG, MODEL, Record
 from sagemaker_local.resources.store import Region, tags
 
@@ -29,6 +30,7 @@ class Models(Collection[Record]):
         for container in [request.get("PrimaryContainer"), *request.get("Containers", [])]:
             if container is not None and "Image" not in container and "ModelPackageName" not in container:
                 raise ValidationException("Specify either Image or ModelPackageName for each container.")
+            demand_container_metrics(container or {})
             if container is not None and {"ModelDataUrl", "ModelDataSource"} <= set(container):
                 raise ValidationException("Specify either ModelDataUrl or ModelDataSource, and not both.")
         now = self._region.clock.now()
@@ -48,12 +50,7 @@ class EndpointConfigs(Collection[Record]):
         name, arn = self._new_name(request)
         variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", [])]
         refuse_repeated([variant["VariantName"] for variant in variants])
-        seconds = request.get("MetricsConfig", {}).get("MetricPublishFrequencyInSeconds", METRICS_SECONDS[0])
-        if seconds not in METRICS_SECONDS:
-            allowed = ", ".join(map(str, METRICS_SECONDS))
-            raise ValidationException(
-                f"MetricPublishFrequencyInSeconds must be one of {allowed}, got {seconds}."
-            )
+        _demand_seconds(request.get("MetricsConfig", {}))
         for variant in variants:
             self._check(variant, "ExecutionRoleArn" in request)
         now = self._region.clock.now()
@@ -64,9 +61,11 @@ class EndpointConfigs(Collection[Record]):
             self._region.model(model)
         elif not has_role:
             raise ValidationException("ExecutionRoleArn is required when a variant has no ModelName.")
-        if "ServerlessConfig" in variant or "InstanceType" not in variant:
-            raise ValidationException("The local SageMaker serves variants with an InstanceType alone.")
-        instances.size(variant["InstanceType"], self._region.config.instance_types)
+        if "ServerlessConfig" in variant:
+            raise ValidationException("The local SageMaker serves no serverless variants.")
+        demand_pools(variant)
+        for kind in pool_types(variant):
+            instances.size(kind, self._region.config.instance_types)
         count, managed = variant.get("InitialInstanceCount", 1), variant.get("ManagedInstanceScaling", {})
         low, high = managed.get("MinInstanceCount", 0), managed.get("MaxInstanceCount", count)
         if managed.get("Status") == "ENABLED" and not low <= count <= high:
@@ -74,6 +73,19 @@ class EndpointConfigs(Collection[Record]):
                 f"InitialInstanceCount {count} must lie between MinInstanceCount {low} and "
                 f"MaxInstanceCount {high}."
             )
+
+
+def demand_container_metrics(container: Mapping[str, Any]) -> None:
+    """Raise ValidationException for a container's metrics at an interval that SageMaker does not have."""
+    for endpoint in container.get("ContainerMetricsConfig", {}).get("MetricsEndpoints", ()):
+        _demand_seconds(endpoint)
+
+
+def _demand_seconds(config: Mapping[str, Any]) -> None:
+    seconds = config.get("MetricPublishFrequencyInSeconds", METRICS_SECONDS[0])
+    if seconds not in METRICS_SECONDS:
+        allowed = ", ".join(map(str, METRICS_SECONDS))
+        raise ValidationException(f"MetricPublishFrequencyInSeconds must be one of {allowed}, got {seconds}.")
 
 
 def refuse_repeated(variants: Sequence[str]) -> None:

@@ -6,12 +6,38 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sagemaker_local.aws_errors import ValidationException
+from sagemaker_local.resources.models import demand_container_metrics
+from sagemaker_local.resources.pools import BY_TYPE, specification_for
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.store import Region
 
 MODEL: Final = "Model"
 """Key of a base's specification with its model: CreateModel's input, since the model may be deleted."""
 _ADAPTER_MEMBERS: Final = frozenset({"BaseInferenceComponentName", "Container"})
+
+
+def base_specification(
+    request: Mapping[str, Any], types: list[str], region: Region, old: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a base's specification; with several instance types, one for each under BY_TYPE.
+
+    Args:
+        types: of the variant.
+        old: specification that an update changes.
+
+    Raises:
+        ValidationException: it is incomplete, or a type has none.
+    """
+    if "Specifications" not in request or len(types) == 1:
+        given = choose_specification(request, types[0])
+        return demand_base(merged(old or {}, given), region)
+    specs = {
+        kind: demand_base(
+            merged(specification_for(old or {}, kind), choose_specification(request, kind)), region
+        )
+        for kind in types
+    }
+    return {**specs[types[0]], BY_TYPE: specs}
 
 
 def choose_specification(request: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
@@ -44,6 +70,7 @@ def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
         raise ValidationException(
             "ComputeResourceRequirements is required for an inference component without a base."
         )
+    demand_container_metrics(container)
     needs = spec["ComputeResourceRequirements"]
     if needs.get("MaxMemoryRequiredInMb", needs["MinMemoryRequiredInMb"]) < needs["MinMemoryRequiredInMb"]:
         raise ValidationException("MaxMemoryRequiredInMb must not be less than MinMemoryRequiredInMb.")
@@ -69,7 +96,7 @@ def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Apply an update to a specification; omitted members stay; a model and an image exclude each other."""
-    kept = dict(old)
+    kept = {name: value for name, value in old.items() if name != BY_TYPE}
     if "ModelName" in new:
         kept.pop("Container", None)
         kept.pop(MODEL, None)
@@ -80,9 +107,16 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **new} | ({"Container": container} if container else {})
 
 
-def specification_summary(record: ComponentRecord) -> dict[str, Any]:
-    """Return the InferenceComponentSpecificationSummary."""
-    spec = dict(record.spec)
+def specification_summaries(record: ComponentRecord) -> dict[str, Any]:
+    """Return Specification, or Specifications with one summary for each instance type."""
+    if BY_TYPE not in record.spec:
+        return {"Specification": _summary(record, record.spec)}
+    found = [{**_summary(record, spec), "InstanceType": kind} for kind, spec in record.spec[BY_TYPE].items()]
+    return {"Specifications": found}
+
+
+def _summary(record: ComponentRecord, given: Mapping[str, Any]) -> dict[str, Any]:
+    spec = dict(given)
     model = spec.pop(MODEL, None)
     if "Container" in spec:
         container = dict(spec["Container"])

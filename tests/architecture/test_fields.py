@@ -112,6 +112,7 @@ FORMS: Final[dict[str, Form]] = {
                 image="lmi-0.36.0",
             ),
             "instance_type": ("ml.g6.12xlarge", {}),
+            "fallback_instance_types": (["ml.g6.12xlarge"], {}),
             "image_family": ("worker", {"image": "1.dkr.ecr.eu-central-1.amazonaws.com/own:1"}),
             "variant": ("smaller", {}),
         },
@@ -148,7 +149,11 @@ FORMS: Final[dict[str, Form]] = {
             )
         },
         target_effect,
-        {"kind": "chooses the kind", "metrics_namespace": "where metrics go; monitoring/test_cloudwatch.py"},
+        {
+            "kind": "chooses the kind",
+            "metrics_namespace": "where metrics go; monitoring/test_cloudwatch.py",
+            "openai_path": "where gateways send chats; deployments/test_vllm_containers.py",
+        },
     ),
     "base model": Form(
         frozenset(BaseModelInput().fields),
@@ -191,6 +196,7 @@ FORMS: Final[dict[str, Form]] = {
                 routing="RANDOM",
                 release="CONSOLIDATION",
                 metrics_seconds=30,
+                basic_metrics=True,
                 timezone="Europe/Berlin",
             ),
             "schedule": (

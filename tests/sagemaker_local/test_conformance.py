@@ -269,6 +269,11 @@ def test_metrics_come_at_one_of_sagemakers_intervals(raw: Raw) -> None:
     status, answer = raw("CreateEndpointConfig", given | metrics | {"EndpointConfigName": "often"})
     assert (status, answer["__type"]) == (400, "ValidationException")
     assert "10, 30, 60, 120, 180, 240, 300" in answer["message"]
+    endpoints = [{"MetricsEndpointPath": "/metrics", "MetricPublishFrequencyInSeconds": 45}]
+    container = {"Image": "an/image", "ContainerMetricsConfig": {"MetricsEndpoints": endpoints}}
+    model = {"ModelName": "often", "ExecutionRoleArn": ROLE, "PrimaryContainer": container}
+    status, answer = raw("CreateModel", model)
+    assert (status, "must be one of 10, 30" in answer["message"]) == (400, True)
 
 
 @pytest.mark.costly("walks the whole API")

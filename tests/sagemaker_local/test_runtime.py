@@ -166,6 +166,8 @@ def test_the_openai_path_takes_a_bearer_token(local: LocalSageMaker) -> None:
     assert answer.json()["choices"][0]["message"]["role"] == "assistant"
     for wrong in (token(50_000), token(action="Other"), token()[:-8], "sagemaker-api-key-x", "x"):
         assert httpx.post(url, json=body, headers={"Authorization": f"Bearer {wrong}"}).status_code == 403
+    other = url.replace("chat/completions", "completions")
+    assert httpx.post(other, json=body, headers={"Authorization": f"Bearer {token()}"}).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb", "
 """Resources of one copy, entered if the instance type's size or the checkpoint's shapes are unknown, and the
 concurrency by which the KV cache is sized otherwise."""
 _NOT_ASKED: Final = ("urls", "options", "environment", "compute")
+_LISTS: Final = ("fallback_instance_types",)
+"""Fields whose entries are separated by blanks."""
 FIELDS: Final = (*(name for name in DeploymentInput().get_fields() if name not in _NOT_ASKED), *COMPUTE)
 """All fields of the form, except OPTIONS."""
 _CHOICES: Final = {
@@ -69,7 +71,7 @@ def nested(values: Mapping[str, str]) -> dict[str, Any]:
             value = _option(text, type(getattr(LmiOptions(), inner))) if name in OPTIONS else text
             found.setdefault(group, {})[inner] = value
         elif text:
-            found[name] = text
+            found[name] = text.split() if name in _LISTS else text
     return found
 
 

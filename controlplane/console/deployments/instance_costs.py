@@ -40,6 +40,18 @@ def copy_cost(deployment: Deployment) -> CopyCost | None:
     return CopyCost(rate, deployment.compute.get("copies_per_instance") or 1) if rate else None
 
 
+def fallback_costs(deployment: Deployment) -> list[tuple[str, CopyCost | None]]:
+    """Return the hourly cost of copies on each further instance type; None for a type without a rate."""
+    if not deployment.fallback_instance_types:
+        return []
+    rates, by_type = _rates(deployment.target.region or REGION), deployment.compute.get("by_type", {})
+    found = []
+    for kind in deployment.fallback_instance_types:
+        copies = by_type.get(kind, deployment.compute).get("copies_per_instance") or 1
+        found.append((kind, CopyCost(rates[kind], copies) if kind in rates else None))
+    return found
+
+
 def _rates(region: str) -> dict[str, InstanceRate]:
     found = machines_priced(day=timezone.now().date(), region=region)
     return {rate.instance_type: rate for rate in found}

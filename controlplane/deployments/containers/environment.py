@@ -9,6 +9,7 @@ from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.containers.speculation import speculative_config
 from controlplane.deployments.containers.tgi import tgi_environment
 from controlplane.deployments.containers.triton import triton_environment
+from controlplane.deployments.containers.vllm import vllm_environment
 from controlplane.errors import InvalidInputError
 
 
@@ -42,7 +43,16 @@ def container_environment(
             )
         case Family.TRITON:
             return triton_environment()
-        case Family.PYTORCH | Family.VLLM:
+        case Family.VLLM:
+            return vllm_environment(
+                options,
+                model=model,
+                revision=revision,
+                served_name=served_name,
+                accelerators=accelerators,
+                adapters=adapters or {},
+            )
+        case Family.PYTORCH:
             raise InvalidInputError(image.problem, field="image")
         case Family.WORKER:
             return _worker_environment(options, served_name)

@@ -76,6 +76,16 @@ _TRITON_REMEDY: Final = (
     "copy NVIDIA's tritonserver:26.05-vllm-python-py3 into your registry and give its address with "
     "image_family triton, or choose an lmi image"
 )
+_VLLM_TAG: Final = re.compile(r":(\d+\.\d+\.\d+)-gpu-")
+"""Tags of AWS's vllm for SageMaker, such as 0.28.0-gpu-py312-cu130-ubuntu24.04-sagemaker, in any registry."""
+_VLLM_SERVER_TAG: Final = re.compile(r":server-sagemaker-cuda-v(\d+(?:\.\d+)?)")
+"""Tags of its second line of images, which have a version of their own."""
+_VLLM_OF_SERVER: Final = MappingProxyType(
+    {"1": "0.19.1", "2.0": "0.22.1", "2.1": "0.24.0", "2.2": "0.26.0", "2.3": "0.27.0"}
+)
+"""Version of vLLM by that of the image, from docs/src/data of aws/deep-learning-containers."""
+_CUDA_13_AMI: Final = "al2023-ami-sagemaker-inference-gpu-4-1"
+"""Host image with the driver for CUDA 13; SageMaker's default one has an older driver."""
 _NEWEST: Final = (0, 38)
 _ASYNC_FROM: Final = (0, 34)
 _DRAFT_MODEL_FROM: Final = (0, 36)
@@ -109,6 +119,8 @@ class Family(StrEnum):
 
 FORMS: Final = frozenset({Family.TGI, Family.TRITON})
 """Families with a form of requests of their own, which load adapters only at their start."""
+DISTINCT: Final = FORMS | {Family.VLLM}
+"""Families whose requests no other family reads alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,9 @@ class Image:
 
     @property
     def speculation(self) -> tuple[str, ...]:
-        """Methods of speculative decoding that OPTION_SPECULATIVE_CONFIG selects."""
+        """Methods of speculative decoding that vLLM's speculative configuration selects."""
+        if self.family is Family.VLLM:
+            return ("ngram", "draft")
         if not self.async_mode:
             return ()
         return ("ngram", "draft") if self._version >= _DRAFT_MODEL_FROM else ("ngram",)
@@ -170,9 +184,11 @@ class Image:
     def engine_version(self) -> tuple[str, str]:
         """Name and version of its engine, by `contracts.capabilities.engines`; "" for what is not known.
 
-        LMI's release notes state the version of vLLM.
+        LMI's release notes state the version of vLLM; an image of vLLM has it in its tag.
         """
         match self.family:
+            case Family.VLLM:
+                return "vllm", self._vllm_version
             case Family.WORKER:
                 return "worker", ""
             case Family.TGI:
@@ -194,11 +210,6 @@ class Image:
                 f"{self.name} serves no language model: PyTorch's images have TorchServe, but neither vLLM "
                 "nor transformers: choose an lmi or tgi image"
             )
-        if self.family is Family.VLLM:
-            return (
-                "image_family vllm is only for targets of kind local: on SageMaker choose an lmi image: its "
-                "engine is vLLM too"
-            )
         tag = _TRITON_TAG.search(f":{self.tag}" if self.tag else self.name)
         if self.family is not Family.TRITON or tag is None:
             return ""
@@ -207,6 +218,33 @@ class Image:
         if (int(tag[1]), int(tag[2])) < _GENERATE_FROM:
             return f"{self.name} has no generate extension on SageMaker, as from 25.03 on: {_TRITON_REMEDY}"
         return ""
+
+    @property
+    def reads_routes(self) -> bool:
+        """True if its /invocations takes a route of vLLM's from the custom attributes."""
+        return self.family is Family.VLLM and _VLLM_SERVER_TAG.search(self._colon_tag) is not None
+
+    @property
+    def ami_version(self) -> str:
+        """InferenceAmiVersion that its CUDA needs on instances with GPUs; "" for SageMaker's default.
+
+        AWS demands one for vLLM's images with CUDA 13.
+        """
+        if self.family is not Family.VLLM:
+            return ""
+        is_new = "-cu130" in self._colon_tag or ":server-sagemaker-cuda-v2" in self._colon_tag
+        return _CUDA_13_AMI if is_new else ""
+
+    @property
+    def _colon_tag(self) -> str:
+        return f":{self.tag}" if self.tag else self.name
+
+    @property
+    def _vllm_version(self) -> str:
+        if found := _VLLM_SERVER_TAG.search(self._colon_tag):
+            return _VLLM_OF_SERVER.get(found[1], "")
+        found = _VLLM_TAG.search(self._colon_tag)
+        return found[1] if found else ""
 
     @property
     def _version(self) -> tuple[int, int]:
@@ -256,6 +294,16 @@ def _lmi(tag: str) -> Image:
     return Image(f"lmi-{tag.partition('-')[0]}", Family.LMI, "djl-inference", tag, lora=True)
 
 
+def _vllm(version: str, system: str) -> Image:
+    tag = f"{version}-gpu-py312-cu130-{system}-sagemaker"
+    return Image(f"vllm-{version}", Family.VLLM, "vllm", tag, lora=True)
+
+
+def _vllm_server(version: str) -> Image:
+    name, tag = f"vllm-server-{version}", f"server-sagemaker-cuda-v{version}"
+    return Image(name, Family.VLLM, "vllm", tag, lora=True, absent=_OTHER_PARTITIONS - _SOVEREIGN)
+
+
 def _tgi(version: str, tag: str) -> Image:
     return Image(f"tgi-{version}", Family.TGI, "huggingface-pytorch-tgi-inference", tag, lora=True)
 
@@ -278,6 +326,14 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             _lmi("0.32.0-lmi14.0.0-cu126"),
             _lmi("0.31.0-lmi13.0.0-cu124"),
             _lmi("0.30.0-lmi12.0.0-cu124"),
+            _vllm("0.28.0", "ubuntu24.04"),
+            _vllm("0.27.1", "ubuntu22.04"),
+            _vllm("0.26.0", "ubuntu22.04"),
+            _vllm("0.25.1", "ubuntu22.04"),
+            _vllm("0.24.0", "ubuntu22.04"),
+            _vllm("0.23.0", "ubuntu22.04"),
+            _vllm_server("2.3"),
+            _vllm_server("2.2"),
             _engine("tensorrtllm-0.33.0", "0.33.0-tensorrtllm0.21.0-cu128"),
             _engine("neuronx-0.30.0", "0.30.0-neuronx-sdk2.20.1"),
             _tgi("3.3.6", "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"),

@@ -13,7 +13,7 @@ from controlplane.deployments.containers.compiled_engines import (
     compiled_engine_environment,
     compiled_engine_options,
 )
-from controlplane.deployments.containers.images import FORMS, Family, Image
+from controlplane.deployments.containers.images import DISTINCT, Family, Image
 from controlplane.deployments.containers.served_options import SERVED
 from controlplane.deployments.containers.speculation import (
     METHODS,
@@ -242,7 +242,7 @@ class LmiOptions:
 
     def _check_hosting(self, hosting: str, image: Image) -> None:
         """Refuse options that have no effect in the hosting mode. Raises InvalidInputError."""
-        if hosting == ENDPOINT and self.enable_lora and image.family in FORMS:
+        if hosting == ENDPOINT and self.enable_lora and image.family in DISTINCT:
             raise _wrong(
                 "enable_lora",
                 f"has no effect in hosting endpoint with {image.name}: choose hosting preloaded",

@@ -2,12 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.channels import ADAPTER_CHANNEL, channel_folder
+from controlplane.deployments.containers.options import VLLM_FLAG, LmiOptions
 from controlplane.deployments.containers.speculation import speculative_config
+from controlplane.deployments.containers.vllm_own_flags import VLLM_OWN_FLAGS
+from controlplane.errors import InvalidInputError
 
+_PREFIX: Final = "SM_VLLM_"
+"""SM_VLLM_MAX_NUM_SEQS=32 is the container's --max-num-seqs 32; the value `true` is a flag without one."""
+_OWN_VARIABLES: Final = frozenset(
+    {
+        "VLLM_API_KEY",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+        "VLLM_PLUGINS",
+        "VLLM_LORA_RESOLVER_CACHE_DIR",
+        "SAGEMAKER_BIND_TO_PORT",
+    }
+)
 _DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
+def vllm_environment(
+    options: LmiOptions,
+    *,
+    model: str,
+    revision: str,
+    served_name: str,
+    accelerators: int,
+    adapters: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the environment variables of SageMaker's vLLM container; see `container_environment`.
+
+    Its resolver loads an adapter of the folder of `adapters` with the first request that names it.
+    """
+    env = {
+        f"{_PREFIX}MODEL": model,
+        f"{_PREFIX}SERVED_MODEL_NAME": served_name,
+        **_variables(vllm_flags(options, accelerators=max(1, accelerators))),
+    }
+    if revision:
+        env[f"{_PREFIX}REVISION"] = revision
+    if options.enable_lora:
+        env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "true"
+    if options.enable_lora and adapters:
+        env["VLLM_PLUGINS"] = "lora_filesystem_resolver"
+        env["VLLM_LORA_RESOLVER_CACHE_DIR"] = channel_folder(ADAPTER_CHANNEL)
+    return env
+
+
+def vllm_environment_check(environment: Mapping[str, str]) -> None:
+    """Refuse variables that would replace what a deployment sets. Raises InvalidInputError."""
+    for name in environment:
+        flag = name.removeprefix(_PREFIX).lower().replace("_", "-")
+        if name.startswith(VLLM_FLAG):
+            text = f"environment {name} has no effect at SageMaker: name it {_PREFIX}{name[len(VLLM_FLAG) :]}"
+        elif (name.startswith(_PREFIX) and flag in VLLM_OWN_FLAGS) or name in _OWN_VARIABLES:
+            text = (
+                f"environment {name} would replace what the deployment sets: omit it, or use the field or "
+                "option for it"
+            )
+        else:
+            continue
+        raise InvalidInputError(text, field="environment")
+
+
+def _variables(flags: list[str]) -> dict[str, str]:
+    """Return command-line flags as the container's variables."""
+    found, name = dict[str, str](), ""
+    for word in flags:
+        if word.startswith("--"):
+            name = _PREFIX + word.removeprefix("--").upper().replace("-", "_")
+            found[name] = "true"
+        else:
+            found[name] = word
+    return found
 
 
 def vllm_flags(options: LmiOptions, *, accelerators: int = 0) -> list[str]:

@@ -73,13 +73,18 @@ class SageMakerInput(StrictSerializer):
         choices=Copy.AdapterNaming.choices,
         default=Copy.AdapterNaming.COMPONENTS,
         help_text="How requests name the adapter. components: one inference component per adapter;"
-        " reference: the bundled worker; name: LMI.",
+        " reference: the bundled worker; name: LMI, vLLM.",
     )
-    api = serializers.ChoiceField(choices=Copy.Api.choices, default=Copy.Api.INVOCATIONS)
+    api = serializers.ChoiceField(
+        choices=Copy.Api.choices,
+        default=Copy.Api.INVOCATIONS,
+        help_text="invocations: InvokeEndpoint; openai: chats on the endpoint's OpenAI path; routes: "
+        "InvokeEndpoint with a route of vLLM's in the custom attributes.",
+    )
     container = serializers.ChoiceField(
         choices=Copy.Container.choices,
         default=Copy.Container.LMI,
-        help_text="Form of the container's requests. lmi: LMI, the bundled worker, vLLM;"
+        help_text="Form of the container's requests. lmi: LMI, the bundled worker; vllm: vLLM;"
         " tgi: text-generation-inference; triton: the model chat of a deployment's repository.",
     )
     loaded = serializers.ListField(

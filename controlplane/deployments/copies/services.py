@@ -181,11 +181,27 @@ def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
         raise InvalidInputError(text, field="sagemaker.adapters")
     if target.container not in Copy.Container.values:
         raise _wrong("container", f"one of {', '.join(Copy.Container.values)}", target.container)
-    if target.container != Copy.Container.LMI and target.adapters != Copy.AdapterNaming.NAME:
-        raise _wrong("adapters", f"name for a container of form {target.container}", target.adapters)
-    if target.container != Copy.Container.LMI and target.api != Copy.Api.INVOCATIONS:
-        raise _wrong("api", f"invocations for a container of form {target.container}", target.api)
+    _check_container(target)
     return {"region": target.region, "endpoint": target.endpoint, "component": target.component}
+
+
+def _check_container(target: SageMakerTarget) -> None:
+    """Refuse an interface on which the container would not read the adapter. Raises InvalidInputError."""
+    match Copy.Container(target.container):
+        case Copy.Container.TGI | Copy.Container.TRITON:
+            if target.adapters != Copy.AdapterNaming.NAME:
+                raise _wrong("adapters", f"name for a container of form {target.container}", target.adapters)
+            if target.api != Copy.Api.INVOCATIONS:
+                raise _wrong("api", f"invocations for a container of form {target.container}", target.api)
+        case Copy.Container.VLLM:
+            if target.adapters == Copy.AdapterNaming.REFERENCE:
+                raise _wrong("adapters", "components or name for a container of form vllm", target.adapters)
+            unread = target.adapters == Copy.AdapterNaming.NAME and target.api == Copy.Api.INVOCATIONS
+            if unread and target.loaded != ():
+                wanted = "openai or routes for adapters by name, which vLLM does not read on /invocations"
+                raise _wrong("api", wanted, target.api)
+        case _ if target.api == Copy.Api.ROUTES:
+            raise _wrong("api", "invocations or openai for a container of form lmi", target.api)
 
 
 def _loaded(target: SageMakerTarget) -> list[str] | None:

@@ -31,11 +31,13 @@ class Copy(models.Model):
 
         INVOCATIONS = "invocations"
         OPENAI = "openai"
+        ROUTES = "routes"
 
     class Container(models.TextChoices):
         """Form of a SageMaker container's requests; see `SageMakerTarget.container`."""
 
         LMI = "lmi"
+        VLLM = "vllm"
         TGI = "tgi"
         TRITON = "triton"
 

@@ -53,6 +53,12 @@ class Deployment(models.Model):
     min_copies = models.PositiveSmallIntegerField(default=1)
     max_copies = models.PositiveSmallIntegerField(default=1)
     instance_type = models.CharField(max_length=40, blank=True)
+    fallback_instance_types = models.JSONField(
+        default=list,
+        blank=True,
+        db_default=models.Value([], models.JSONField()),
+        help_text="sagemaker: further instance types, in the order in which they are tried.",
+    )
     min_instances = models.PositiveSmallIntegerField(default=1)
     max_instances = models.PositiveSmallIntegerField(default=1)
     variant = models.CharField(

@@ -47,6 +47,11 @@ class Target(models.Model):
         db_default="",
         help_text="sagemaker: CloudWatch namespace for metrics of adapters; '' for no export.",
     )
+    openai_path = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="sagemaker: gateways send chats to the endpoints' OpenAI path, where the image has it.",
+    )
     owner = models.CharField(
         max_length=12,
         default=_new_owner,

@@ -99,6 +99,7 @@ class Desired:
         keep: engine names without a route whose last requests may still run.
         drained: URL of each endpoint that left the routes so long ago that no new request arrives -> seconds
             since then.
+        fallback_instance_types: further types, in the order in which they are tried.
         routed: URLs of copies that routes lead to, or led to in the last two hours.
         retry: failed resources may be deleted and recreated.
         tried: causes of updates since an operator's last step. If such a cause persists, the target rolled
@@ -127,6 +128,7 @@ class Desired:
     routed: frozenset[str] = frozenset()
     endpoint: str = ""
     instance_type: str = ""
+    fallback_instance_types: tuple[str, ...] = ()
     min_instances: int = 1
     max_instances: int = 1
     image: str = ""

@@ -75,6 +75,7 @@ class ScalingPolicy:
         routing, release, release_cooldown_minutes: settings of SageMaker's endpoint and its instances.
         metrics_seconds: interval of the endpoint's enhanced and detailed metrics in CloudWatch; 0 for AWS's
             standard metrics.
+        basic_metrics: turn off the endpoint's detailed observability, which AWS turns on for new endpoints.
     """
 
     min_copies: int
@@ -94,6 +95,7 @@ class ScalingPolicy:
     release: Release | None = None
     release_cooldown_minutes: int = 10
     metrics_seconds: int = 0
+    basic_metrics: bool = False
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
@@ -257,4 +259,5 @@ _READ: Final[Mapping[str, Any]] = {
     "routing": _routing,
     "release": _release,
     "metrics_seconds": _metrics_seconds,
+    "basic_metrics": _flag,
 }

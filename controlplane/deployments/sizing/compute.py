@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.sizing.deployment import requirements_of
+from controlplane.deployments.sizing.fallback_types import requirements_by_type
 from controlplane.errors import InvalidInputError
 
 _STATED: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
@@ -33,13 +34,18 @@ def compute_of(deployment: Deployment) -> dict[str, Any]:
     concurrency = {_CONCURRENCY: int(given[_CONCURRENCY])} if given.get(_CONCURRENCY) else {}
     # An instance of an endpoint without components holds one copy, however small that is.
     whole = deployment.hosting == Deployment.Hosting.ENDPOINT
-    return concurrency | {
-        "accelerators": found.accelerators,
-        "cpus": found.cpus,
-        "memory_mb": found.memory_mb,
-        "copies_per_instance": 1 if whole else found.copies_per_instance,
-        "reasons": list(found.reasons),
-    }
+    by_type = requirements_by_type(deployment, found.accelerators)
+    return (
+        concurrency
+        | ({"by_type": by_type} if by_type else {})
+        | {
+            "accelerators": found.accelerators,
+            "cpus": found.cpus,
+            "memory_mb": found.memory_mb,
+            "copies_per_instance": 1 if whole else found.copies_per_instance,
+            "reasons": list(found.reasons),
+        }
+    )
 
 
 def _manual_compute(values: Mapping[str, Any]) -> dict[str, Any]:

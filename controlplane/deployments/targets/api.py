@@ -63,6 +63,7 @@ class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
             "has_token",
             "header_names",
             "metrics_namespace",
+            "openai_path",
             "created_at",
         )
 
@@ -73,6 +74,14 @@ def _namespace(**options: Any) -> serializers.CharField:
         allow_blank=True,
         help_text="sagemaker: CloudWatch namespace to which metrics of adapters are exported each minute. "
         "Default: no export.",
+        **options,
+    )
+
+
+def _openai_path(**options: Any) -> serializers.BooleanField:
+    return serializers.BooleanField(
+        help_text="sagemaker: gateways send chats to the endpoints' OpenAI path with bearer tokens, where "
+        "the image has it. Default: InvokeEndpoint, signed.",
         **options,
     )
 
@@ -116,6 +125,7 @@ class TargetInput(StrictSerializer):
     )
     urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
     metrics_namespace = _namespace(default="")
+    openai_path = _openai_path(default=False)
     token = serializers.CharField(
         max_length=4096,
         default="",
@@ -133,6 +143,7 @@ class TargetInput(StrictSerializer):
 
 class TargetChangesInput(StrictSerializer):
     metrics_namespace = _namespace(required=False)
+    openai_path = _openai_path(required=False)
     token = serializers.CharField(max_length=4096, required=False, allow_blank=True, write_only=True)
     headers = serializers.DictField(
         child=serializers.CharField(max_length=4096), required=False, write_only=True
@@ -171,7 +182,8 @@ class TargetApi(ObjectApi[Target]):
     @conditional()
     @extend_schema(request=TargetChangesInput)
     def patch(self, request: Request, target: str) -> Response:
-        """Changes the export of metrics to CloudWatch, or the token and headers of running servers."""
+        """Changes the export of metrics to CloudWatch, the use of the OpenAI path, or running servers'
+        token and headers."""
         values = validated(TargetChangesInput, request.data)
         return Response(DeploymentTargetSerializer(target_update(target=self.get_object(), **values)).data)
 

@@ -41,12 +41,14 @@ def target_create(
     address: str = "",
     urls: Sequence[str] = (),
     metrics_namespace: str = "",
+    openai_path: bool = False,
     token: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> Target:
     """Create a target without calling it.
 
     Args:
+        openai_path: sagemaker: gateways send chats to the endpoints' OpenAI path, where the image has it.
         token, headers: openai_http: what the servers want with each request; stored sealed.
 
     Raises:
@@ -70,6 +72,7 @@ def target_create(
         address=address,
         urls=list(urls),
         metrics_namespace=metrics_namespace,
+        openai_path=openai_path,
     )
     target.sealed_credentials = _sealed(target, ServerCredentials(token, headers or {}))
     _only_its_own(target)
@@ -100,6 +103,7 @@ def target_update(
     *,
     target: Target,
     metrics_namespace: str | None = None,
+    openai_path: bool | None = None,
     token: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Target:
@@ -107,6 +111,7 @@ def target_update(
 
     Args:
         metrics_namespace: CloudWatch namespace to which adapters' metrics are exported; "" ends the export.
+        openai_path: as for `target_create`; deployments publish it at their next reconciliation.
         token, headers: as for `target_create`; deployments publish new ones at their next reconciliation.
 
     Raises:
@@ -117,6 +122,9 @@ def target_update(
     if metrics_namespace is not None:
         target.metrics_namespace = metrics_namespace
         _check_namespace(target)
+    if openai_path is not None:
+        target.openai_path = openai_path
+        target.deployments.filter(removed_at=None).update(next_at=timezone.now())
     if token is not None or headers is not None:
         changed = credentials_changed(
             target.sealed_credentials, place=target.credentials_place, token=token, headers=headers
@@ -124,7 +132,7 @@ def target_update(
         target.sealed_credentials = _sealed(target, changed)
         target.deployments.filter(removed_at=None).update(next_at=timezone.now())
     _only_its_own(target)
-    target.save(update_fields=["metrics_namespace", "sealed_credentials"])
+    target.save(update_fields=["metrics_namespace", "openai_path", "sealed_credentials"])
     audit_record(tenant="", action="target.update", target=target, before=before, after=snapshot(target))
     return target
 
@@ -158,6 +166,7 @@ _TAKES: Final = {
         "assume_role_arn",
         "store",
         "metrics_namespace",
+        "openai_path",
     },
     Target.Kind.LOCAL: {"host", "address"},
     Target.Kind.OPENAI_HTTP: {"urls", "sealed_credentials"},

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from contracts.adapters.reference import EngineName
 from contracts.errors import ContractError
 from controlplane.adapters.models import AdapterVersion
+from controlplane.deployments.comparison import observed_instances
 from controlplane.deployments.models import Copy, Deployment, Placement, Target
 from controlplane.metering.models import HostingKind
 from controlplane.optimization.metered import attempts_unmetered
@@ -78,6 +79,7 @@ def _copies() -> Iterator[Hosted]:
 def _machines() -> Iterator[Hosted]:
     """Accelerators by deployment, and machines by endpoint, from their first observation on."""
     endpoints: dict[tuple[int, str], tuple[int, str]] = {}
+    pools: dict[tuple[int, str], dict[str, int]] = {}
     there = Deployment.objects.filter(removed_at=None, target__kind__in=_HELD).exclude(resources=[])
     for deployment in there.select_related("base_model").order_by("pk"):
         accelerators = int(deployment.compute.get("accelerators") or 0)
@@ -95,14 +97,20 @@ def _machines() -> Iterator[Hosted]:
             # Deployments of one endpoint share its machines.
             most = max(deployment.min_instances, endpoints.get(key, (0, ""))[0])
             endpoints[key] = (most, deployment.instance_type)
+            pools[key] = observed_instances(deployment)
     for (target, endpoint), (instances, instance_type) in endpoints.items():
-        yield Hosted(
-            HostingKind.INSTANCE,
-            f"target-{target}/{endpoint}",
-            instances,
-            deployment=endpoint,
-            instance_type=instance_type,
-        )
+        if not (by_type := pools[target, endpoint]):
+            by_type = {"": instances}
+        for kind, count in by_type.items():
+            if kind and not count:
+                continue
+            yield Hosted(
+                HostingKind.INSTANCE,
+                f"target-{target}/{endpoint}" + (f"/{kind}" if kind else ""),
+                count,
+                deployment=endpoint,
+                instance_type=kind or instance_type,
+            )
 
 
 def _placed() -> Iterator[Hosted]:

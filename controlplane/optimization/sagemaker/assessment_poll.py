@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Final
 
 from django.utils import timezone
 
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.account import Account
-from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.deployments.provisioners.sagemaker.archives import Store, adapter_file_put
 from controlplane.deployments.provisioners.sagemaker.errors import failure_reason
 from controlplane.optimization.claims import Claim, ClaimLostError
 from controlplane.optimization.database_text import storable
@@ -88,15 +89,32 @@ class AssessmentPoll(JobPoll[Assessment]):
         row, name, data = self._row, self._name(target), ""
         self._claim.write(phase="uploading", started_at=row.started_at or timezone.now())
         if row.prompts is not None:
-            key = f"assessments/{name}/prompts.jsonl"
+            key = f"assessments/{name}/prompts/prompts.jsonl"
             store.put(key, io.BytesIO(prompts_read(prompts=row.prompts)))
-            data = store.url(f"assessments/{name}/")
+            data = store.url(f"assessments/{name}/prompts/")
+        adapters = self._upload_adapters(store, f"assessments/{name}/adapters")
+        output = store.url(f"assessed/{name}/")
         self._remote = {
             "name": name,
             "workload": workload_request(row, target, name, data=data),
-            "request": assessment_request(row, target, name, output=store.url(f"assessed/{name}/")),
+            "request": assessment_request(row, target, name, output=output, adapters=adapters),
         }
         self._keep()
+
+    def _upload_adapters(self, store: Store, folder: str) -> dict[str, str]:
+        """Copy the adapters' files into the target's store, and return each adapter's s3:// folder by id.
+
+        SageMaker's role reads that store, and not the artifact store, which may be a folder of a host.
+        """
+        found = {}
+        for item in self._row.remote["options"].get("adapters", ()):
+            if "sha256" not in item:
+                continue
+            ref = AdapterRef(item["engine_name"], "", item["sha256"], 1)
+            for file in ADAPTER_FILES:
+                adapter_file_put(store, ref, file, f"{folder}/{item['id']}/{file}")
+            found[item["id"]] = store.url(f"{folder}/{item['id']}/")
+        return found
 
     def _name(self, target: Target) -> str:
         return self._remote.get("name") or f"gw-{target.owner or 'x'}-{self._row.subject}-{self._row.pk}"

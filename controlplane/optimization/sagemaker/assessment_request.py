@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.deployments.models import Target
@@ -22,9 +23,19 @@ def workload_request(row: Assessment, target: Target, name: str, *, data: str) -
     return request
 
 
-def assessment_request(row: Assessment, target: Target, name: str, *, output: str) -> dict[str, Any]:
-    """Of the job. `output`: s3:// prefix that it writes below."""
-    own = _benchmark(row, name) if row.subject == Assessment.Subject.BENCHMARK else _recommendation(row, name)
+def assessment_request(
+    row: Assessment, target: Target, name: str, *, output: str, adapters: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the body that creates the job.
+
+    Args:
+        output: s3:// prefix that it writes below.
+        adapters: s3:// folder of each adapter by its id in the request.
+    """
+    if row.subject == Assessment.Subject.BENCHMARK:
+        own = _benchmark(row, name)
+    else:
+        own = _recommendation(row, name, adapters or {})
     return own | {
         "OutputConfig": {"S3OutputLocation": output},
         "AIWorkloadConfigIdentifier": name,
@@ -41,7 +52,7 @@ def _benchmark(row: Assessment, name: str) -> dict[str, Any]:
     return {"AIBenchmarkJobName": name, "BenchmarkTarget": {"Endpoint": endpoint}}
 
 
-def _recommendation(row: Assessment, name: str) -> dict[str, Any]:
+def _recommendation(row: Assessment, name: str, adapters: Mapping[str, str]) -> dict[str, Any]:
     options = row.remote["options"]
     request: dict[str, Any] = {
         "AIRecommendationJobName": name,
@@ -54,7 +65,11 @@ def _recommendation(row: Assessment, name: str) -> dict[str, Any]:
     if options["instance_types"]:
         request["ComputeSpec"] = {"InstanceTypes": options["instance_types"]}
     if options["adapters"]:
-        uris = [{"AdapterId": item["id"], "S3Uri": item["uri"]} for item in options["adapters"]]
+        # A row of an earlier release has the location itself.
+        uris = [
+            {"AdapterId": item["id"], "S3Uri": item.get("uri") or adapters[item["id"]]}
+            for item in options["adapters"]
+        ]
         request["AdapterSource"] = {"S3Uris": uris}
     return request
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling, RegisteredScaling
+from controlplane.deployments.provisioners.sagemaker.specs import metrics_config
 from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.services import deployment_remove, scaling_clear, scaling_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
@@ -31,6 +34,14 @@ NIGHT = {"name": "night", "at": "20:00", "days": ["mon", "fri"], "min_copies": 0
 @pytest.fixture
 def scaling(stand: Stand) -> Any:
     return stand.client("application-autoscaling")
+
+
+def test_detailed_observability_is_on_with_an_interval_off_on_request_and_else_awss_default() -> None:
+    basic = ScalingPolicy(1, 1, 4.0, basic_metrics=True)
+    assert metrics_config(basic) == {"MetricsConfig": {"EnableDetailedObservability": False}}
+    both = metrics_config(replace(basic, metrics_seconds=60))["MetricsConfig"]
+    assert (both["EnableDetailedObservability"], both["MetricPublishFrequencyInSeconds"]) == (False, 60)
+    assert metrics_config(ScalingPolicy(1, 1, 4.0)) == {}
 
 
 def settled(deployment: Deployment) -> bool:

@@ -80,10 +80,7 @@ def test_a_deployment_is_complete_with_the_copies_that_run(
     specs = Specs.from_target(
         deployment.target, desired, Store(account, deployment.target, heartbeat=lambda: None)
     )
-    told = {
-        "Specification": specs.base,
-        "RuntimeConfig": {"DesiredCopyCount": 2, "CurrentCopyCount": running},
-    }
+    told = {**specs.base, "RuntimeConfig": {"DesiredCopyCount": 2, "CurrentCopyCount": running}}
     seen = ObservedResources(
         endpoint=Component("gw-tiny", State.READY, description={"EndpointConfigName": specs.config_name}),
         base=Component("gw-tiny", State.READY, description=told),

@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.targets.services import target_create
@@ -22,10 +23,11 @@ from controlplane.optimization.sagemaker.assessment_poll import assessment_poll
 from controlplane.optimization.sagemaker.assessment_request import assessment_request
 from controlplane.optimization.services import work_cancel
 from controlplane.tenants.services import user_create
-from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
-from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, Stand, run_stand
+from tests.controlplane.deployments.conftest import Register, aws_models_are_parsed_once, register, tiny
+from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, Stand, refused, run_stand
 from tests.waiting import eventually
 
+__all__ = ["aws_models_are_parsed_once", "register", "tiny"]
 pytestmark = pytest.mark.django_db
 API = "/api/v1"
 WEIGHTS = f"s3://{BUCKET}/weights/"
@@ -248,7 +250,72 @@ def test_prompts_that_cannot_be_read_now_are_read_later(
     assert "has not accepted the job within 1 h: the store is away" in row.reason
 
 
-def test_adapters_are_named_by_their_files() -> None:
+def test_a_recommendation_is_made_with_adapters(
+    stand: Stand, staff: Client, target: Target, tiny: BaseModel, register: Register
+) -> None:
+    """Their files are copied into the target's store, and the result names them; copies go at the end."""
+    first = register("plain", "bot")
+    register("rslora", "bot", 2)
+    body = {
+        "base_model": tiny.name,
+        "target": "aws",
+        "workload": "x",
+        "best_by": "cost",
+        "weights": WEIGHTS,
+        "adapters": [first.engine_name, "acme/bot@v2"],
+    }
+    answer = post(staff, "recommendations", body)
+    assert answer.status_code == 201, answer.content
+    row = until(Assessment.objects.get(), "running")
+    assessment_poll(pk=row.pk)
+    row.refresh_from_db()
+    located = row.remote["told"]["request"]["AdapterSource"]["S3Uris"]
+    assert [item["AdapterId"] for item in located] == ["bot-v1", "bot-v2"]
+    for item in located:
+        prefix = item["S3Uri"].removeprefix(f"s3://{BUCKET}/")
+        assert {key.removeprefix(prefix) for key in keys(stand) if key.startswith(prefix)} == set(
+            ADAPTER_FILES
+        )
+    stand.advance(200)
+    until(row, "done")
+    assert row.result is not None
+    assert row.result["recommendations"][0]["AdapterDetails"]["S3Uris"] == located
+    page = staff.get(f"/staff/assessments/{row.pk}/").content.decode()
+    assert "recommended-adapters" in page
+    assert first.engine_name in page
+    assert [key for key in keys(stand) if "assessments" in key] == []
+
+
+def test_a_folder_without_an_adapter_fails_the_job_with_the_reason(stand: Stand) -> None:
+    sagemaker = stand.client("sagemaker")
+    sagemaker.create_ai_workload_config(
+        AIWorkloadConfigName="load", AIWorkloadConfigs={"WorkloadSpec": {"Inline": "x"}}
+    )
+    source = {"S3Uris": [{"AdapterId": "bot", "S3Uri": f"s3://{BUCKET}/nothing/"}]}
+    request: dict[str, Any] = {
+        "ModelSource": {"S3": {"S3Uri": WEIGHTS}},
+        "OutputConfig": {"S3OutputLocation": f"s3://{BUCKET}/out/"},
+        "AIWorkloadConfigIdentifier": "load",
+        "PerformanceTarget": {"Constraints": [{"Metric": "cost"}]},
+        "RoleArn": ROLE,
+    }
+    twice = {"S3Uris": source["S3Uris"] * 2}
+    create = sagemaker.create_ai_recommendation_job
+    code, message = refused(create, AIRecommendationJobName="twice", AdapterSource=twice, **request)
+    assert (code, "bot more than once" in message) == ("ValidationException", True)
+    create(AIRecommendationJobName="empty", AdapterSource=source, **request)
+    stand.advance(200)
+
+    def failed() -> Any:
+        found = sagemaker.describe_ai_recommendation_job(AIRecommendationJobName="empty")
+        return found if found["AIRecommendationJobStatus"] == "Failed" else None
+
+    assert "has no adapter_config.json" in eventually(failed)["FailureReason"]
+    sagemaker.delete_ai_recommendation_job(AIRecommendationJobName="empty")
+    sagemaker.delete_ai_workload_config(AIWorkloadConfigName="load")
+
+
+def test_adapters_of_an_earlier_releases_row_are_read_where_they_lie() -> None:
     row = Assessment(
         subject="recommendation",
         base_model=BaseModel(name="b"),
@@ -277,6 +344,7 @@ def test_adapters_are_named_by_their_files() -> None:
         ("recommendations", {"target": "here"}, 400, "of kind sagemaker does not exist"),
         ("recommendations", {"weights": ""}, 400, "may not be blank"),
         ("recommendations", {"adapters": ["no name"]}, 400, "no name"),
+        ("recommendations", {"adapters": ["acme/bot@v9"]}, 404, "has no ready adapter version"),
         ("recommendations", {"instance_types": ["a", "b", "c", "d"]}, 400, "no more than 3"),
     ],
 )

@@ -20,8 +20,9 @@ from contracts.route_table import AdapterRoute
 from gateway.api.schema import parse
 from gateway.api.sse import event_data
 from gateway.backends.base import BackendRequest
-from gateway.backends.openai_http import OpenAIHttpBackend, demand_bounded_thought
+from gateway.backends.openai_http import OpenAIHttpBackend
 from gateway.backends.upstream import Upstream
+from gateway.backends.vllm_parameters import demand_bounded_thought
 from gateway.errors import BadRequest, UpstreamBusy, UpstreamFailed, UpstreamRefused
 from gateway.routing import resolve
 from gateway.routing.copy_headers import CopyHeaders

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from controlplane.canaries.sides import rollout_sides
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, nested
-from controlplane.console.deployments.instance_costs import copy_cost, instances_priced
+from controlplane.console.deployments.instance_costs import copy_cost, fallback_costs, instances_priced
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
@@ -208,6 +208,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "scaling_releases": list(Release),
         "deployment": deployment,
         "cost": copy_cost(deployment),
+        "fallback_costs": fallback_costs(deployment),
         "busy": not deployment.is_settled or rolling is not None or placing or forecast is not None,
         "steps": step_list(deployment=deployment)[:_STEPS],
         "placements": placements[:_SHOWN],

@@ -106,18 +106,25 @@ def _create(values: dict[str, str]) -> Assessment:
 
 
 def _context(assessment: Assessment) -> dict[str, Any]:
-    result = assessment.result or {}
+    result, names = assessment.result or {}, _adapter_names(assessment)
     return {
         **work_context(assessment, "assessments"),
         "assessment": assessment,
         "result": result,
-        "recommendations": [_row(item) for item in result.get("recommendations", [])],
+        "recommendations": [_row(item, names) for item in result.get("recommendations", [])],
     }
 
 
-def _row(item: dict[str, Any]) -> dict[str, Any]:
+def _adapter_names(assessment: Assessment) -> dict[str, str]:
+    """Return engine names by the adapters' ids in the request."""
+    items = assessment.remote["options"].get("adapters", ())
+    return {item["id"]: item.get("engine_name", item["id"]) for item in items}
+
+
+def _row(item: dict[str, Any], adapters: dict[str, str]) -> dict[str, Any]:
     """Return one recommendation as a flat row."""
     deployment = item.get("DeploymentConfiguration", {})
+    located = item.get("AdapterDetails", {}).get("S3Uris", [])
     expected = [
         " ".join(
             str(part)
@@ -133,5 +140,6 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
         "copies": deployment.get("CopyCountPerInstance"),
         "image": deployment.get("ImageUri", ""),
         "expected": expected,
+        "adapters": [adapters.get(one["AdapterId"], one["AdapterId"]) for one in located],
         "done": [one.get("OptimizationType", "") for one in item.get("OptimizationDetails", [])],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 from contracts.adapters.reference import AdapterRef
+from controlplane.deployments.containers.images import Family
 from controlplane.deployments.provisioners.base import Desired, PlacedAdapter, ProvisioningError, State, Step
 from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import (
@@ -27,6 +28,8 @@ class Adapters:
         refs = desired.adapters if desired.hosting == "components" else ()
         self._wanted: dict[str, AdapterRef] = {names.adapter(ref.name): ref for ref in refs}
         self._keep = {names.adapter(name) for name in desired.keep}
+        # vLLM's container has no route that replaces an adapter under its name.
+        self._updates = desired.image_family != Family.VLLM
         self._deployment, self._retry = desired.deployment, desired.retry
         self._refused: dict[str, str] = {}
 
@@ -84,6 +87,8 @@ class Adapters:
                 yield created
             elif item.state is State.FAILED and self._retry:
                 yield self._delete(seen.adapters[name], f"{ref.name} failed and is recreated")
+            elif name in seen.wrong_archives and not self._updates:
+                yield self._delete(seen.adapters[name], f"{ref.name} held another archive and is recreated")
             elif name in seen.wrong_archives:
                 url = self._store.url(self._key(ref))
                 self._account.call(

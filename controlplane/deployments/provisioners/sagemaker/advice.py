@@ -233,8 +233,8 @@ FAILURES: Final[tuple[Row, ...]] = (
     Row(
         "",
         "insufficient.*capacity|unable to provision|capacity error|no capacity",
-        "AWS has no capacity for this instance type: try again later, or choose another instance_type or "
-        "region.",
+        "AWS has no capacity for this instance type: try again later, add fallback_instance_types, or choose "
+        "another instance_type or region.",
     ),
     Row(
         "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ from controlplane.deployments.provisioners.sagemaker.account import Account, aws
 _TRANSFER: Final = TransferConfig(use_threads=False)
 _SPOOL: Final = 32 << 20
 _DELETED_AT_ONCE: Final = 1000
+_CONFIG_FILE: Final = ADAPTER_FILES[0]
 
 
 class ArtifactMissingError(ProvisioningError):
@@ -131,14 +133,19 @@ def preloaded_key(deployment: str, adapters: Iterable[AdapterRef]) -> str:
     return f"{preloaded_folder(deployment, adapters)}/adapters.tar.gz"
 
 
-def preloaded_files(folder: str, adapters: Iterable[AdapterRef]) -> dict[str, tuple[AdapterRef, str]]:
-    """Return the adapters' files as single objects, each adapter's in a folder named by its number from 0.
+def preloaded_files(
+    folder: str, adapters: Iterable[AdapterRef], *, by_name: bool = False
+) -> dict[str, tuple[AdapterRef, str]]:
+    """Return the adapters' files as single objects, each adapter's in a folder of its own.
+
+    Args:
+        by_name: the folders are named by engine names, else by numbers from 0, which are short.
 
     Returns:
         key -> (adapter, file name).
     """
     return {
-        f"{folder}/{number}/{name}": (ref, name)
+        f"{folder}/{ref.name if by_name else number}/{name}": (ref, name)
         for number, ref in enumerate(_ordered(adapters))
         for name in ADAPTER_FILES
     }
@@ -149,11 +156,23 @@ def numbered(adapters: Iterable[AdapterRef]) -> dict[str, int]:
     return {ref.name: number for number, ref in enumerate(_ordered(adapters))}
 
 
-def adapter_file_put(store: Store, ref: AdapterRef, name: str, key: str) -> None:
-    """Store one file of an adapter under `key`. Raises ArtifactMissingError."""
+def adapter_file_put(store: Store, ref: AdapterRef, name: str, key: str, *, base: str = "") -> None:
+    """Store one file of an adapter under `key`.
+
+    Args:
+        base: base model that the stored configuration names; "" for the file's own. vLLM's resolver loads
+            only adapters whose configuration names the base model as the server does.
+
+    Raises:
+        ArtifactMissingError: the file is no longer in the artifact store.
+    """
     _, opened = _adapter_file(ref, name)
     with opened as stream:
-        store.put(key, stream)
+        if base and name == _CONFIG_FILE:
+            config = {**json.loads(stream.read()), "base_model_name_or_path": base}
+            store.put(key, io.BytesIO(json.dumps(config).encode()))
+        else:
+            store.put(key, stream)
 
 
 def _ordered(adapters: Iterable[AdapterRef]) -> list[AdapterRef]:

@@ -42,12 +42,17 @@ class BaseComponent:
         """Return how the base component differs from the desired state; "" if it does not."""
         if seen.base.state is State.ABSENT:
             return ""
-        specification = seen.base.description.get("Specification", {})
         if seen.model_in_force != self._specs.model_name:
             return f"its model is {seen.model_in_force}, desired {self._specs.model_name}"
-        has = specification.get("ComputeResourceRequirements", {})
-        wrong = [name for name, value in self._specs.requirements.items() if has.get(name) != value]
-        return f"{wrong[0]} is {has.get(wrong[0])}" if wrong else ""
+        if set(seen.requirements) - {""} and set(seen.requirements) != set(self._specs.requirements):
+            return f"it is specified for {', '.join(seen.requirements)}"
+        for kind, wanted in self._specs.requirements.items():
+            has = seen.requirements.get(kind, seen.requirements.get("", {}))
+            wrong = [name for name, value in wanted.items() if has.get(name) != value]
+            if wrong:
+                return f"{wrong[0]} is {has.get(wrong[0])}"
+        several = len(self._specs.requirements) > 1
+        return "it is specified for one instance type" if several and "" in seen.requirements else ""
 
     def taken_back(self, seen: ObservedResources) -> bool:
         """Return True if SageMaker rolled back an update that is still wanted and not to be repeated yet."""
@@ -65,7 +70,7 @@ class BaseComponent:
                     InferenceComponentName=name,
                     EndpointName=self._names.endpoint,
                     VariantName=VARIANT,
-                    Specification=self._specs.base,
+                    **self._specs.base,
                     RuntimeConfig={"CopyCount": self._desired.min_copies},
                     Tags=self._names.tags(),
                 )
@@ -95,7 +100,7 @@ class BaseComponent:
     def _update(self, seen: ObservedResources, cause: str) -> Iterator[Step]:
         """Update all copies at once, or as the active rollout prescribes."""
         name, stage = self._names.base, self._stage
-        arguments: dict[str, Any] = {"InferenceComponentName": name, "Specification": self._specs.base}
+        arguments: dict[str, Any] = {"InferenceComponentName": name, **self._specs.base}
         if stage is not None:
             if stage.paused:
                 return

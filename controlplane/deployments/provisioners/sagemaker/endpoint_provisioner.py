@@ -28,6 +28,7 @@ from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import taken_back_text
+from controlplane.deployments.provisioners.sagemaker.interfaces import container_interface
 from controlplane.deployments.provisioners.sagemaker.names import VARIANT
 from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
@@ -195,9 +196,8 @@ class EndpointProvisioner:
         target = SageMakerTarget(self._target.region, self._names.endpoint, "", naming)
         family = self._specs.family
         loaded = None if self._specs.serves_adapters and family not in FORMS else ()
-        if family in FORMS:
-            target = replace(target, container=family.value)
-        target = replace(target, loaded=loaded)
+        interface = container_interface(self._specs.image, self._target, by_name=False)
+        target = replace(target, loaded=loaded, **interface)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _resources(self, seen: ObservedResources) -> tuple[Resource, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 
+from controlplane.deployments.containers.images import Family
 from controlplane.deployments.provisioners.base import Desired, ProvisioningError, Step
 from controlplane.deployments.provisioners.sagemaker.archives import (
     Store,
@@ -40,7 +41,8 @@ def put_files(
             yield Step("put_file", store.url(key), "the container reads it at its start")
     for key, (ref, name) in data.adapter_files.items():
         if key not in seen.archives:
-            adapter_file_put(store, ref, name, key)
+            base = desired.served_name if specs.family is Family.VLLM else ""
+            adapter_file_put(store, ref, name, key, base=base)
             yield Step("put_archive", store.url(key), f"{ref.name} comes with the model")
 
 

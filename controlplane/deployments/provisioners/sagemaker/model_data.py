@@ -4,6 +4,7 @@
 |---|---|---|
 | LMI | archive of preloaded adapters, or in hosting endpoint the weights, else read from S3 | draft model |
 | TGI | weights | adapters |
+| vLLM | weights | adapters, draft model |
 | Triton | model repository | weights, adapters |
 | bundled worker | weights | draft model |
 """
@@ -40,7 +41,11 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
 from controlplane.errors import InvalidInputError
 
 _HUB: Final = "hf://"
-_WEIGHTS: Final = {Family.TGI: MODEL_FOLDER, Family.TRITON: channel_folder(WEIGHTS_CHANNEL)}
+_WEIGHTS: Final = {
+    Family.TGI: MODEL_FOLDER,
+    Family.VLLM: MODEL_FOLDER,
+    Family.TRITON: channel_folder(WEIGHTS_CHANNEL),
+}
 """Folder of the weights in containers that do not read S3."""
 
 
@@ -125,7 +130,8 @@ def _model_data(
     elif in_s3 and (image.family is not Family.LMI or is_variant):
         container["ModelDataSource"] = {"S3DataSource": _prefix(weights) | _license(options)}
     if adapters and image.family in _WEIGHTS:
-        files = preloaded_files(f"{folder}/{ADAPTER_CHANNEL}", adapters)
+        by_name = image.family is Family.VLLM
+        files = preloaded_files(f"{folder}/{ADAPTER_CHANNEL}", adapters, by_name=by_name)
         channels[ADAPTER_CHANNEL] = store.url(f"{folder}/{ADAPTER_CHANNEL}")
     elif adapters:
         archive = preloaded_key(desired.deployment, adapters)

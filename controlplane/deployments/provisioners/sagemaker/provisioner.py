@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Self
 
 from contracts.base_routes import SageMakerTarget
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, FORMS, Family
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -29,8 +29,10 @@ from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
 from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
+from controlplane.deployments.provisioners.sagemaker.interfaces import container_interface
 from controlplane.deployments.provisioners.sagemaker.resources import (
     ObservedResources,
+    instances_by_type,
     model_environments,
     observe_resources,
 )
@@ -179,13 +181,12 @@ class SageMakerProvisioner:
     def _route_endpoint(self, seen: ObservedResources) -> Endpoint:
         naming = _NAMING[Hosting(self._desired.hosting)]
         target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
-        family = self._specs.family
-        loaded = seen.loaded_adapters if family is Family.TGI else None
+        loaded = seen.loaded_adapters if self._specs.family is Family.TGI else None
         if not self._specs.serves_adapters:
             loaded = ()
-        if family in FORMS:
-            target = replace(target, container=family.value)
-        target = replace(target, loaded=loaded)
+        by_name = self._desired.hosting == Hosting.PRELOADED
+        interface = container_interface(self._specs.image, self._target, by_name=by_name)
+        target = replace(target, loaded=loaded, **interface)
         return Endpoint("sagemaker", self._target.endpoint_url, sagemaker=target)
 
     def _placed(self, seen: ObservedResources) -> dict[str, PlacedAdapter]:
@@ -307,4 +308,6 @@ class SageMakerProvisioner:
 
 
 def _counted(seen: ObservedResources) -> dict[str, str]:
-    return {} if seen.instances is None else {"instances": str(seen.instances)}
+    counted = {} if seen.instances is None else {"instances": str(seen.instances)}
+    by_type = instances_by_type(seen)
+    return counted | ({"instances_by_type": by_type} if by_type else {})

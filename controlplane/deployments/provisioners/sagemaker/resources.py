@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -75,7 +75,22 @@ class ObservedResources:
 
     @property
     def model_in_force(self) -> str:
-        return str(self.base.description.get("Specification", {}).get("ModelName", ""))
+        return next((str(spec.get("ModelName", "")) for spec in self._specifications), "")
+
+    @property
+    def requirements(self) -> dict[str, Mapping[str, Any]]:
+        """ComputeResourceRequirements of the base by instance type; "" for a specification for all types."""
+        return {
+            str(spec.get("InstanceType", "")): spec.get("ComputeResourceRequirements", {})
+            for spec in self._specifications
+        }
+
+    @property
+    def _specifications(self) -> Sequence[Mapping[str, Any]]:
+        """Specifications of the base, one for each instance type of a variant with pools."""
+        one = self.base.description.get("Specification")
+        many: Sequence[Mapping[str, Any]] = self.base.description.get("Specifications", ())
+        return many if one is None else [one]
 
     @property
     def loaded_adapters(self) -> tuple[str, ...]:
@@ -97,6 +112,13 @@ class ObservedResources:
         variants = self.endpoint.description.get("ProductionVariants", ())
         counts = [item["CurrentInstanceCount"] for item in variants if "CurrentInstanceCount" in item]
         return sum(counts) if counts else None
+
+
+def instances_by_type(seen: ObservedResources) -> str:
+    """Return the running instances of each pool, as `ml.g5.12xlarge=1 ml.g6.12xlarge=0`; "" without pools."""
+    variants = seen.endpoint.description.get("ProductionVariants", ())
+    pools = [pool for variant in variants for pool in variant.get("InstancePools", ())]
+    return " ".join(f"{pool['InstanceType']}={pool['CurrentInstanceCount']}" for pool in pools)
 
 
 def observe_resources(

@@ -26,17 +26,22 @@ class Specs:
     Attributes:
         checkpoint_folder: key of the folder for a copy of the checkpoint; "" if none is needed.
         data: the model's container and its files.
+        requirements: ComputeResourceRequirements of a copy by instance type, in the order of the pools.
         serves_adapters: False if the container would ignore a request's adapter and answer by the base model.
     """
 
     names: Names
     model: Mapping[str, Any]
     config: Mapping[str, Any]
-    requirements: Mapping[str, Any]
-    family: Family
+    requirements: Mapping[str, Mapping[str, Any]]
+    image: Image
     checkpoint_folder: str
     data: ModelData
     serves_adapters: bool
+
+    @property
+    def family(self) -> Family:
+        return self.image.family
 
     @property
     def model_name(self) -> str:
@@ -49,14 +54,21 @@ class Specs:
 
     @property
     def base(self) -> dict[str, Any]:
-        """The base component's Specification."""
+        """The base component's Specification, or Specifications by instance type."""
+        found = [self._specification(kind) for kind in self.requirements]
+        if len(found) == 1:
+            return {"Specification": found[0]}
+        typed = zip(self.requirements, found, strict=True)
+        return {"Specifications": [{"InstanceType": kind, **item} for kind, item in typed]}
+
+    def _specification(self, kind: str) -> dict[str, Any]:
         return {
             "ModelName": self.model_name,
             "StartupParameters": {
                 "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
                 "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
             },
-            "ComputeResourceRequirements": dict(self.requirements),
+            "ComputeResourceRequirements": dict(self.requirements[kind]),
         }
 
     @classmethod
@@ -78,23 +90,24 @@ class Specs:
         names = Names(desired, target.owner)
         model = {"PrimaryContainer": data.container, "ExecutionRoleArn": target.role_arn}
         if desired.hosting == Hosting.ENDPOINT:
-            config: dict[str, Any] = {"ProductionVariants": [_model_variant(desired, names.model(model))]}
+            variant = _model_variant(desired, image, names.model(model))
+            config: dict[str, Any] = {"ProductionVariants": [variant]}
         else:
-            config = {"ProductionVariants": [_variant(desired)], "ExecutionRoleArn": target.role_arn}
-        config |= _metrics(desired.endpoint_scaling)
+            config = {"ProductionVariants": [_variant(desired, image)], "ExecutionRoleArn": target.role_arn}
+        config |= metrics_config(desired.endpoint_scaling)
         return cls(
             names=names,
             model=model,
             config=config,
-            requirements=_requirements(desired),
-            family=image.family,
+            requirements={kind: _requirements(desired, kind) for kind in _types(desired)},
+            image=image,
             checkpoint_folder=folder,
             data=data,
             serves_adapters=options.enable_lora or image.family is Family.WORKER,
         )
 
 
-def _model_variant(desired: Desired, model: str) -> dict[str, Any]:
+def _model_variant(desired: Desired, image: Image, model: str) -> dict[str, Any]:
     """Return the variant of an endpoint without components: a model, with an instance per copy."""
     policy = desired.endpoint_scaling
     routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
@@ -107,6 +120,7 @@ def _model_variant(desired: Desired, model: str) -> dict[str, Any]:
         "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
         "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
         "RoutingConfig": {"RoutingStrategy": routing.value},
+        **_ami(desired, image),
     }
 
 
@@ -122,13 +136,13 @@ def _without_count(variant: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _variant(desired: Desired) -> dict[str, Any]:
+def _variant(desired: Desired, image: Image) -> dict[str, Any]:
     """Return the variant of an endpoint for components: without a model, with managed instances."""
     policy = desired.endpoint_scaling
     routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
     return {
         "VariantName": VARIANT,
-        "InstanceType": desired.instance_type,
+        **_instances(desired),
         "InitialInstanceCount": max(1, desired.min_instances),
         "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
         "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
@@ -139,7 +153,26 @@ def _variant(desired: Desired) -> dict[str, Any]:
             **_release(policy),
         },
         "RoutingConfig": {"RoutingStrategy": routing.value},
+        **_ami(desired, image),
     }
+
+
+def _types(desired: Desired) -> tuple[str, ...]:
+    return desired.instance_type, *desired.fallback_instance_types
+
+
+def _instances(desired: Desired) -> dict[str, Any]:
+    """Return the variant's instance type, or its pools; priority 1 is the highest."""
+    if not desired.fallback_instance_types:
+        return {"InstanceType": desired.instance_type}
+    numbered = enumerate(_types(desired), start=1)
+    return {"InstancePools": [{"InstanceType": kind, "Priority": number} for number, kind in numbered]}
+
+
+def _ami(desired: Desired, image: Image) -> dict[str, Any]:
+    """Return the instances' host image, if the container's CUDA needs another than SageMaker's default."""
+    has_gpus = any(kind.startswith(("ml.g", "ml.p")) for kind in _types(desired))
+    return {"InferenceAmiVersion": image.ami_version} if image.ami_version and has_gpus else {}
 
 
 def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
@@ -150,21 +183,19 @@ def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
     return {"ScaleInPolicy": {"Strategy": policy.release.value, "CooldownInMinutes": cooldown}}
 
 
-def _metrics(policy: ScalingPolicy | None) -> dict[str, Any]:
-    """Return the endpoint's metrics if the policy sets their interval; else AWS's defaults apply."""
-    if policy is None or not policy.metrics_seconds:
+def metrics_config(policy: ScalingPolicy | None) -> dict[str, Any]:
+    """Return the endpoint's metrics as far as the policy sets them; else AWS's defaults apply."""
+    if policy is None or not (policy.metrics_seconds or policy.basic_metrics):
         return {}
-    return {
-        "MetricsConfig": {
-            "EnableEnhancedMetrics": True,
-            "EnableDetailedObservability": True,
-            "MetricPublishFrequencyInSeconds": policy.metrics_seconds,
-        }
-    }
+    found: dict[str, Any] = {"EnableDetailedObservability": not policy.basic_metrics}
+    if seconds := policy.metrics_seconds:
+        found |= {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": seconds}
+    return {"MetricsConfig": found}
 
 
-def _requirements(desired: Desired) -> dict[str, Any]:
-    compute = desired.compute
+def _requirements(desired: Desired, kind: str) -> dict[str, Any]:
+    """Return ComputeResourceRequirements of a copy on an instance type."""
+    compute = {**desired.compute, **desired.compute.get("by_type", {}).get(kind, {})}
     found: dict[str, Any] = {"MinMemoryRequiredInMb": int(compute["memory_mb"])}
     if accelerators := compute.get("accelerators"):
         found["NumberOfAcceleratorDevicesRequired"] = float(accelerators)
