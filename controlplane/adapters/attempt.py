@@ -134,7 +134,10 @@ class ValidationAttempt:
                 raise RefusedError(f"{_WEIGHTS} is not a whole safetensors file: {error}") from error
             self._step("header", "done", f"{len(header.tensors)} tensors")
             self._step("tensors", "running")
-            needs, scalings, warnings = check_tensors(header, config, self._base_model.modules)
+            base = self._base_model
+            needs, scalings, warnings = check_tensors(
+                header, config, base.modules, architecture=base.architecture
+            )
             detail = "; ".join([f"largest rank {needs.rank}", *warnings])[:_MAX_DETAIL]
             self._step("tensors", "warned" if warnings else "done", detail)
             self._step("values", "running")

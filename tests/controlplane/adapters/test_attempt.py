@@ -154,7 +154,7 @@ def test_a_store_that_does_not_answer_costs_no_attempts_until_a_day_has_passed(
 def test_an_internal_error_is_tried_five_times(
     version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "check_tensors", lambda *_: die())
+    monkeypatch.setattr(attempt, "check_tensors", lambda *_, **__: die())
     for _ in range(5):
         with pytest.raises(MemoryError):
             version_validate(version_id=version.pk)
