@@ -22,8 +22,8 @@ from contracts.adapters.targets import Targets
 from contracts.strict_json import find_fault
 
 MAX_ADAPTER_BYTES: Final = 2 << 30
-"""Largest adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a
-70B model is 1.7 GB in bf16."""
+"""Largest adapter_model.safetensors that the worker takes by default. Registration takes larger ones for some
+bases (`file_limit`). Rank 64 on every linear layer of a 70B model is 1.7 GB in bf16."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 
 FEATURE_EXTRACTION: Final = "FEATURE_EXTRACTION"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 
 def main(names: list[str]) -> None:
@@ -13,12 +11,11 @@ def main(names: list[str]) -> None:
     # Django must be set up before the product's modules are imported.
     from tests.parity import references
     from tests.parity.corpus.models import architectures
-    from tests.parity.corpus.table import PATH, examine, render
+    from tests.parity.corpus.table import PATH, examine_all, render
 
     references.load()
     chosen = [item for item in architectures() if not names or item.name in names]
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        rows = list(pool.map(examine, chosen))
+    rows = examine_all(chosen)
     for row in rows:
         faults = [*(f"{part}: {reason}" for part, reason in row.refused.items()), *row.accepted]
         for fault in [row.problem] * bool(row.problem) + faults:

@@ -85,8 +85,8 @@ def examine(architecture: Any) -> list[Rule]:
             return []
 
 
-def main() -> None:
-    """Write the table."""
+def render() -> str:
+    """Return the table's text."""
     from tests.parity import references
     from tests.parity.corpus.models import architectures
 
@@ -95,7 +95,7 @@ def main() -> None:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
         found = dict(zip((item.name for item in chosen), pool.map(examine, chosen), strict=True))
     rows = [f" {json.dumps(name)}: {json.dumps(rule)}" for name, rule in found.items() if rule]
-    PATH.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
 if __name__ == "__main__":
@@ -103,4 +103,4 @@ if __name__ == "__main__":
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     django.setup()
-    main()
+    PATH.write_text(render(), encoding="utf-8")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +71,12 @@ class Row:
         """True if some examined version of vLLM serves adapters on the architecture."""
         known = [vllm_capability(version) for version in examined_versions()]
         return any(item and item.adapter_traits(self.architecture.name) is not None for item in known)
+
+
+def examine_all(architectures: Sequence[Architecture]) -> list[Row]:
+    """Examine architectures in a process for each processor."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
+        return list(pool.map(examine, architectures))
 
 
 def examine(architecture: Architecture) -> Row:
