@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from contracts.openai.parameters import IGNORED
 from contracts.base_routes import UNBOUNDED_CONTEXT
+from contracts.openai.parameters import IGNORED
 from gateway.admission import reservation
 from gateway.api.prompts import estimate_tokens, num_prompts
 from gateway.api.schema import MAX_PARTS, parse

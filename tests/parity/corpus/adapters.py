@@ -38,7 +38,7 @@ _EXPERT: Final = re.compile(r"^(.*\.experts\.)(\d+)\.(\w+)\.weight$")
 
 
 class Part(enum.StrEnum):
-    """What an adapter of the corpus changes."""
+    """Part of a model that an adapter of the corpus changes."""
 
     ATTENTION = "attention"
     MLP = "MLP"

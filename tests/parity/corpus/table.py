@@ -47,7 +47,7 @@ _NOBODY: Final = "no engine yet"
 
 @dataclass
 class Row:
-    """What registration says of one architecture.
+    """Result of registering one architecture and its adapters.
 
     Attributes:
         problem: why there is no model or no checkpoint to register; "" for none.
