@@ -216,6 +216,7 @@ def _measure(case: str, folder: Path) -> dict[str, Any]:
         importlib.import_module(name)
     before = _peak_mib()
     took: list[float] = []
+    note = ""
     for _ in range(RUNS):
         start = time.perf_counter()
         note = CASES[case][1](folder)

@@ -221,7 +221,8 @@ class LoraConfig:
 
     def targets_parameter(self, name: str) -> bool:
         """Return True if target_parameters names the parameter at this full path."""
-        path = self.layout.path_of(name)
+        module = name.removesuffix(".weight")
+        path = self.layout.path_of(module) + name.removeprefix(module)
         return any(path == end or path.endswith(f".{end}") for end in self.parameters)
 
     def replaces(self, module: str) -> bool:

@@ -82,7 +82,7 @@ def _stack(
     outermost, and each `.base_layer` leads to the one before.
     """
     common = experts.common_name(holder)
-    targeted = [item for item in stacks if config.targets_parameter(f"{common}.{item}")]
+    targeted = [item for item in stacks if _targets_stack(config, common, holder, item)]
     targeted.sort(key=lambda item: (item.startswith(("down", "output")), item))
     depth = path.count(".base_layer", len(holder))
     if depth >= len(targeted):
@@ -92,6 +92,12 @@ def _stack(
         )
     parameter = targeted[len(targeted) - 1 - depth]
     return TargetModule(f"{common}.{parameter}", stacks[parameter], stacked=True)
+
+
+def _targets_stack(config: LoraConfig, common: str, holder: str, parameter: str) -> bool:
+    """Return True if target_parameters names the stack by the checkpoint's path or by the trainer's."""
+    paths = (config.layout.path_of(f"{common}.{parameter}"), f"{holder}.{parameter}")
+    return any(f".{path}".endswith(f".{name}") for path in paths for name in config.parameters)
 
 
 def expected_shape(
@@ -121,7 +127,8 @@ def expected_shape(
 def _lora(config: LoraConfig, name: str, shape: Shape, target: TargetModule, part: Part) -> Shape:
     module, weight = target.module, target.weight
     of_embedding = part in (Part.EMBEDDING_A, Part.EMBEDDING_B)
-    embeds = is_embedding(module) or (of_embedding and "embed" in module.rpartition(".")[2].lower())
+    kind = module.rpartition(".")[2].lower()
+    embeds = is_embedding(module) or (of_embedding and ("embed" in kind or kind in _INPUTS))
     if embeds != of_embedding and part in _PAIRS:
         raise AdapterConfigError(f"tensor {name}: {'an embedding' if embeds else 'a linear module'} has none")
     if not config.adapts(module):
@@ -183,6 +190,8 @@ def _whole(config: LoraConfig, name: str, shape: Shape, target: TargetModule, pa
     module = target.module
     if module in (EMBEDDING, HEAD) and (part is Part.BASE_WEIGHT or config.adapts(module)):
         return target.weight
+    if part is Part.BASE_WEIGHT and _is_adapted_head(config, module):
+        return target.weight
     if not config.replaces(module) and not (part is Part.BASE_WEIGHT and is_embedding(module)):
         hint = (
             f"; PEFT saves it unasked where the vocabulary was resized. {RESIZED}"
@@ -201,13 +210,20 @@ def _bias(
     """Return the shape of a trained bias, or of the bias of a replaced module."""
     expected = base.get(f"{target.module}.bias")
     replaced = config.replaces(target.module)
-    if not config.bias and not replaced:
+    is_copy = ".base_layer." in name and _is_adapted_head(config, target.module)
+    if not config.bias and not replaced and not is_copy:
         raise AdapterConfigError(f"tensor {name}: adapter_config.json sets bias to 'none'")
     if target.is_new and len(shape) == 1 and shape[0] > 0:
         return shape
     if expected is None:
         raise AdapterConfigError(f"tensor {name}: {target.module} of the base model has no bias")
     return expected
+
+
+def _is_adapted_head(config: LoraConfig, module: str) -> bool:
+    """Return True for a targeted head, of which PEFT saves the base's weight and bias too."""
+    path = config.layout.path_of(module)
+    return path.rpartition(".")[2] == HEAD and config.adapts(module)
 
 
 def _tokens(config: LoraConfig, name: str, module: str, weight: Shape) -> tuple[int, ...]:

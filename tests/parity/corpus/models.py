@@ -16,8 +16,10 @@ import torch
 from controlplane.artifacts.store import ByteStream
 from tests.parity import references
 
-LAYERS: Final = 8
-"""Decoder layers of a model: one period of every published pattern of hybrid and sparse layers."""
+LAYERS: Final = 6
+"""Decoder layers of a model, which show every kind of layer of published hybrid and sparse patterns."""
+EXPERTS: Final = 16
+"""Experts of a layer: names and shapes do not depend on their number."""
 LABELS: Final = 3
 _DEPTHS: Final = (
     "num_hidden_layers",
@@ -28,6 +30,7 @@ _DEPTHS: Final = (
     "decoder_layers",
     "depth",
 )
+_EXPERT_COUNTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _DTYPES: Final[Mapping[torch.dtype, tuple[str, int]]] = {
     torch.bfloat16: ("BF16", 2),
     torch.float16: ("F16", 2),
@@ -97,7 +100,7 @@ def classifier_of(architecture: Architecture) -> Architecture | None:
 
 
 def build(architecture: Architecture) -> Any:
-    """Return a model with the published default sizes and at most LAYERS layers, without memory for weights.
+    """Return a model in the published default widths, on the meta device: at most LAYERS and EXPERTS of them.
 
     Raises:
         Exception: any error of transformers; the class has no usable default configuration.
@@ -121,10 +124,13 @@ def _build(architecture: Architecture, *, short: bool) -> Any:
 
 
 def _shorten(config: Any) -> None:
-    """Cut the depth of a configuration and of its parts, and each list that has an item a layer."""
+    """Cut layers and experts of a configuration and of its parts, and each list that has an item a layer."""
     for name in config.sub_configs:
         if (part := getattr(config, name, None)) is not None:
             _shorten(part)
+    for name in _EXPERT_COUNTS:
+        if isinstance(count := vars(config).get(name), int) and count > EXPERTS:
+            setattr(config, name, EXPERTS)
     for name in _DEPTHS:
         depth = vars(config).get(name)
         if not isinstance(depth, int) or depth <= LAYERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -76,7 +77,11 @@ class Row:
 def examine_all(architectures: Sequence[Architecture]) -> list[Row]:
     """Examine architectures in a process for each processor."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        return list(pool.map(examine, architectures))
+        rows = []
+        for row in pool.map(examine, architectures):
+            print(f"{len(rows)} {row.architecture.name}", file=sys.stderr, flush=True)
+            rows.append(row)
+        return rows
 
 
 def examine(architecture: Architecture) -> Row:
@@ -111,14 +116,16 @@ def examine(architecture: Architecture) -> Row:
 
 
 def _classifiers(architecture: Architecture) -> Iterator[Adapter]:
-    """Yield the adapter that classifies, made on the class with a head and served on this base."""
+    """Yield an adapter that classifies, made on the class with a head and served on this base."""
     if (other := classifier_of(architecture)) is None:
         return
     try:
-        found = list(adapters(build(other), other.task, {}))
+        made = adapters(build(other), other.task, {})
+        found = next((adapter for adapter in made if adapter.part is Part.CLASSIFIER), None)
     except Exception:  # as in `examine`; the classifier's own row has the reason
         return
-    yield from (adapter for adapter in found if adapter.part is Part.CLASSIFIER)
+    if found is not None:
+        yield found
 
 
 def render(rows: Iterable[Row]) -> str:
