@@ -31,7 +31,7 @@ class Experts:
         return self._read().get(self._layout.key(path), {})
 
     def stacked_names(self) -> list[str]:
-        """Return the common names of all stacked parameters, including stacks that the base holds by expert."""
+        """Return the common names of all stacked parameters, also where the base has a matrix an expert."""
         return [f"{self._names[key]}.{name}" for key, stacks in self._read().items() for name in stacks]
 
     def common_name(self, path: str) -> str:
