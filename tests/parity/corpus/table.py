@@ -37,6 +37,8 @@ page; `make test-slow` compares it.
   [table](base-models.md#capabilities), {oldest} to {newest}.
 - **Adapters**: parts that adapters may change, by the engines that serve such adapters. An adapter that no
   engine serves is registered all the same. `tests/parity/corpus/adapters.py` has the recipes.
+- **Refused**: the published checkpoint fuses or splits the module's weights otherwise than transformers does,
+  or has no module for it, so registration cannot compare shapes.
 
 {count} adapters on {architectures} architectures were registered. {mutations} files whose shapes do not fit
 were refused: of each adapter one matrix transposed, with another rank, with another width, without its
