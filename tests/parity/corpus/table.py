@@ -79,7 +79,7 @@ class Row:
 def examine_all(architectures: Sequence[Architecture]) -> list[Row]:
     """Examine architectures in a process for each processor."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        rows = []
+        rows: list[Row] = []
         for row in pool.map(examine, architectures):
             print(f"{len(rows)} {row.architecture.name}", file=sys.stderr, flush=True)
             rows.append(row)
