@@ -18,11 +18,11 @@ SAMPLE = {
         Part.HEAD,
         Part.CLASSIFIER,
     },
-    "GPT2LMHeadModel": {Part.ATTENTION, Part.HEAD},
+    "GPT2LMHeadModel": {Part.ATTENTION, Part.HEAD, Part.CLASSIFIER},
     "Qwen3MoeForCausalLM": {Part.STACKED_EXPERTS, Part.SINGLE_EXPERTS, Part.ROUTER},
     "MllamaForConditionalGeneration": {Part.ATTENTION, Part.VISION},
     "RobertaForSequenceClassification": {Part.CLASSIFIER, Part.ALL_LINEAR},
-    "MambaForCausalLM": {Part.ATTENTION, Part.EMBEDDING},
+    "MambaForCausalLM": {Part.EMBEDDING, Part.HEAD},
 }
 """Architectures of each kind, with parts that their adapters must have."""
 
