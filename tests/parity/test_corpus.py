@@ -18,7 +18,7 @@ SAMPLE = {
         Part.HEAD,
         Part.CLASSIFIER,
     },
-    "GPT2LMHeadModel": {Part.ATTENTION, Part.HEAD, Part.CLASSIFIER},
+    "GPT2LMHeadModel": {Part.ATTENTION, Part.HEAD},
     "Qwen3MoeForCausalLM": {Part.STACKED_EXPERTS, Part.SINGLE_EXPERTS, Part.ROUTER},
     "MllamaForConditionalGeneration": {Part.ATTENTION, Part.VISION},
     "RobertaForSequenceClassification": {Part.CLASSIFIER, Part.ALL_LINEAR},
