@@ -10,15 +10,8 @@ from tests.parity.corpus.adapters import Part
 from tests.parity.corpus.table import Row, examine, examine_all, render
 
 SAMPLE = {
-    "LlamaForCausalLM": {
-        Part.ATTENTION,
-        Part.MLP,
-        Part.ALL_LINEAR,
-        Part.EMBEDDING,
-        Part.HEAD,
-        Part.CLASSIFIER,
-    },
-    "GPT2LMHeadModel": {Part.ATTENTION, Part.HEAD},
+    "LlamaForCausalLM": {Part.ATTENTION, Part.MLP, Part.ALL_LINEAR, Part.EMBEDDING, Part.HEAD},
+    "GPT2LMHeadModel": {Part.ATTENTION, Part.HEAD, Part.CLASSIFIER},
     "Qwen3MoeForCausalLM": {Part.STACKED_EXPERTS, Part.SINGLE_EXPERTS, Part.ROUTER},
     "MllamaForConditionalGeneration": {Part.ATTENTION, Part.VISION},
     "RobertaForSequenceClassification": {Part.CLASSIFIER, Part.ALL_LINEAR},
